@@ -1,19 +1,13 @@
-"""The plans of `adopt` and `release`, and the entry that `adopt --write` adds to a manifest file.
-
-They are carried out as every plan is, see `rollout`. The file is written when all has been planned and
-confirmed, as if it had been written before.
-"""
+"""The plans of `adopt` and `release`. They are carried out as every plan is, see `rollout`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from reconciler.core.canonical import overlay
-from reconciler.core.entry import EntryPatch, IsSecret, NotDeclarable, SecretVariables, manifest_entry
-from reconciler.core.identity import key_problem, stack_problem
+from reconciler.core.entry import EntryPatch
+from reconciler.core.identity import stack_problem
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import PastRevision, RecordsUnavailable, Scope
@@ -24,20 +18,7 @@ from reconciler.decide.adoption import Adoption, Candidate, RenamedStack, adopt,
 from reconciler.decide.key_state import KeyState, Snapshot, adoption_order, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.decide.planner import unread
-from reconciler.errors import (
-    Diagnostic,
-    ManifestInvalid,
-    NotFound,
-    Refused,
-    Rejected,
-    ServiceError,
-    WrongUsage,
-)
-from reconciler.files import write_file
-from reconciler.manifest import LoadedStack
-from reconciler.manifest.files import StackFiles
-from reconciler.manifest.format import insert_members
-from reconciler.manifest.yaml import Document, read_manifest_file
+from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, WrongUsage
 from reconciler.reconcile import Context, read_details, survey
 from reconciler.version import __version__
 
@@ -74,7 +55,7 @@ def adopt_plan(context: Context, key: str, job_id: str, *, takes_as_is: bool = F
         diagnostic = unknown_key(stack, key, stack.jobs)
         if key not in stack.whole:
             why = f'"{key}" is not a declared key of stack {stack.name}'
-            fix = diagnostic.fix or "declare it, or let --write do that"
+            fix = diagnostic.fix or f"declare it; reconciler export {job_id} prints its entry"
             diagnostic = diagnostic._replace(why=why, fix=fix)
         raise WrongUsage(diagnostic)
     seen, snapshot = survey(context)
@@ -249,134 +230,3 @@ def _make_plan(
         actions=tuple(done),
         warnings=few_of_a_kind((*unread(ownership), *warnings)),
     )
-
-
-# --- the entry of a job
-
-#: Reads the stack as if a file held something else, with values for variables that have none.
-LoadEdited = Callable[[Mapping[Path, bytes], Mapping[str, str]], LoadedStack]
-#: What an entry says of itself, and not of its job.
-_OF_THE_ENTRY = frozenset({"description", "lifecycle", "raw", "state"})
-
-
-class JobDeclaration(NamedTuple):
-    """The plan that adopts a job, and the file with its entry that the plan rests on."""
-
-    adoption: AdoptionPlan
-    context: Context
-    document: Document
-    data: bytes
-    tree: Mapping[str, Any]
-
-    def write(self) -> None:
-        """Write the file.
-
-        Raises:
-            Refused: somebody has edited it meanwhile.
-        """
-        if read_manifest_file(self.document.path) != self.document.data:
-            why = f"{self.document.file} was edited in the meantime; nothing was changed"
-            raise Refused(Diagnostic("the manifest has changed", why, "run it again"))
-        write_file(self.document.path, self.data)
-
-
-def file_to_edit(files: StackFiles, named: Path | None) -> Document:
-    """The file of a stack that is to hold a new entry: the one that is named, else the root file.
-
-    Raises:
-        WrongUsage: the stack has no such file.
-    """
-    if named is None:
-        return next(document for document in files.documents if document.says_stack)
-    found = [document for document in files.documents if document.path == named.resolve()]
-    if not found:
-        why = f"{named} is no file of the stack; there are: {', '.join(one.file for one in files.documents)}"
-        raise WrongUsage(Diagnostic("no such manifest file", why))
-    return found[0]
-
-
-def declare_job(
-    context: Context,
-    key: str,
-    job_id: str,
-    files: StackFiles,
-    document: Document,
-    load: LoadEdited,
-    is_secret: IsSecret,
-) -> JobDeclaration:
-    """Make the entry of a job, put it into a file, and plan with that.
-
-    What the entry inherits from defaults and the job does not have is taken away in it.
-
-    Raises:
-        WrongUsage: the key is declared already, or cannot be a key.
-        Refused: no entry can declare the job.
-        ManifestInvalid: the file has no place for the entry, or the stack is not valid with it.
-    """
-    stack = context.loaded.stack
-    if key in stack.whole or key in stack.jobs:
-        why = f'"{key}" is a declared key of stack {stack.name}'
-        raise WrongUsage(Diagnostic("already declared", why, "omit --write"))
-    if problem := key_problem(key):
-        raise WrongUsage(Diagnostic("not a key", f'"{key}": {problem}'))
-    seen, _ = survey(context)
-    job = _read_job(context, key, job_id, seen)
-    sections = (document.tree.get("variables") for document in files.documents)
-    variables = SecretVariables({str(name) for of in sections if isinstance(of, Mapping) for name in of})
-    try:
-        entry = manifest_entry(job, stack=stack.name, key=key, variables=variables, is_secret=is_secret)
-    except NotDeclarable as refusal:
-        raise Refused(Diagnostic("no manifest can declare the job", f"{job.name}: {refusal.why}")) from None
-    tree = entry.written()
-    while True:
-        shown: dict[str, Any] = {"jobs": {key: tree}}
-        if declared := variables.declarations([tree]):
-            shown = {"variables": declared, **shown}
-        data = insert_members(document, shown)
-        try:
-            edited = context._replace(loaded=load({document.path: data}, variables.value_by_name))
-        except ManifestInvalid:
-            # What the entry inherits may exclude what the job has: an engine by its id, an image of its own.
-            alone = _without_inherited(tree, _inherited(files.documents, context.loaded.target_name))
-            if alone == tree:
-                raise
-            tree = alone
-            continue
-        adoption = adopt_plan(edited, key, job_id)
-        more = overlay(tree, adoption.patches[0].entry) if adoption.patches else tree
-        if more == tree:
-            break
-        tree = more
-    plan = adoption.plan
-    warnings = [
-        PlanWarning(what="not declared as it is", why=f"{omission.path}: {omission.why}", key=entry.key)
-        for omission in entry.omissions
-    ]
-    if names := ", ".join(sorted(variables.value_by_name)):
-        why = f"the entry refers to {names}; every later command needs the value"
-        fix = f"set {names} in the environment"
-        warnings.append(PlanWarning(what="secret variable", why=why, fix=fix))
-    told = plan.model_copy(update={"warnings": (*plan.warnings, *warnings)})
-    return JobDeclaration(adoption._replace(plan=told), edited, document, data, shown)
-
-
-def _inherited(documents: Sequence[Document], target: str | None) -> Iterator[Mapping[str, Any]]:
-    """What files, and the target, say of every job, without what is no part of what the service is sent."""
-    for document in documents:
-        targets = document.tree.get("targets")
-        on_target = targets.get(target) if isinstance(targets, Mapping) else None
-        for place in (document.tree, on_target):
-            defaults = place.get("defaults") if isinstance(place, Mapping) else None
-            if isinstance(defaults, Mapping):
-                yield {name: value for name, value in defaults.items() if name not in _OF_THE_ENTRY}
-
-
-def _without_inherited(tree: Mapping[str, Any], inherited: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entry with null for what it would inherit and does not say itself."""
-    result = dict(tree)
-    for defaults in inherited:
-        for name, value in defaults.items():
-            below = result.setdefault(name, None)
-            if isinstance(below, Mapping) and isinstance(value, Mapping):
-                result[name] = _without_inherited(below, [value])
-    return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from reconciler.core.entry import EntryPatch
     from reconciler.decide.plan import Plan
     from reconciler.decide.wait import Goal
-    from reconciler.manifest import LoadedStack
     from reconciler.reconcile import Context
 
 
@@ -123,13 +122,6 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
     "adopt",
     click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]...", shell_complete=opt.keys),
     opt.flag("--accept", "Take a job as it is where it differs from its declaration."),
-    opt.option(
-        "--write [FILE]",
-        "Add an entry for the job to FILE of the stack (default: its root file), comments kept.",
-        "written_to",
-        is_flag=False,
-        flag_value="",
-    ),
     opt.flag("--all", "Adopt each unmanaged job that has a name of a declared key.", "every"),
     opt.option("--match GLOB", "With --all: only jobs of such a name.", "pattern"),
     opt.option(
@@ -149,7 +141,6 @@ def adopt_command(
     every: bool,
     pattern: str | None,
     old: str | None,
-    written_to: str | None,
     outputs: Sequence[OutputSpec],
     yes: bool,
     timeout_s: float,
@@ -165,17 +156,11 @@ def adopt_command(
     from reconciler.core.record import RunKind
     from reconciler.manifest.format import yaml_text
 
-    is_of_one_job, writes, takes_over = not every and old is None, written_to is not None, old is not None
-    # A directory behind --write is where the stack is; without a file the root file is to hold the entry.
-    place = Path(written_to) if written_to else None
-    file = None if place is None or place.is_dir() else place
-    is_manifest = file is None or file.suffix in (".yaml", ".yml")
+    is_of_one_job, takes_over = not every and old is None, old is not None
     wrong = {
         "--all and --from-stack are two ways to choose jobs": every and takes_over,
         "--match chooses among the jobs of --all": pattern is not None and not every,
         "--from-stack compares nothing, so there is nothing for --accept": takes_over and accept,
-        "--write declares one job as it is": writes and (accept or not is_of_one_job),
-        f"--write {file}: no manifest file; without FILE it stands last": not is_manifest,
         "a key and the id of a job are needed": is_of_one_job and len(words) < 2,
     }
     asked = ApplyRequest("Adopt these jobs?", RunKind.ADOPT, outputs, yes, timeout_s)
@@ -184,14 +169,10 @@ def adopt_command(
             usage = "KEY JOB_ID [PATH]..., --all [PATH]... or --from-stack OLD [PATH]..."
             raise WrongUsage(Diagnostic("wrong arguments", why, f"reconciler adopt {usage}"))
     paths = [Path(word) for word in (words[2:] if is_of_one_job else words)]
-    paths += [place] if place is not None and file is None else []
     opening: Any = {**options, "paths": paths, "only": ()}
     if old is not None:
         asked = asked._replace(question=f"Take over what stack {old} owns?")
         return _rename_stack(old, asked, opening)
-    if written_to is not None:
-        asked = asked._replace(question=f"Write the entry, and adopt this job as {words[0]}?")
-        return _declare(words[0], words[1], file, asked, opening)
     patches: list[EntryPatch] = []
 
     def make_plan(context: Context) -> Plan:
@@ -209,54 +190,9 @@ def adopt_command(
         head = f"To declare the job of {patch.key} as it is, merge this into its entry"
         if patch.says_null:
             head += " (null: leave the field out)"
-        _show(f"\n{printable(head)}:\n\n{printable_lines(yaml_text(patch.tree))}", asked)
+        show = console.say if asked.tells_events else console.result
+        show(f"\n{printable(head)}:\n\n{printable_lines(yaml_text(patch.tree))}")
     return code
-
-
-def _declare(key: str, job_id: str, file: Path | None, asked: ApplyRequest, opening: StackOptions) -> int:
-    from reconciler.adoption import declare_job, file_to_edit
-    from reconciler.cli.execution import carry_out, hold_lock, nothing_done
-    from reconciler.manifest.files import find_stack
-    from reconciler.manifest.format import yaml_text
-    from reconciler.manifest.load import load
-
-    var_files = list(opening["var_files"])
-    interrupt = Interrupt()
-    with ExitStack() as cleanup:
-        with nothing_done(asked), handled_by(interrupt.abort):
-            context = cleanup.enter_context(opened(stop=interrupt.stop, **opening)).to_apply()
-            files = find_stack([context.loaded.root], var_files)
-            document = file_to_edit(files, file)
-
-            def load_edited(edited: Mapping[Path, bytes], values: Mapping[str, str]) -> LoadedStack:
-                missing = {name: value for name, value in values.items() if name not in os.environ}
-                return load(
-                    files.edited(edited),
-                    variables={**missing, **dict(opening["variables"])},
-                    var_files=var_files,
-                    environ=os.environ,
-                    learn=console.redact.learn,
-                    target=opening["target"],
-                )
-
-            lock = hold_lock(cleanup, context, interrupt)
-            declared = declare_job(
-                context, key, job_id, files, document, load_edited, lambda text: console.redact(text) != text
-            )
-        plan = declared.adoption.plan
-        if plan.applyable:
-            text = printable_lines(yaml_text(declared.tree))
-            _show(f"{printable(declared.document.file)} gets:\n\n{text}\n", asked)
-            asked = asked._replace(on_confirmed=declared.write)
-        return carry_out(declared.context, plan, asked, interrupt, lock)
-
-
-def _show(text: str, asked: ApplyRequest) -> None:
-    """Write a text to stdout, or to stderr beside JSON."""
-    if asked.tells_events:
-        console.say(text)
-    else:
-        console.result(text)
 
 
 def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:

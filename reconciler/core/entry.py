@@ -220,31 +220,30 @@ _TAKEN = frozenset({"HOME", "PATH", "USER", "SHELL", "LANG", "TMPDIR"})
 class SecretVariables:
     """One variable for each secret value, named by the first field that holds it.
 
-    `taken` are names of variables that mean something else already. `value_by_name` are the secrets
-    themselves, which nothing may show.
+    `value_by_name` are the secrets themselves, which nothing may show.
     """
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self.value_by_name: dict[str, str] = {}
         self._name_by_value: dict[str, str] = {}
-        self._taken = {name.upper() for name in taken}
 
     def reference(self, value: str, field: str, key: str) -> str:
         """The expression for a value: its variable is named after the field, if need be after the key too."""
         if value not in self._name_by_value:
             long = _name(f"{key}_{field}")
-            names = (_name(field), long, *(f"{long}_{number}" for number in range(2, len(self._taken) + 3)))
-            name = next(name for name in names if name not in self._taken and not _is_in_use(name))
-            self._taken.add(name)
+            names = (
+                _name(field),
+                long,
+                *(f"{long}_{number}" for number in range(2, len(self.value_by_name) + 3)),
+            )
+            name = next(name for name in names if name not in self.value_by_name and not _is_in_use(name))
             self._name_by_value[value], self.value_by_name[name] = name, value
         return f"${{var.{self._name_by_value[value]}}}"
 
-    def declarations(self, trees: Iterable[Any] | None = None) -> dict[str, dict[str, Any]]:
-        """What a manifest says of them under `variables`: of all, or of those used in entries as written."""
-        names = set(self.value_by_name)
-        if trees is not None:
-            names &= {name for tree in trees for text in texts_in(tree) for name in variables_of(text)}
-        return {name: {"env": name, "sensitive": True} for name in sorted(names)}
+    def declarations(self, trees: Iterable[Any]) -> dict[str, dict[str, Any]]:
+        """What a manifest says under `variables` of those that are used in entries as written."""
+        used = {name for tree in trees for text in texts_in(tree) for name in variables_of(text)}
+        return {name: {"env": name, "sensitive": True} for name in sorted(used & self.value_by_name.keys())}
 
     def parts(self, text: str) -> list[SecretPart]:
         """Where in a text the values stand that have a variable already, in order."""

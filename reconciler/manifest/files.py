@@ -95,11 +95,7 @@ class StackFiles(NamedTuple):
 
     def again(self) -> StackFiles:
         """The same files, parsed again from what was read; what they say may have been forgotten."""
-        return self.edited({})
-
-    def edited(self, texts: Mapping[Path, bytes]) -> StackFiles:
-        """The same files, parsed again, where some have another text than on disk."""
-        return self._replace(documents=tuple(one.again(texts.get(one.path)) for one in self.documents))
+        return self._replace(documents=tuple(one.again() for one in self.documents))
 
 
 class FileTree(NamedTuple):

@@ -1,4 +1,4 @@
-"""Manifests as text: data as YAML, entries put into a file, and `fmt`, the canonical layout.
+"""Manifests as text: data as YAML, and `fmt`, the canonical layout.
 
 Keys that the language knows stand in the order of its models, names that people chose in theirs. Nesting is
 two spaces, list items too. Comments, blank lines, anchors, quotes, the spelling of values and the flow or
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import dropwhile, pairwise
+from itertools import dropwhile
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
@@ -190,100 +190,6 @@ def _is_block_of_text(text: str) -> bool:
         and text.isascii()
         and printable_lines(text) == text
     )
-
-
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_BLANK = re.compile(r"[ \t]*(?:#.*)?")
-#: What ends a document; nothing of ours may stand behind it.
-_END = re.compile(r"(?:---|\.\.\.)(?:\s|\Z)")
-
-
-def insert_members(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Return a manifest file with these members under its top-level keys, behind those that are there.
-
-    Nothing that stands there is touched: comments, anchors, blank lines and the spelling of values stay.
-
-    Raises:
-        ManifestInvalid: the file is not valid, or has no place for them.
-    """
-    if document.problems:
-        raise ManifestInvalid(*document.problems)
-    text, wanted = document.text, document.tree
-    newline = "\r\n" if "\r\n" in text else "\n"
-    for section, members in sections.items():
-        before = parse(text.encode(), document.path, document.file)
-        text = _inserted(before, section, members, newline)
-        wanted = {**wanted, section: {**(wanted.get(section) or {}), **members}}
-    data = text.encode()
-    # What is written replaces what people wrote: a defect here must not change what their jobs are.
-    if parse(data, document.path, document.file).tree != wanted:
-        raise ManifestInvalid(_no_place(document))
-    return (b"\xef\xbb\xbf" if document.data.startswith(b"\xef\xbb\xbf") else b"") + data
-
-
-def _no_place(document: Document) -> Diagnostic:
-    why = "its layout leaves no place to insert an entry without changing something else"
-    fix = "name a file in block style, or paste the entry that `reconciler export` prints"
-    return Diagnostic("cannot be edited", why, fix, Location(document.file, 1, 1))
-
-
-def _inserted(document: Document, section: str, members: Mapping[str, Any], newline: str) -> str:
-    root, text = document.root, document.text
-    if root is not None and root.flow_style:
-        raise ManifestInvalid(_no_place(document))
-
-    def lines(indent: int) -> str:
-        """The members without their section."""
-        _, *body = yaml_lines({section: members})
-        return "".join(line + newline for line in _indented((line[2:] for line in body), " " * indent))
-
-    found = None if root is None else document.members(root).get(section)
-    if found is None:
-        # At the end of the document, which `...` may mark.
-        written = _LINE.findall(text)
-        last = next((n for n in reversed(range(len(written))) if _END.match(written[n])), None)
-        end = len(written) if last is None or written[last].startswith("---") else last
-        before = "".join(written[:end])
-        before += newline if before and not before.endswith(("\n", "\r")) else ""
-        return f"{before}{section}:{newline}{lines(2)}{''.join(written[end:])}"
-    key, value = found
-    start, end = value.start_mark.index, value.end_mark.index
-    colon = text.index(":", key.end_mark.index) + 1
-    if isinstance(value.value, list) and value.value:
-        if not value.flow_style:
-            return _behind_the_last(text, root, value, lines(value.value[0][0].start_mark.column), newline)
-        last_text = text[: end - 1].rstrip()
-        flow = ", ".join(f"{json.dumps(name)}: {json.dumps(member)}" for name, member in members.items())
-        return f"{last_text}{' ' if last_text.endswith(',') else ', '}{flow}{text[len(last_text) :]}"
-    if isinstance(value.value, list):
-        above = text[:start].rstrip(" ")
-    else:  # `jobs:` without anything, `jobs: null`
-        above, end = text[:colon], max(colon, end) if value.value else colon
-    # Behind the colon, and whatever stands for nothing there; a comment in that line stays.
-    line, break_, after = text[end:].partition("\n")
-    return f"{above}{line}{break_ or newline}{lines(key.start_mark.column + 2)}{after}"
-
-
-def _behind_the_last(text: str, root: Any, value: Any, added: str, newline: str) -> str:
-    start, column = value.start_mark.index, value.value[0][0].start_mark.column
-    following = [key.start_mark.index for key, _ in root.value if key.start_mark.index > start]
-    end = min(following, default=len(text))
-    lines = _LINE.findall(text[start:end])
-    count = len(lines)
-    # What is blank behind the last value, or a comment further left, belongs to what follows.
-    while count > 1 and _is_no_part(lines[count - 1].rstrip("\r\n"), column):
-        count -= 1
-    kept = text[:start] + "".join(lines[:count])
-    kept += "" if kept.endswith(("\n", "\r")) else newline
-    # A blank line divides the members that are there.
-    keys = [key.start_mark.index for key, _ in value.value]
-    has_gaps = any(re.search(r"\n[ \t]*\r?\n", text[one:other]) for one, other in pairwise(keys))
-    return kept + newline * has_gaps + added + "".join(lines[count:]) + text[end:]
-
-
-def _is_no_part(line: str, column: int) -> bool:
-    is_left = not line.strip() or len(line) - len(line.lstrip(" ")) < column
-    return _END.match(line) is not None or (_BLANK.fullmatch(line) is not None and is_left)
 
 
 _BLOCK_SCALAR = re.compile(r"(?:[&!]\S*\s+)*[|>]([-+0-9]*)")

@@ -358,9 +358,9 @@ class Document:
         self.items_by_name = {}
         self.tree = dict.fromkeys(self.tree)
 
-    def again(self, data: bytes | None = None) -> Document:
-        """The same file, parsed again from the bytes that were read, or from others."""
-        document = parse(self.data if data is None else data, self.path, self.file)
+    def again(self) -> Document:
+        """The same file, parsed again from the bytes that were read."""
+        document = parse(self.data, self.path, self.file)
         document.relative = self.relative
         return document
 

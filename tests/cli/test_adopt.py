@@ -163,10 +163,7 @@ def test_job_that_is_ours_already_is_nothing_to_do(world: World) -> None:
         ("--from-stack x --accept", 64, "compares nothing"),
         ("--from-stack test", 64, "is the name of this stack"),
         ("--from-stack Not-A-Stack", 64, "not a stack name"),
-        ("--write new ID", 64, "without FILE it stands last"),
-        ("a ID --write", 64, "already declared"),
-        ("new ID --write no.yaml", 64, "no such manifest file"),
-        ("not.a.key ID --write", 64, "not a key"),
+        ("not.a.key ID", 64, "reconciler export ID prints its entry"),
     ],
 )
 def test_wrong_use(here: World, arguments: str, code: int, said: str) -> None:
@@ -248,63 +245,6 @@ def test_of_several_jobs_of_a_key_the_one_is_adopted_that_the_conflict_names(
     here.ends(3, "adopt --all --yes", out=words)
     assert "reconciler.test.a.r3" in here.descriptions()[taken]
     check_nothing_changes(here)
-
-
-# --- with its entry
-
-
-def test_entry_is_added_to_the_root_file_and_the_job_adopted(world: World) -> None:
-    path = write(world.manifest("a") + "\n# the end\n")
-    job = by_hand(world, "experiment-7")
-    world.ends(0, f"adopt new {job.id} --write --yes")
-    written = path.read_text()
-    assert written.startswith(world.manifest("a"))
-    assert written.endswith("\n# the end\n")
-    assert "  new:\n    description: by hand\n    algorithm:" in written
-    assert world("plan --json").document["summary"]["keep"] == 1
-    world.ends(0, "plan --only new --detailed-exitcode")
-
-
-def test_entry_goes_to_the_file_that_is_named(here: World) -> None:
-    other = write("# of the team\njobs: {}\n", "team/more.yaml")
-    job = by_hand(here, "experiment-7")
-    here.ends(0, f"adopt new {job.id} --write team/more.yaml --yes")
-    assert Path("jobs.yaml").read_text() == here.manifest("a")
-    assert other.read_text().startswith("# of the team\njobs:\n  new:\n")
-
-
-@pytest.mark.parametrize(
-    ("defaults", "nulls"),
-    [
-        ("{algorithm: {environments: {TEAM: x}, parameters: {lr: 9, seed: 1}}}", ["seed", "environments"]),
-        # What excludes what the job has.
-        ("{algorithm: {id: someones, parameters: {seed: 1}}}", ["seed"]),
-        ("{algorithm: {engine: {image_url: 'swr/i:1', engine_name: pt}, command: run}}", []),
-    ],
-)
-def test_entry_takes_away_what_the_defaults_would_add(world: World, defaults: str, nulls: list[str]) -> None:
-    path = world.write(more=f"defaults: {defaults}\n")
-    world.ends(0, f"adopt new {by_hand(world, 'experiment-7').id} --write --yes")
-    assert all(f"{name}: null" in path.read_text() for name in nulls)
-    check_nothing_changes(world)
-
-
-@pytest.mark.parametrize(
-    ("description", "more"),
-    [("by hand", ""), ("reconciler.other.a.r1.b000000000000", "--yes")],
-    ids=["not confirmed", "of another stack"],
-)
-def test_file_stays_as_it_was_where_nothing_is_adopted(here: World, description: str, more: str) -> None:
-    here.ends(3, f"adopt new {by_hand(here, description=description).id} --write {more}")
-    assert Path("jobs.yaml").read_text() == here.manifest("a")
-
-
-def test_secret_of_the_job_becomes_a_variable_of_the_file(here: World) -> None:
-    job = by_hand(here, "experiment-7", hf_token=SECRET)
-    here.ends(0, f"adopt new {job.id} --write --yes", out="set HF_TOKEN in the environment", lacks=SECRET)
-    assert SECRET not in Path("jobs.yaml").read_text()
-    here.setenv("HF_TOKEN", SECRET)
-    here.ends(0, "plan --only new --detailed-exitcode")
 
 
 # --- a stack that was renamed

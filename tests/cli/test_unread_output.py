@@ -59,7 +59,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "destroy": [("destroy", 3), ("destroy --json", 3)],
     "adopt": [
         *(("adopt", 64), ("adopt a nothing", 1), ("adopt --all", 0), ("adopt --from-stack before", 0)),
-        *(("adopt a nothing --json", 1), ("adopt new nothing --write", 1)),
+        ("adopt a nothing --json", 1),
     ],
     "release": [("release a", 3), ("release a --json", 3), ("release nothing", 64)],
     "show": [

@@ -202,13 +202,13 @@ def test_secret_is_exported_as_a_variable(
 
 
 def test_equal_secrets_share_a_variable_and_different_ones_do_not() -> None:
-    variables = SecretVariables(taken=["wandb_key"])
+    variables = SecretVariables()
     for key, value in (("a", "one"), ("b", "one"), ("b", "two"), ("c", "three"), ("c", "four")):
         job = reported(a_job(key, algorithm__environments={"HF_TOKEN": value, "WANDB_KEY": "w"}))
         manifest_entry(job, stack="vision", variables=variables)
     assert variables.value_by_name == {
         "HF_TOKEN": "one",
-        "A_WANDB_KEY": "w",
+        "WANDB_KEY": "w",
         "B_HF_TOKEN": "two",
         "C_HF_TOKEN": "three",
         "C_HF_TOKEN_2": "four",
