@@ -1,6 +1,6 @@
 """A fleet in one process, and on three workers of a dask cluster of which one is killed in the middle.
 
-    python benchmarks/fleet.py [--stacks 200] [--jobs 50] [--delay 0.05] [--threads 1] [--rounds 3] [--check]
+    python benchmarks/fleet.py [--stacks 200] [--jobs 50] [--delay 0.05] [--threads 4] [--rounds 3] [--check]
 
 Every stack has a project of its own in one emulator, a process that answers after `--delay` seconds, and all
 of its jobs run. Measured in turn are `reconciler plan --fleet --json` and the same with --scheduler. In each
@@ -224,7 +224,7 @@ def main() -> int:
     parser.add_argument("--stacks", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--delay", type=float, default=0.05, help="seconds")
-    parser.add_argument("--threads", type=int, default=1, help="of each worker")
+    parser.add_argument("--threads", type=int, default=4, help="of each worker")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()

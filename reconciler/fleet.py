@@ -19,17 +19,9 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    CancelledError,
-    Future,
-    ThreadPoolExecutor,
-    as_completed,
-    wait,
-)
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -38,19 +30,17 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler import reconcile
-from reconciler.connection import RecordOptions, connect, open_recording, records_url
+from reconciler.connection import RecordOptions, connect
 from reconciler.core.addresses import passwords_in
 from reconciler.core.record import REMIND_S, Scope
-from reconciler.decide.drift_check import DriftId
-from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
+from reconciler.decide.fleet import StackMessage, StackResult
 from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Allowances
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.manifest import LoadedStack, load
 from reconciler.manifest.files import FileTree, StackFiles, files_digest, find_stack
 from reconciler.manifest.variables import declared_sensitive, read_value_files
-from reconciler.modelarts.clock import RateLimiter, SystemClock
-from reconciler.modelarts.connect import PROCESS_LIMITER
+from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.modelarts.target import Runtime, identity_of
 from reconciler.render import FORMATS, Content, Style, View, render
@@ -64,8 +54,8 @@ from reconciler.version import __version__
 COMMANDS = ("validate", "plan", "drift")
 #: So many stacks are checked at once in a process: more would wait for the interpreter, not for the service.
 AT_ONCE = 4
-#: Seconds between two looks at the workers, for the scheduler to answer, for a first worker, for a record.
-LOOK_EVERY_S, CONNECT_S, NO_WORKERS_S, MARK_S = 1.0, 10.0, 60.0, 60.0
+#: Seconds for the scheduler to answer, and for a worker to come.
+CONNECT_S, NO_WORKERS_S = 10.0, 60.0
 
 TakeResult = Callable[[StackResult], None]
 Learn = Callable[[Iterable[str]], None]
@@ -97,8 +87,7 @@ class StackTask:
     """One stack: its directory, absolute, and what the report calls it.
 
     Names of its files in messages begin with `prefix`: they are relative to where the command was started.
-    `digest` is that of its files, "" if they are known to be the same. With `to_show` the task is to record
-    that the report has shown this drift.
+    `digest` is that of its files, "" if they are known to be the same.
     """
 
     directory: str
@@ -106,23 +95,9 @@ class StackTask:
     prefix: str
     name: str | None = None
     digest: str = ""
-    to_show: DriftToShow | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FleetBatch:
-    """Stacks that one worker checks, so many `at_once`; `share` is its part of the rate of requests."""
-
-    request: FleetRequest
-    tasks: tuple[StackTask, ...]
-    share: float = 1.0
-    at_once: int = 1
-
-    def failed(self, code: ExitCode, problem: Diagnostic) -> list[StackResult]:
-        return [StackResult(task.root, task.name, code, errors=(problem,)) for task in self.tasks]
-
-
-BATCH, RESULTS = TypeAdapter(FleetBatch), TypeAdapter(list[StackResult])
+SENT, RESULT = TypeAdapter(tuple[FleetRequest, StackTask]), TypeAdapter(StackResult)
 
 
 def as_plain(value: Any) -> Any:
@@ -139,39 +114,52 @@ def as_plain(value: Any) -> Any:
     raise TypeError(f"an option of type {type(value).__name__} cannot be sent")
 
 
-@dataclass(frozen=True)
-class StackRunner:
-    """Does a command for stacks in this process: with its environment, and one limit of the rate of requests.
+def check_here(
+    request: FleetRequest,
+    tasks: Sequence[StackTask],
+    take: TakeResult,
+    environ: Mapping[str, str],
+    learn: Learn = lambda _: None,
+) -> None:
+    """Check the stacks on threads; `take` gets each result as it comes, `learn` each secret.
 
-    `learn` gets each secret, for what else this process prints; `stop` ends what waits.
+    An interrupt ends it at once: what waits is told to end.
     """
+    stop = threading.Event()
+    pool = ThreadPoolExecutor(AT_ONCE, "stack")
+    try:
+        _take_all({pool.submit(check_stack, request, task, environ, stop, learn) for task in tasks}, take)
+    except BaseException:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
-    environ: Mapping[str, str] = field(repr=False)
-    stop: threading.Event | None = None
-    limiter: RateLimiter | None = None
-    learn: Learn = lambda _: None
 
-    def check(self, request: FleetRequest, task: StackTask) -> StackResult:
-        """Do the command for one stack. What goes wrong is part of the result; only interrupts are raised."""
-        return _StackCheck(self, request, task).run()
-
-    def check_all(
-        self, request: FleetRequest, tasks: Sequence[StackTask], take: TakeResult, at_once: int = AT_ONCE
-    ) -> None:
-        """Do it for all, on threads. An interrupt ends it at once: what waits is told to end."""
-        pool = ThreadPoolExecutor(max(1, min(at_once, len(tasks))), "stack")
-        try:
-            for checked in as_completed([pool.submit(self.check, request, task) for task in tasks]):
-                take(checked.result())
-        except BaseException:
-            if self.stop is not None:
-                self.stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        pool.shutdown()
+def _take_all(
+    waiting: set[Future[StackResult]], take: TakeResult, look: Callable[[], object] = lambda: None
+) -> None:
+    """Take each result as it comes; `look` now and then while none does."""
+    while waiting:
+        done, waiting = wait(waiting, NO_WORKERS_S, FIRST_COMPLETED)
+        for checked in done:
+            take(checked.result())
+        if not done:
+            look()
 
 
 # ── one stack ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_stack(
+    request: FleetRequest,
+    task: StackTask,
+    environ: Mapping[str, str],
+    stop: threading.Event | None = None,
+    learn: Learn = lambda _: None,
+) -> StackResult:
+    """Do the command for one stack. What goes wrong is part of the result; only interrupts are raised."""
+    return _StackCheck(request, task, environ, stop, learn).run()
 
 
 class OtherFiles(ReconcilerError):
@@ -196,41 +184,47 @@ class _KnownSecrets(Redactor):
 class _StackCheck:
     """A command for one stack: the same as for that stack alone, as a value."""
 
-    def __init__(self, runner: StackRunner, request: FleetRequest, task: StackTask) -> None:
+    def __init__(
+        self,
+        request: FleetRequest,
+        task: StackTask,
+        environ: Mapping[str, str],
+        stop: threading.Event | None,
+        learn: Learn,
+    ) -> None:
         self._request, self._task, self._options = request, task, request.options
         self._target: str | None = self._options.get("target")
-        self._redact = _KnownSecrets(runner.learn, known_secrets(runner.environ))
+        self._redact = _KnownSecrets(learn, known_secrets(environ))
         self._messages: list[StackMessage] = []
         self._unmatched: set[str] = set()
         self._undeclared: frozenset[str] | None = None
         self._started_s = time.monotonic()
         self._runtime = Runtime(
-            environ=runner.environ,
-            clock=SystemClock(runner.stop),
+            environ=environ,
+            clock=SystemClock(stop),
             redactor=self._redact,
             warn=lambda text: self._say(f"warning: {printable(text)}", 0),
             tell=lambda text: self._say(printable(text), 1),
             on_request=lambda method, path, status, seconds: self._say(
                 f"{method} {printable(path)}: {status or 'no answer'}, {seconds * 1000:.0f} ms", 2
             ),
-            stop=runner.stop,
+            stop=stop,
             command=request.command,
-            limiter=runner.limiter,
         )
         #: What gives values to variables, and who learns the secret ones.
         self._values: dict[str, Any] = {
             "variables": dict(self._options.get("variables") or ()),
             "var_files": tuple(request.var_files),
-            "environ": runner.environ,
+            "environ": environ,
             "learn": self._redact.learn,
         }
-        records = self._options.get("records") or runner.environ.get("RECONCILER_RECORDS") or None
+        records = self._options.get("records") or environ.get("RECONCILER_RECORDS") or None
         self._records = RecordOptions(records, without_records=bool(self._options.get("without_records")))
 
     def run(self) -> StackResult:
         commands = {"validate": self._validate, "plan": self._plan, "drift": self._drift}
         try:
-            return self._mark_shown() if self._task.to_show else commands[self._request.command]()
+            return commands[self._request.command]()
         except ReconcilerError as error:
             return self._failed(error.exit_code, *error.diagnostics)
         except OSError as error:
@@ -259,29 +253,22 @@ class _StackCheck:
         )
 
     def _drift(self) -> StackResult:
-        """The check is recorded; its drift counts as reported when the report of the fleet has shown it."""
         since_last = bool(self._options.get("since_last"))
         remind_s = self._options.get("remind_s", REMIND_S)
         with self._connected(offline=True) as context:
             report = reconcile.drift(context, reconcile.CheckOptions(since_last, remind_s, True))
-            # What no notification tells counts as reported when the report of the fleet was shown.
-            failed = reconcile.notify_drift(context, report).failed if context.loaded.notifies else 0
-        code, comparison, to_show = report.exit_code, report.comparison, None
-        if comparison is not None and code is ExitCode.CHANGES and not context.loaded.notifies:
-            drift = tuple(map(DriftId.of, comparison.visible))
-            to_show = DriftToShow(context.scope, drift, comparison.at_s)
+            failed = reconcile.notify_drift(context, report).failed
         summary = {name.value: number for name, number in report.summary.items()}
         return self._found(
             Content.DRIFT,
             report,
-            code,
+            report.exit_code,
             target=report.target.name,
             summary={**summary, "pending": len(report.pending)},
             last_line=render(Content.DRIFT, report, "text", View()).splitlines()[-1],
             has_changes=(report.is_due if since_last else bool(report.drift)) or not report.complete,
             scopes=(context.scope,),
             notifications_failed=failed,
-            to_show=to_show,
         )
 
     def _validate(self) -> StackResult:
@@ -309,18 +296,6 @@ class _StackCheck:
             has_changes=bool(report.denied),
             scopes=tuple(scopes),
         )
-
-    def _mark_shown(self) -> StackResult:
-        shown = self._task.to_show
-        assert shown is not None
-        loaded = load(self._files(), target=self._target, offline=True, **self._values)
-        self._redact.learn(loaded.secrets)
-        url = records_url(
-            loaded.target(self._target)[1], self._records.url, loaded.records_url, self._runtime
-        )
-        with closing(open_recording(url, loaded.root, self._runtime, self._records)) as recording:
-            recording.mark_reported(shown.scope, shown.drift, shown.at_s)
-        return self._result(ExitCode.DONE, stack=self._task.name)
 
     @contextmanager
     def _connected(self, *, offline: bool) -> Iterator[reconcile.Context]:
@@ -444,36 +419,21 @@ def check_variables(request: FleetRequest, tasks: Sequence[StackTask]) -> list[S
     return unclear
 
 
-def check_batch(text: str) -> str:
-    """Do a `FleetBatch` on a worker; it and the results are JSON."""
-    batch = BATCH.validate_json(text)
-    results: list[StackResult] = []
-    if batch.request.version == __version__:
-        runner = StackRunner(os.environ, limiter=limiter_of(batch.share, time.time()))
-        runner.check_all(batch.request, batch.tasks, results.append, batch.at_once)
-    else:  # a worker that came after the others were asked
-        why = f"it has {__version__}, and the command was started with {batch.request.version}"
+def check_sent(text: str) -> str:
+    """Check a stack on a worker; what was sent and the result are JSON."""
+    request, task = SENT.validate_json(text)
+    if request.version == __version__:
+        result = check_stack(request, task, os.environ)
+    else:
+        why = f"it has {__version__}, and the command was started with {request.version}"
         problem = Diagnostic("another version on a worker", why, "install the same version on all workers")
-        results = batch.failed(ExitCode.FAILED, problem)
-    return RESULTS.dump_json(results).decode()
-
-
-def limiter_of(share: float, now_s: float) -> RateLimiter:
-    """A limiter, from now on, for a share of the rate that one process may use.
-
-    It begins without a burst, so that one batch after the other is no faster than one that lasts.
-    """
-    limiter = RateLimiter(PROCESS_LIMITER.per_second * share, burst=0)
-    limiter.reserve(now_s)
-    return limiter
+        result = StackResult(task.root, task.name, ExitCode.FAILED, errors=(problem,))
+    return RESULT.dump_json(result).decode()
 
 
 # ── on a cluster: what comes back ────────────────────────────────────────────────────────────────────
 
-#: distributed has no types.
-Client = Any
 _ADDRESS = r"(tcp|tls)://([^/\s:]+(:[^/\s:]+)*|\[[0-9a-fA-F:]+\]):\d{1,5}"
-_INSTALL = f"on all workers: pip install reconciler=={__version__}"
 #: Of these a pickle may name: dask has it for each text of an error, and it runs nothing.
 _HARMLESS = frozenset({("builtins", "bytes")})
 _connections: set[object] = set()
@@ -486,17 +446,6 @@ class ClusterUnavailable(ReconcilerError):
 
     def __init__(self, why: str, fix: str = "run it again") -> None:
         super().__init__(Diagnostic("the scheduler is unavailable", why, fix))
-
-
-class WorkerFailed(Exception):
-    """A call failed on a worker: the name of the exception, the module that it lacks or "", and why.
-
-    Where the name is "" it answered what it was not asked for.
-    """
-
-    def __str__(self) -> str:
-        kind, _, why = self.args
-        return f"{kind}: {why}" if kind else str(why)
 
 
 @contextmanager
@@ -521,53 +470,20 @@ def _refuse_pickles() -> None:
     sys.addaudithook(hear)
 
 
-def _remote() -> Callable[..., Any]:
-    """A function that travels by value, so that who passes it on needs nothing of ours.
-
-    It answers as `_answer` reads it: an exception would come back as a pickle.
-    """
-
-    def call(module: str, name: str, *arguments: Any) -> list[str]:
-        from importlib import import_module
-
-        try:
-            found = getattr(import_module(module), name)
-            return ["", found(*arguments) if arguments else found]
-        except Exception as error:
-            return [type(error).__name__, str(getattr(error, "name", None) or ""), str(error)]
-
-    return call
-
-
-def _answer(found: object) -> str:
-    """What a call of `_remote` returned, or `WorkerFailed`."""
-    match found:
-        case ("", str(text)):
-            return text
-        case (str(kind), str(module), str(why)):
-            raise WorkerFailed(kind or "Exception", module, why)
-    raise WorkerFailed("", "", "it is no text")
-
-
-def results_from(text: object, roots: Sequence[str]) -> list[StackResult]:
-    """Read results from JSON: one for each of the stacks that were asked for, and none for others.
-
-    Raises:
-        WorkerFailed: they are something else.
-    """
-    if not isinstance(text, str):
-        raise WorkerFailed("", "", "it is no text")
+def result_from(task: StackTask, read: Callable[[], Any]) -> StackResult:
+    """The result of a stack from the JSON that a worker sent, or an error of that stack."""
     try:
-        results = RESULTS.validate_json(text)
+        result = RESULT.validate_json(read())
+        if result.root == task.root:
+            return result
+        problem = Diagnostic("the worker's answer cannot be read", "it is about another stack")
     except ValidationError as error:
-        first = error.errors()[0]
-        raise WorkerFailed("", "", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    if sorted(result.root for result in results) != sorted(roots):
-        raise WorkerFailed("", "", "it is about other stacks")
-    return results
-
-
-# ── on a cluster: the calls ──────────────────────────────────────────────────────────────────────────
+        problem = Diagnostic("the worker's answer cannot be read", printable(error.errors()[0]["msg"]))
+    except BaseException:  # of any kind: it comes as a pickle that is not read
+        why = "it could not run the check, or workers were lost again and again while they checked it"
+        fix = f"read the logs of the workers; on all of them: pip install reconciler=={__version__}"
+        problem = Diagnostic("the worker failed", why, fix)
+    return StackResult(task.root, task.name, ExitCode.UNKNOWN, errors=(problem,))
 
 
 def check_on_cluster(
@@ -578,117 +494,7 @@ def check_on_cluster(
     Raises:
         WrongUsage: the address is invalid, or the extra `fleet` is not installed.
         ClusterUnavailable: the scheduler cannot be reached, or has no workers.
-        ReconcilerError: a worker has another version.
     """
-    with _connected(address) as client:
-        found = client.run(_remote(), "reconciler.version", "__version__", on_error="return")
-        # What raises here is the connection of a worker that was lost meanwhile.
-        versions = {name: _version(one) for name, one in found.items() if not isinstance(one, Exception)}
-        if wrong := [name for name in sorted(versions) if versions[name] != __version__]:
-            whys = [f"{name} has {printable(versions[name])}, and this is {__version__}" for name in wrong]
-            raise ReconcilerError(*(Diagnostic("another version on a worker", why, _INSTALL) for why in whys))
-        workers = _Workers(client, address)
-        size = max(1, min(AT_ONCE, len(tasks) // (2 * workers.slots())))
-        groups = (tuple(tasks[at : at + size]) for at in range(0, len(tasks), size))
-        waiting, in_flight = deque(FleetBatch(request, group) for group in groups), workers.in_flight
-        try:
-            while waiting or in_flight:
-                # So many batches are in flight that their shares are at most the whole: however many slots
-                # there are by now, together they never send more requests than one process.
-                share = 1 / max(1, min(workers.slots(), len(waiting) + len(in_flight)))
-                while waiting and sum(one.share for one, _ in in_flight.values()) + share < 1 + 1e-9:
-                    workers.submit(replace(waiting.popleft(), share=share))
-                for ended in wait(in_flight, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED).done:
-                    batch, answer = in_flight.pop(ended)
-                    results = workers.results(answer, batch)
-                    if results is None:
-                        waiting.extendleft(replace(batch, tasks=(task,)) for task in reversed(batch.tasks))
-                    for result in results or ():
-                        take(result)
-        except BaseException:
-            with suppress(Exception):
-                client.cancel([answer for _, answer in in_flight.values()], force=True)
-            raise
-
-
-def mark_on_cluster(address: str, request: FleetRequest, tasks: Sequence[StackTask]) -> list[StackResult]:
-    """Record on the cluster what drift was shown; returns the result of each stack.
-
-    Raises:
-        ClusterUnavailable: the scheduler cannot be reached, or did not answer.
-    """
-    text = BATCH.dump_json(FleetBatch(request, tuple(tasks))).decode()
-    with _connected(address) as client:
-        future = client.submit(_remote(), __name__, "check_batch", text, pure=False)
-        try:
-            return results_from(_answer(future.result(timeout=MARK_S)), [task.root for task in tasks])
-        # What it failed of on a worker is an exception of any kind, since it is not read.
-        except (Exception, CancelledError) as error:
-            raise ClusterUnavailable(f"{address}: {_reason(error)}") from None
-
-
-class _Workers:
-    """The workers of a cluster, as they come and go.
-
-    `Client.get_executor()` would read results by itself, and hang where one cannot be read: here a future
-    results in dask's own, once that has ended.
-    """
-
-    def __init__(self, client: Client, address: str) -> None:
-        self._client, self._address = client, address
-        self.in_flight: dict[Future[Any], tuple[FleetBatch, Any]] = {}
-        self._call = _remote()
-        self._found: Mapping[str, int] = {}
-        self._looked_at_s, self._seen_at_s = float("-inf"), time.monotonic()
-
-    def slots(self) -> int:
-        """How many batches they can do at once; looks at them now and then."""
-        now_s = time.monotonic()
-        if now_s - self._looked_at_s >= LOOK_EVERY_S:
-            self._looked_at_s = now_s
-            try:
-                self._found = self._client.nthreads()
-            except (OSError, ValueError, RuntimeError) as error:
-                why = f"the connection to {self._address} was lost: {_reason(error)}"
-                raise ClusterUnavailable(why) from None
-            if self._found:
-                self._seen_at_s = now_s
-            elif now_s - self._seen_at_s > NO_WORKERS_S:
-                fix = f"start some: dask worker {self._address}"
-                raise ClusterUnavailable(f"{self._address} has no workers", fix)
-        return max(1, sum(self._found.values()))
-
-    def submit(self, batch: FleetBatch) -> None:
-        at_once = max(1, AT_ONCE * len(self._found) // self.slots())
-        text = BATCH.dump_json(replace(batch, at_once=at_once)).decode()
-        answer = self._client.submit(self._call, __name__, "check_batch", text, pure=False)
-        ended = Future[Any]()
-        self.in_flight[ended] = batch, answer
-        answer.add_done_callback(ended.set_result)
-
-    def results(self, answer: Any, batch: FleetBatch) -> list[StackResult] | None:
-        """The results of a batch, or why there are none, for each of its stacks.
-
-        None where workers were lost with several stacks: one of them may be why, and each by itself does no
-        harm to the others, so they are done again one at a time.
-        """
-        if answer.cancelled():
-            raise ClusterUnavailable(f"the connection to {self._address} was lost")
-        error = answer.exception()
-        if error is not None and _is_lost(error) and len(batch.tasks) > 1:
-            return None
-        try:
-            if error is not None:
-                raise error
-            return results_from(_answer(answer.result()), [task.root for task in batch.tasks])
-        except Exception as failure:
-            return batch.failed(ExitCode.UNKNOWN, _problem_of(failure))
-        finally:
-            answer.release()
-
-
-@contextmanager
-def _connected(address: str) -> Iterator[Client]:
     if not re.fullmatch(_ADDRESS, address):
         why = f'"{address}" is not tcp://HOST:PORT'
         raise WrongUsage(Diagnostic("invalid scheduler", why, "use the address that `dask scheduler` prints"))
@@ -701,9 +507,36 @@ def _connected(address: str) -> Iterator[Client]:
     logger = logging.getLogger("distributed")
     logger.handlers.clear()
     logger.propagate = True
-    with no_unpickling():
+
+    def check(text: str) -> str:  # it travels by value: who passes it on needs nothing of ours
+        from reconciler.fleet import check_sent
+
+        return check_sent(text)
+
+    def submit(task: StackTask) -> Future[StackResult]:
+        checked = Future[StackResult]()
+
+        def end(answer: Any) -> None:
+            if answer.cancelled():
+                checked.set_exception(ClusterUnavailable(f"the connection to {address} was lost"))
+            else:
+                checked.set_result(result_from(task, answer.result))
+
+        text = SENT.dump_json((request, task)).decode()
+        client.submit(check, text, pure=False).add_done_callback(end)
+        return checked
+
+    def look() -> None:
         try:
-            client: Client = distributed.Client(  # type: ignore[no-untyped-call]
+            workers = client.nthreads()
+        except (OSError, ValueError, RuntimeError):
+            raise ClusterUnavailable(f"the connection to {address} was lost") from None
+        if not workers:
+            raise ClusterUnavailable(f"{address} has no workers", f"start some: dask worker {address}")
+
+    with no_unpickling(), ExitStack() as cleanup:
+        try:
+            client: Any = distributed.Client(  # type: ignore[no-untyped-call]
                 address,
                 timeout=CONNECT_S,
                 set_as_default=False,
@@ -713,11 +546,8 @@ def _connected(address: str) -> Iterator[Client]:
         except (OSError, ValueError) as error:
             fix = "start it with `dask scheduler`, or correct the address"
             raise ClusterUnavailable(f"{address}: {_reason(error)}", fix) from None
-        try:
-            yield client
-        finally:
-            with suppress(Exception):
-                client.close(timeout=2)
+        cleanup.callback(client.close, timeout=2)
+        _take_all({submit(task) for task in tasks}, take, look)
 
 
 def _reason(error: BaseException) -> str:
@@ -727,32 +557,3 @@ def _reason(error: BaseException) -> str:
         words = str(one) or words
         one = one.__cause__  # type: ignore[assignment]
     return words.splitlines()[0]
-
-
-def _version(found: object) -> str:
-    try:
-        return _answer(found)
-    except WorkerFailed as failed:
-        kind, module, why = failed.args
-        if not kind:
-            return f"an answer that cannot be read ({why})"
-        return "none" if module == "reconciler" else "none that knows --fleet"
-
-
-def _is_lost(error: BaseException) -> bool:
-    """Whether dask gave up because workers were lost: its KilledWorker, which comes as an unread pickle."""
-    return bool(error.args) and isinstance(error.args[0], bytes) and b"KilledWorker" in error.args[0]
-
-
-def _problem_of(error: BaseException) -> Diagnostic:
-    if _is_lost(error):
-        why = "workers were lost again and again while they checked it"
-        return Diagnostic("workers were lost", why, "check the memory of the workers, and their logs")
-    if not isinstance(error, WorkerFailed):
-        return Diagnostic("the worker failed", "it could not run the check", "read the logs of the workers")
-    kind, module, why = error.args
-    if not kind:
-        return Diagnostic("the worker's answer cannot be read", printable(why))
-    if kind == "ModuleNotFoundError" and module.startswith("reconciler"):
-        return Diagnostic("the worker has no reconciler", "it cannot import reconciler", _INSTALL)
-    return Diagnostic("the worker failed", printable(f"{kind}: {why.splitlines()[0] if why else kind}"))

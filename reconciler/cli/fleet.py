@@ -5,11 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -24,12 +22,11 @@ from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.fleet import (
     FleetRequest,
-    StackRunner,
     StackTask,
     as_plain,
+    check_here,
     check_on_cluster,
     check_variables,
-    mark_on_cluster,
     sent,
     with_digest,
 )
@@ -101,12 +98,9 @@ def check_fleet() -> int:
         for result in results:
             tell(result)
         try:
-            runner = StackRunner(os.environ, threading.Event(), learn=console.redact.learn)
-            if scheduler is None:
-                runner.check_all(request, tasks, take)
-            else:
-                unclear = check_variables(request, tasks)
-                runner.check_all(request, unclear, take)
+            unclear = tasks if scheduler is None else check_variables(request, tasks)
+            check_here(request, unclear, take, os.environ, console.redact.learn)
+            if scheduler is not None:
                 there = [with_digest(task, request) for task in tasks if task not in unclear]
                 check_on_cluster(scheduler, to_send, there, take)
         except (KeyboardInterrupt, Stopped, ReconcilerError):
@@ -118,36 +112,7 @@ def check_fleet() -> int:
     _check_names(report)
     _show_messages(report)
     show(Content.FLEET, report, specs, is_redacted=True)
-    _mark_shown(to_send, report, tasks, scheduler)
     return report.exit_code
-
-
-def _mark_shown(
-    request: FleetRequest,
-    report: FleetReport,
-    tasks: Sequence[StackTask],
-    scheduler: str | None,
-) -> None:
-    """Write down that the drift was shown. Where that is not possible the next check shows it again."""
-    to_show = {one.root: one.to_show for one in report.results if one.to_show and one.to_show.drift}
-    shown = [replace(task, to_show=to_show[task.root]) for task in tasks if task.root in to_show]
-    if not shown:
-        return
-    marked: list[StackResult] = []
-    try:
-        if scheduler is None:
-            here = StackRunner(os.environ, learn=console.redact.learn)
-            marked = [here.check(request, task) for task in shown]
-        else:
-            marked = mark_on_cluster(scheduler, request, shown)
-    except ReconcilerError as error:
-        console.say(printable(f"warning: {error}; the next check reports this drift again"), "warning")
-    for result in marked:
-        texts = [one.text for one in result.messages if one.text and not one.level]
-        problems = [one.message for one in result.errors]
-        texts += [f"warning: {one}; the next check reports its drift again" for one in problems]
-        for text in texts:
-            console.say(printable(f"{result.root}: {text}"), "warning")
 
 
 def _check_names(report: FleetReport) -> None:

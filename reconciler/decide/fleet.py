@@ -14,7 +14,7 @@ from pydantic import Field
 
 from reconciler.core.record import Scope
 from reconciler.core.values import FORMAT_VERSION, Frozen
-from reconciler.decide.drift_check import DriftClass, DriftId
+from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.plan import Action, last_line
 from reconciler.errors import Diagnostic, ExitCode, first_of
 from reconciler.text import format_count
@@ -30,15 +30,6 @@ class StackMessage:
 
 
 @dataclass(frozen=True)
-class DriftToShow:
-    """The drift of a check at `at_s` that is recorded, and that nobody has seen yet."""
-
-    scope: Scope
-    drift: tuple[DriftId, ...]
-    at_s: float
-
-
-@dataclass(frozen=True)
 class StackResult:
     """What a command found in one stack; it travels between processes, and holds no secret.
 
@@ -47,8 +38,7 @@ class StackResult:
     `traceback` is that of an internal error. `summary` counts what the command counts, and `last_line`
     says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and that
     the stack does not have, `undeclared` variables that were given and that it does not declare; both
-    None where that is not known. `to_show` is the drift of the check that the report has to show,
-    before it counts as reported. The run ended at `ended_at_s`, in seconds since 1970.
+    None where that is not known. The run ended at `ended_at_s`, in seconds since 1970.
     """
 
     root: str
@@ -68,7 +58,6 @@ class StackResult:
     ended_at_s: float = 0.0
     duration_s: float = 0.0
     notifications_failed: int = 0
-    to_show: DriftToShow | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -231,5 +220,4 @@ def _without_shared_scopes(results: list[StackResult]) -> Iterable[StackResult]:
             last_line="",
             has_changes=False,
             parts={},
-            to_show=None,
         )

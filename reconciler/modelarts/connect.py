@@ -93,7 +93,6 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
         stop=runtime.stop,
         learn=runtime.redactor.learn,
         redact=runtime.redactor,
-        limiter=runtime.limiter,
     )
     backend = connect(target, runtime.environ, options)
     cleanup.callback(backend.close)

@@ -14,7 +14,6 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import ManifestInvalid, NotSupported
-from reconciler.modelarts.clock import RateLimiter
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.secrets import Redactor
 
@@ -85,8 +84,7 @@ class Runtime:
     `redactor` learns each value that must not be seen, and takes all of them out of the texts of the service.
     `warn` gets what a person should know, `tell` what `-v` shows, `on_request` each request, and `reading`
     is entered when the list of jobs is read. Once `stop` is set sleeping ends, and no request that
-    changes something is sent. `command` is what the records name as such. `limiter` spreads the requests to
-    a service that is not on this machine; None is the one of this process.
+    changes something is sent. `command` is what the records name as such.
     """
 
     environ: Mapping[str, str]
@@ -98,7 +96,6 @@ class Runtime:
     reading: ReadingListener | None = None
     stop: threading.Event | None = None
     command: str = ""
-    limiter: RateLimiter | None = None
 
 
 def _module_of(target: Target) -> Any:

@@ -25,8 +25,6 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).parents[2]
 #: A stack with such a file ends the worker that checks it.
 FATAL_FILE = "fatal.txt"
-#: One with this file ends it too, once, after the check and before anybody knows of the result.
-FATAL_ONCE_FILE = "fatal-once.txt"
 #: One with this file makes the worker answer with what the file says: `HOSTILE`.
 HOSTILE_FILE = "hostile.txt"
 #: So many workers may be lost with the same task; dask's own default is 3.
@@ -154,24 +152,19 @@ def main(count: int) -> None:
     from distributed import Scheduler, Worker
 
     from reconciler import fleet as work
-    from reconciler.fleet import BATCH
 
-    check_batch = work.check_batch
+    check_sent = work.check_sent
 
     def check_or_die(text: str) -> Any:
-        directories = [Path(task.directory) for task in BATCH.validate_json(text).tasks]
-        if any((directory / FATAL_FILE).exists() for directory in directories):
+        directory = Path(work.SENT.validate_json(text)[1].directory)
+        if (directory / FATAL_FILE).exists():
             os.kill(os.getpid(), signal.SIGKILL)
-        for file in (directory / HOSTILE_FILE for directory in directories):
-            if file.exists():
-                return HOSTILE[file.read_text(encoding="utf-8")](file.with_suffix(".trace"))
-        results = check_batch(text)
-        if fatal := [one for one in directories if (one / FATAL_ONCE_FILE).exists()]:
-            (fatal[0] / FATAL_ONCE_FILE).unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return results
+        file = directory / HOSTILE_FILE
+        if file.exists():
+            return HOSTILE[file.read_text(encoding="utf-8")](file.with_suffix(".trace"))
+        return check_sent(text)
 
-    work.check_batch = check_or_die
+    work.check_sent = check_or_die
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = f"tcp://127.0.0.1:{port}"
