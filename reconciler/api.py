@@ -863,7 +863,7 @@ class DriftReport(_Report):
     _content = Content.DRIFT
     #: Each with `key`, `class_`, `job`, `detail`, `since`, `node_hours` and `fix`.
     drift: tuple[Drift, ...]
-    #: Drift that is known: a rule of the manifest ignores it, or somebody accepted it.
+    #: Drift that is known: a rule of the manifest ignores it.
     ignored: tuple[IgnoredDrift, ...]
     #: With `since_last`: what the last check did not see.
     new: tuple[Drift, ...]

@@ -31,7 +31,7 @@ from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
-from reconciler.errors import Diagnostic, ExitCode, NotFound, ServiceError, Unauthorized, WrongUsage
+from reconciler.errors import Diagnostic, ExitCode, NotFound, ServiceError, Unauthorized
 from reconciler.text import format_count
 from reconciler.version import __version__
 
@@ -402,13 +402,11 @@ class CheckOptions(NamedTuple):
     With `since_last` only what is new or has changed since the last check that could compare, or has lasted
     for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is yet to
     be written or notified: what was reported is written down when it was, see `notify_drift`.
-    One that is not `is_recorded` is no check for those that come after it.
     """
 
     since_last: bool = False
     remind_s: float = REMIND_S
     is_reported_later: bool = False
-    is_recorded: bool = True
 
 
 EVERY_DRIFT = CheckOptions()
@@ -450,63 +448,12 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     report = with_comparison(report, comparison, since_last=options.since_last)
     if last.problem is not None:
         recording.warn(f"{last.problem}; this check is not recorded")
-    elif options.is_recorded:
+    else:
         is_reported = not options.is_reported_later and report.exit_code is ExitCode.CHANGES
         check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
         ended = RunEnd(recording.clock.now(), report.word, report.counts)
         recording.record_check(context.scope, ended, report.manifest_digest, check)
     return report
-
-
-def accept(context: Context, key: str, reason: str) -> DriftReport:
-    """Look at a key, and write down that its present drift is known until it changes; return the report.
-
-    Raises:
-        WrongUsage: there is no such key, or it has no drift that counts.
-        DriftUnknown: the key could not be read.
-        RecordsUnavailable: the record store cannot be read or written.
-    """
-    from reconciler.decide.drift import DriftUnknown, with_acceptance
-    from reconciler.decide.drift_check import DriftClass, DriftId
-
-    report = _drift_of(context, key)
-    if report.comparison is not None and report.comparison.problem is not None:
-        why = f"{report.comparison.problem}; without the records nothing can be accepted"
-        raise RecordsUnavailable(Diagnostic("the history could not be read", why))
-    if unknown := next((one for one in report.drift if one.class_ is DriftClass.UNKNOWN), None):
-        raise DriftUnknown(Diagnostic("nothing was accepted", f"{key}: {unknown.detail}", "try again"))
-    found = frozenset(DriftId.of(entry) for entry in report.drift)
-    if not found:
-        raise WrongUsage(Diagnostic("nothing to accept", report.why_nothing_counts(key)))
-    _, acceptance = context.recording.accept(context.scope, report.manifest_digest, found, reason)
-    assert acceptance is not None
-    return with_acceptance(report, found, acceptance)
-
-
-def remove_acceptance(context: Context, key: str) -> DriftReport:
-    """Let the accepted drift of a key count again, and look at the key; return the report.
-
-    Raises:
-        WrongUsage: nothing of the key is accepted.
-        RecordsUnavailable: the record store cannot be read or written.
-    """
-    last = context.recording.last_check(context.scope)
-    if last.problem is not None:
-        raise RecordsUnavailable(Diagnostic("the history could not be read", last.problem))
-    found = frozenset(one.id for one in last.standing if one.entry.key == key and one.acceptance)
-    if not found:
-        why, fix = f"nothing of {key} is accepted", "reconciler drift lists what is, under Ignored"
-        raise WrongUsage(Diagnostic("nothing to remove", why, fix))
-    context.recording.accept(context.scope, context.loaded.manifest_digest, found, None)
-    # It is new for the next check, so this look is none.
-    return _drift_of(context, key, EVERY_DRIFT._replace(is_recorded=False))
-
-
-def _drift_of(context: Context, key: str, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
-    """Look at one key; that the others are out of view was asked for, and is no warning."""
-    report = drift(context._replace(only=(key,)), options)
-    warnings = tuple(warning for warning in report.warnings if warning.what != planner.PARTIAL_VIEW)
-    return report.model_copy(update={"warnings": warnings})
 
 
 def notify_drift(context: Context, report: DriftReport, before: Notified | None = None) -> Notified:

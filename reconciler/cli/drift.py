@@ -1,4 +1,4 @@
-"""What happened to the jobs of a stack: `drift`, `accept`, `watch`, `status`, `history`."""
+"""What happened to the jobs of a stack: `drift`, `watch`, `status`, `history`."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def drift_command(
     """Show what changed on the service since the last apply.
 
     Exits 0 without drift, 2 with drift, and 8 if too little could be read to decide. Changes in
-    the manifest are not drift; they are listed separately as pending. Drift that drift.ignore or
-    `reconciler accept` says is known is listed and not counted.
+    the manifest are not drift; they are listed separately as pending. Drift that drift.ignore
+    says is known is listed and not counted.
     """
     from reconciler import reconcile
     from reconciler.watch import handing_over, words_of
@@ -85,34 +85,6 @@ def drift_command(
         if unwritten is not None:
             raise unwritten
     return report.exit_code
-
-
-@opt.command(
-    "accept",
-    opt.KEY,
-    opt.STACK,
-    opt.TARGET_NAME,
-    opt.RECORDS,
-    opt.option("--reason TEXT", "Why the drift is accepted; shown with it.", default=""),
-    opt.flag("--remove", "Remove the acceptance: the drift of KEY counts again."),
-    opt.output(Content.DRIFT),
-)
-def accept_command(key: str, reason: str, remove: bool, outputs: Sequence[OutputSpec], **options: Any) -> int:
-    """Record the present drift of KEY as known until it changes.
-
-    Drift checks list it from then on and do not count it, until it has another class, is about
-    another job, has other changes, or has gone. The service is read and not changed, so no lock is
-    taken and nothing is asked; who accepted it, and when, is in the history.
-    """
-    from reconciler.reconcile import accept, remove_acceptance
-
-    if remove and reason:
-        why = "--remove takes back what was accepted, and needs no reason"
-        raise WrongUsage(Diagnostic("not with --remove", why, "omit --reason"))
-    with opened(offline=True, only=(), parallelism=8, without_records=False, **options) as context:
-        report = remove_acceptance(context, key) if remove else accept(context, key, reason)
-    show(Content.DRIFT, report, requested_outputs(outputs))
-    return 0
 
 
 #: Seconds between two looks: on a terminal, and where each block is one more in a file.

@@ -33,7 +33,6 @@ COMMANDS = {
     "release": ("apply", "Take the marker off every revision of a key; what runs goes on."),
     "show": ("plan", "Show a saved plan, in any format."),
     "drift": ("drift", "Show what changed on the service behind the manifest's back."),
-    "accept": ("drift", "Record the present drift of a key as known until it changes."),
     "watch": ("drift", "Check for drift on a schedule, or apply, until stopped."),
     "status": ("drift", "Show the current state of the stack's jobs, and what each is waiting for."),
     "why": ("plan", "Show why a key gets its action: values, rules, and what would change it."),

@@ -69,7 +69,6 @@ class RunKind(StrEnum):
     DRIFT = "drift"
     ADOPT = "adopt"
     RELEASE = "release"
-    ACCEPT = "accept"
     TERMINATE = "jobs terminate"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -43,12 +43,9 @@ from reconciler.core.values import (
 )
 from reconciler.decide.drift_check import (
     REMEDIES,
-    Acceptance,
     Drift,
     DriftClass,
     DriftComparison,
-    DriftId,
-    IgnoredBy,
     IgnoredDrift,
     Pending,
 )
@@ -65,7 +62,7 @@ from reconciler.decide.key_state import (
 from reconciler.decide.plan import Reason
 from reconciler.decide.planner import snapshot_warnings, upstream_reruns
 from reconciler.decide.renames import SweepEntries
-from reconciler.errors import ExitCode, ReconcilerError
+from reconciler.errors import ExitCode
 from reconciler.secrets import matches_redacted, show
 
 # --- the mutable fields of one job
@@ -527,12 +524,6 @@ def _was_stopped(revision: Revision) -> bool:
 # --- the report
 
 
-class DriftUnknown(ReconcilerError):
-    """Whether a key has drifted could not be read."""
-
-    exit_code = ExitCode.UNKNOWN
-
-
 class DriftReport(Head):
     """What changed on the service since the last apply."""
 
@@ -609,15 +600,6 @@ class DriftReport(Head):
             counts |= {"new": len(of.new), "changed": len(of.changed), "gone": len(of.gone)}
         return {name: count for name, count in counts.items() if count} | {"pending": len(self.pending)}
 
-    def why_nothing_counts(self, key: str) -> str:
-        """Why a report about one key has no drift that counts."""
-        if not self.ignored:
-            return f"{key} has no drift"
-        known = self.ignored[0]
-        if known.by is IgnoredBy.ACCEPT:
-            return f"the drift of {key} is accepted already, since {known.accepted_at}"
-        return f"the drift of {key} is ignored already, by a rule of drift.ignore"
-
     def document(self) -> dict[str, Any]:
         """The report as plain JSON data, as `drift --json` shows it. No secret is in it."""
         document = super().document()
@@ -671,7 +653,7 @@ def make_drift_report(
             continue
         until = None if by.until is None else by.until.isoformat()
         source = Source.of(by.location)
-        ignored.append(IgnoredDrift.of(entry, by=IgnoredBy.RULE, reason=by.reason, until=until, rule=source))
+        ignored.append(IgnoredDrift.of(entry, reason=by.reason, until=until, rule=source))
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
     is_whole = snapshot.ownership.problem is None and not snapshot.ownership.unattributed
     return DriftReport(
@@ -684,7 +666,7 @@ def make_drift_report(
         drift=tuple(drift),
         pending=tuple(one.pending for one in found if one.pending),
         ignored=tuple(ignored),
-        summary=_summary(drift),
+        summary=dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift),
         warnings=few_of_a_kind((*warnings, *chain.from_iterable(one.warnings for one in found))),
         compared=0 if snapshot.ownership.problem is not None else len(keys) - unknown,
         keys=tuple(keys),
@@ -694,25 +676,16 @@ def make_drift_report(
 
 
 def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_last: bool) -> DriftReport:
-    """The report with when each drift was first seen; what was accepted is known, and not counted.
+    """The report with when each drift was first seen.
 
     With `since_last` it tells what became of each drift since the last check, and only that counts.
     """
-    drift: list[Drift] = []
-    ignored: list[IgnoredDrift] = []
     # The entries that were compared are those of the report, in its order.
-    for entry, standing in zip((*report.drift, *report.ignored), comparison.standing, strict=True):
-        seen = entry.model_copy(update={"since": standing.entry.since})
-        if isinstance(seen, IgnoredDrift):
-            ignored.append(seen)
-        elif standing.acceptance is not None:
-            ignored.append(_accepted(seen, standing.acceptance))
-        else:
-            drift.append(seen)
+    entries = zip((*report.drift, *report.ignored), comparison.standing, strict=True)
+    seen = [entry.model_copy(update={"since": standing.entry.since}) for entry, standing in entries]
     update: dict[str, Any] = {
-        "drift": tuple(drift),
-        "ignored": tuple(sorted(ignored, key=lambda entry: entry.key)),
-        "summary": _summary(drift),
+        "drift": tuple(seen[: len(report.drift)]),
+        "ignored": tuple(seen[len(report.drift) :]),
         "since_last": since_last,
         "comparison": comparison,
     }
@@ -722,28 +695,7 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
     problem = comparison.problem
     # The same may be said of all records.
     if problem is not None and not any(problem in warning.why for warning in report.warnings):
-        why = f"{problem}; since when drift stands is unknown, and whether it was accepted"
+        why = f"{problem}; since when drift stands is unknown"
         unread = PlanWarning(what="the last check could not be read", why=why)
         update["warnings"] = (*report.warnings, unread)
     return report.model_copy(update=update)
-
-
-def with_acceptance(
-    report: DriftReport, accepted: Collection[DriftId], acceptance: Acceptance
-) -> DriftReport:
-    """The report once these drifts are taken for known."""
-    drift = tuple(entry for entry in report.drift if DriftId.of(entry) not in accepted)
-    known = [_accepted(entry, acceptance) for entry in report.drift if DriftId.of(entry) in accepted]
-    ignored = tuple(sorted((*report.ignored, *known), key=lambda entry: entry.key))
-    return report.model_copy(update={"drift": drift, "ignored": ignored, "summary": _summary(drift)})
-
-
-def _summary(drift: Iterable[Drift]) -> dict[DriftClass, int]:
-    return dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift)
-
-
-def _accepted(entry: Drift, acceptance: Acceptance) -> IgnoredDrift:
-    at_s, who, reason = acceptance
-    return IgnoredDrift.of(
-        entry, by=IgnoredBy.ACCEPT, reason=reason, who=who or None, accepted_at=timestamp(at_s)
-    )

@@ -95,22 +95,12 @@ class Drift(Frozen):
     )
 
 
-class IgnoredBy(StrEnum):
-    """What says that a drift is known."""
-
-    RULE = "rule"
-    ACCEPT = "accept"
-
-
 class IgnoredDrift(Drift):
-    """Drift that is known: a rule of the manifest ignores it, or somebody accepted it."""
+    """Drift that is known: a rule of the manifest ignores it."""
 
-    by: IgnoredBy = Field(description="rule: drift.ignore of the manifest; accept: the command accept.")
-    reason: str = Field("", description="Why, as the rule or whoever accepted it says.")
+    reason: str = Field("", description="Why, as the rule says.")
     until: str | None = Field(None, description="Last day of the rule, in UTC; null: it has no end.")
     rule: Source | None = Field(None, description="Location of the rule in the manifest.")
-    who: str | None = Field(None, description="Who accepted it.")
-    accepted_at: str | None = Field(None, description="When it was accepted, RFC 3339 in UTC.")
 
     @classmethod
     def of(cls, entry: Drift, **why: Any) -> IgnoredDrift:
@@ -127,14 +117,6 @@ class Pending(Frozen):
 
 
 # --- what is written down of checks
-
-
-class Acceptance(NamedTuple):
-    """That somebody took a drift for known."""
-
-    at_s: float
-    who: str = ""
-    reason: str = ""
 
 
 class DriftId(NamedTuple):
@@ -155,7 +137,7 @@ class StandingDrift(NamedTuple):
 
     `content` is what makes it another one if it changes, see `content_of`. `since_s` is the first check that
     saw it, `reported_at_s` the last one that reported it; None: none has yet. `is_hidden` says that it was
-    ignored or accepted then.
+    ignored then.
     """
 
     entry: Drift
@@ -163,7 +145,6 @@ class StandingDrift(NamedTuple):
     since_s: float
     reported_at_s: float | None = None
     is_hidden: bool = False
-    acceptance: Acceptance | None = None
 
     @property
     def id(self) -> DriftId:
@@ -192,21 +173,18 @@ NO_CHECK = LastCheck()
 
 
 class DriftChange(StrEnum):
-    """What became of a drift since the last check, or was done about it."""
+    """What became of a drift since the last check."""
 
     NEW = "new"
     CHANGED = "changed"
     GONE = "gone"
-    ACCEPTED = "accepted"
-    REMOVED = "removed"
 
 
 class DriftEvent(NamedTuple):
-    """Something that became of a drift; `detail` for people, in the place of that of the entry."""
+    """Something that became of a drift."""
 
     change: DriftChange
     entry: Drift
-    detail: str = ""
 
 
 class CheckRecord(NamedTuple):
@@ -270,11 +248,7 @@ class DriftComparison(NamedTuple):
             one._replace(reported_at_s=self.at_s) if is_reported and not one.is_hidden else one
             for one in self.standing
         )
-        events = tuple(
-            DriftEvent(change, entry)
-            for change in (DriftChange.NEW, DriftChange.CHANGED, DriftChange.GONE)
-            for entry in getattr(self, change)
-        )
+        events = tuple(DriftEvent(change, entry) for change in DriftChange for entry in getattr(self, change))
         return CheckRecord(self.at_s if compared else None, standing, self.removed, events)
 
 
@@ -327,7 +301,7 @@ def compare(
     for now, old in pairs:
         if not now.counts:
             continue
-        # Nobody saw it while it was ignored or accepted.
+        # Nobody saw it while it was ignored.
         change = DriftChange.NEW if old is None or old.is_hidden else None
         if old is not None and now.content != old.content:
             change = DriftChange.CHANGED
@@ -348,14 +322,13 @@ def compare(
 
 
 def _stands(entry: Drift, content: str, old: StandingDrift | None, at_s: float) -> StandingDrift:
-    """What is known of a drift by now. What was accepted stays so until it is another one."""
-    since_s, reported_at_s, acceptance = at_s, None, None
+    """What is known of a drift by now."""
+    since_s, reported_at_s = at_s, None
     if old is not None:
         # That another job failed is another event; that the key has several is the same one.
         if entry.job == old.entry.job or entry.class_ is DriftClass.DUPLICATE:
             since_s = old.since_s
         if old.content == content:
-            reported_at_s, acceptance = old.reported_at_s, old.acceptance
-    is_hidden = isinstance(entry, IgnoredDrift) or acceptance is not None
+            reported_at_s = old.reported_at_s
     seen = entry.model_copy(update={"since": timestamp(since_s)})
-    return StandingDrift(seen, content, since_s, reported_at_s, is_hidden, acceptance)
+    return StandingDrift(seen, content, since_s, reported_at_s, isinstance(entry, IgnoredDrift))

@@ -33,11 +33,11 @@ class HistoryAction(Frozen):
     """What became of one action of a run, or of one drift since the last check."""
 
     key: str = Field(description="Name of the job in the manifest.")
-    action: str = Field(description="Planned action; of drift checks drift, of accept that.")
+    action: str = Field(description="Planned action; of drift checks drift.")
     reason: str = Field(description="Reason, as in a plan; of drift its class.")
     status: str = Field(
         description="How it ended: done, failed, denied, timed_out, skipped and so on; "
-        "of drift new, changed, gone, accepted or removed."
+        "of drift new, changed or gone."
     )
     detail: str = Field("", description="For people.")
     job: str | None = Field(None, description="Id of the job, or null if there is none.")
@@ -63,10 +63,10 @@ class HistoryStep(Frozen):
 
 
 class HistoryRun(Frozen):
-    """One apply, destroy, adopt, release, drift check or accept."""
+    """One apply, destroy, adopt, release or drift check."""
 
     id: int = Field(description="Sequence number within the store.")
-    kind: str = Field(description="apply, destroy, drift, adopt, release, accept or jobs terminate.")
+    kind: str = Field(description="apply, destroy, drift, adopt, release or jobs terminate.")
     result: str | None = Field(
         description="complete, partial, interrupted or failed; of a drift check drift, no drift or "
         "unknown. A run without an end is running, or interrupted if its process is gone."

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reconciler.core.ownership import Revision
     from reconciler.core.ports import Clock
     from reconciler.core.record import FinishedWork, PastChange
-    from reconciler.decide.drift_check import Acceptance, CheckRecord, DriftId, LastCheck
+    from reconciler.decide.drift_check import CheckRecord, DriftId, LastCheck
     from reconciler.decide.outcome import Journal, Run, RunEnd
     from reconciler.records.lock import ScopeLock
     from reconciler.records.store import Records
@@ -249,23 +249,6 @@ class Recording:
         with self._optional("what was reported is not recorded, and may be reported again"):
             if drift and (store := self.writing()):
                 store.mark_reported(scope, drift, at_s)
-
-    def accept(
-        self, scope: Scope, digest: str, drift: Collection[DriftId], reason: str | None
-    ) -> tuple[int, Acceptance | None]:
-        """Write that drifts which stand are known, or with None that they are not.
-
-        Returns how many were not so before, and who accepted them when.
-        """
-        from reconciler.decide.drift_check import Acceptance
-        from reconciler.decide.outcome import RunEnd
-
-        run = self._run(scope, RunKind.ACCEPT, digest)
-        acceptance = None if reason is None else Acceptance(run.at_s, run.who, reason)
-        word = "removed" if acceptance is None else "accepted"
-        ended = RunEnd(run.at_s, "complete", {word: len(drift)})
-        store = self.writing()
-        return store.accept(run, ended, drift, acceptance) if store else 0, acceptance
 
     def lock(self, scope: Scope, on_lost: Callable[[], None]) -> StackLock:
         """The lock of a scope, not taken yet; `on_lost` is called if it is lost while it is held."""

@@ -11,7 +11,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
-    case,
     delete,
     exists,
     insert,
@@ -30,7 +29,6 @@ from reconciler.records.schema import DRIFT, METADATA, OUTCOMES, RUNS, SCOPES, D
 
 if TYPE_CHECKING:
     from reconciler.decide.drift_check import (
-        Acceptance,
         CheckRecord,
         DriftEvent,
         DriftId,
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 KEPT_CHECKS = 100
 #: No key and no id of a job is longer; an index takes no text of any length.
 _LONGEST_ID = 200
-_ACCEPTED = ("accepted_at_s", "accepted_by", "accept_reason")
 
 
 def open_records(url: str, *, clock: HasNow, redact: Callable[[str], str], create: bool) -> Records | None:
@@ -102,8 +99,8 @@ class Records(Journals):
     def record_check(self, run: Run, ended: RunEnd, check: CheckRecord) -> None:
         """Write a check that has ended: the run, its events, and the drift that stands by now.
 
-        A drift of another check that this one says nothing of stays as it is, and what was accepted stays
-        accepted as long as its content is the same. Of the checks without an event only the newest stay.
+        A drift of another check that this one says nothing of stays as it is. Of the checks without an
+        event only the newest stay.
         """
         with self._changing(run.scope, check.compared_at_s) as (connection, scope_id):
             run_id = self.insert_run(connection, scope_id, run, ended)
@@ -121,35 +118,6 @@ class Records(Journals):
         with self._changing(scope) as (connection, scope_id):
             for one in sorted(drift):
                 connection.execute(update(DRIFT).where(self._is(scope_id, one)).values(reported_at_s=at_s))
-
-    def accept(
-        self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
-    ) -> int:
-        """Write that drifts which stand are known, or with None that they are not; return how many."""
-        from reconciler.decide.drift_check import DriftChange, DriftEvent
-
-        values: dict[str, Any] = {"accepted_at_s": None, "accepted_by": "", "accept_reason": ""}
-        if acceptance is not None:
-            values = {
-                "accepted_at_s": acceptance.at_s,
-                "accepted_by": self.text(acceptance.who),
-                "accept_reason": self.text(acceptance.reason),
-                # Where it changes, or is accepted no more, it counts as seen for the first time.
-                "is_hidden": True,
-            }
-        is_new = acceptance is not None
-        change = DriftChange.ACCEPTED if is_new else DriftChange.REMOVED
-        reason = acceptance.reason if acceptance else "no longer accepted"
-        with self._changing(run.scope) as (connection, scope_id):
-            standing = {one.id: one for one in read_standing(connection, scope_id)}
-            found = [standing[place] for place in sorted(drift) if place in standing]
-            marked = [one for one in found if (one.acceptance is None) is is_new]
-            for one in marked:
-                connection.execute(update(DRIFT).where(self._is(scope_id, one.id)).values(**values))
-            run_id = self.insert_run(connection, scope_id, run, ended)
-            events = [DriftEvent(change, one.entry, reason) for one in marked]
-            self._write_events(connection, run_id, run, events)
-        return len(marked)
 
     @contextmanager
     def _changing(self, scope: Scope, compared_at_s: float | None = None) -> Iterator[tuple[Connection, int]]:
@@ -171,7 +139,7 @@ class Records(Journals):
                 "action": run.kind.value,
                 "reason": event.entry.class_.value,
                 "status": event.change.value,
-                "detail": self.text(event.detail or event.entry.detail),
+                "detail": self.text(event.entry.detail),
                 "job": None if event.entry.job is None else self.text(event.entry.job),
                 "code": "",
             }
@@ -209,7 +177,7 @@ def read_standing(connection: Connection, scope_id: int | None = None) -> list[S
     Raises:
         Damaged: a row holds what no check wrote.
     """
-    from reconciler.decide.drift_check import Acceptance, Drift, StandingDrift
+    from reconciler.decide.drift_check import Drift, StandingDrift
 
     look = select(DRIFT).order_by(DRIFT.c.key, DRIFT.c["class"], DRIFT.c.job)
     if scope_id is not None:
@@ -222,19 +190,12 @@ def read_standing(connection: Connection, scope_id: int | None = None) -> list[S
             raise Damaged("a drift differs from what was written") from None
         if (entry.key, entry.class_.value) != (row.key, row._mapping["class"]):
             raise Damaged("a drift is written down under another key or class")
-        accepted = Acceptance(row.accepted_at_s, row.accepted_by, row.accept_reason)
-        acceptance = None if row.accepted_at_s is None else accepted
-        of_row = (row.content, row.since_s, row.reported_at_s, row.is_hidden)
-        found.append(StandingDrift(entry, *of_row, acceptance))
+        found.append(StandingDrift(entry, row.content, row.since_s, row.reported_at_s, row.is_hidden))
     return found
 
 
 def _changes(new: Any) -> Mapping[str, ColumnElement[Any]]:
-    """What somebody accepted meanwhile stays so, unless it is another drift by now."""
-    is_same = DRIFT.c.content == new.content
-    accepted = {name: case((is_same, DRIFT.c[name]), else_=new[name]) for name in _ACCEPTED}
-    seen = ("entry", "since_s", "reported_at_s", "is_hidden", "content")
-    return {**accepted, **{name: new[name] for name in seen}}
+    return {column.name: new[column.name] for column in DRIFT.c if not column.primary_key}
 
 
 def _forget_old(scope_id: int) -> Any:

@@ -31,13 +31,11 @@ COLOURS = {
     "new": "yellow",
     "changed": "yellow",
     "gone": "green",
-    "accepted": "green",
-    "removed": "green",
     "interrupted": "yellow",
     "running": "blue",
 }
 #: Runs about drift and not about actions.
-_CHECKS = frozenset({"drift", "accept"})
+_CHECKS = frozenset({"drift"})
 #: As many letters of a digest or a commit tell it from others.
 _SHORT = 12
 

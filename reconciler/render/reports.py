@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.core.values import timestamp
-from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
+from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredDrift, Pending
 from reconciler.decide.outcome import Outcome, Result, Status, WaitEnd, spell_status
 from reconciler.decide.plan import spell_work
 from reconciler.errors import Diagnostic, Location, Snippet
@@ -162,14 +162,10 @@ def since_and_cost(*group: Drift) -> str:
 
 
 def why_ignored(entry: IgnoredDrift) -> str:
-    """Who or what says that it is known, and why."""
-    if entry.by is IgnoredBy.RULE:
-        place = f" {entry.rule.file}:{entry.rule.line}" if entry.rule else ""
-        until = f" until {entry.until}" if entry.until else ""
-        words = f"ignored by rule{place}{until}"
-    else:
-        by = f" by {entry.who}" if entry.who else ""
-        words = f"accepted{by} {entry.accepted_at}"
+    """Which rule says that it is known, and why."""
+    place = f" {entry.rule.file}:{entry.rule.line}" if entry.rule else ""
+    until = f" until {entry.until}" if entry.until else ""
+    words = f"ignored by rule{place}{until}"
     return f"{words}: {entry.reason}" if entry.reason else words
 
 

@@ -31,7 +31,6 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "destroy": (("--yes",), [Content.PLAN, Content.RESULT]),
     "show": (("plan.json",), [Content.PLAN]),
     "drift": ((), [Content.DRIFT]),
-    "accept": (("b",), [Content.DRIFT]),
     "review": ((".", "."), [Content.REVIEW]),
     "adopt": (("--all", "--yes"), [Content.PLAN]),
     "validate": ((), [Content.VALIDATION]),
@@ -65,12 +64,6 @@ def stack(reconciler: Reconciler) -> None:
     write(manifest("a", "b"))
 
 
-def _forget_records() -> None:
-    """Nobody knows then whether the stack ever had b, so it is missing, which can be accepted."""
-    for left in Path(".reconciler").glob("records.sqlite3*"):
-        left.unlink()
-
-
 def test_every_command_that_takes_formats_is_tried() -> None:
     assert set(TAKES_FORMATS) == set(ARGUMENTS)
 
@@ -79,8 +72,6 @@ def test_every_command_that_takes_formats_is_tried() -> None:
 @pytest.mark.parametrize("command", [name for name in TAKES_FORMATS if name not in ENDLESS])
 def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, command: str) -> None:
     arguments, contents = ARGUMENTS[command]
-    if command == "accept":
-        _forget_records()
     said = reconciler(command, *arguments, "-o", "shout", "-o", "shout=shown.txt")
     lines = [line for line in said.out.splitlines() if line.startswith("SHOUTED")]
     assert [line.split()[1] for line in lines] == contents, said.err

@@ -1,4 +1,4 @@
-"""`drift --since-last`, `drift.ignore` and `accept`, as a person and a program see them."""
+"""`drift --since-last` and `drift.ignore`, as a person and a program see them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_ignored_drift_is_listed_and_does_not_count(world: World, failed: Job) -
     said = check(world)
     assert (said.code, lists(said)["drift"], lists(said)["ignored"]) == (0, [], A_FAILED)
     [entry] = said.document["ignored"]
-    assert (entry["by"], entry["reason"], entry["until"]) == ("rule", "known gap in the data", "2999-12-31")
+    assert (entry["reason"], entry["until"]) == ("known gap in the data", "2999-12-31")
     assert entry["rule"] == {"file": "jobs.yaml", "line": 7, "column": 5}
     assert said.document["summary"]["failed"] == 0
     text = world("drift").out
@@ -150,78 +150,13 @@ def test_expired_rule_ignores_nothing_and_is_a_warning_with_its_place(world: Wor
     assert warning["why"].startswith("jobs.yaml:7:5: it ignored failed of a until 2020-01-31")
 
 
-# --- accept
-
-
-def test_accepted_drift_is_known_until_it_changes(world: World, failed: Job) -> None:
-    accepted = world("accept a --reason", "we know", "--json")
-    assert (accepted.code, lists(accepted)["drift"], lists(accepted)["ignored"]) == (0, [], A_FAILED)
-    for more in ((), ("--since-last",)):
-        said = check(world, *more)
-        assert (said.code, lists(said)["drift"]) == (0, [])
-        [entry] = said.document["ignored"]
-        assert (entry["by"], entry["reason"], entry["class"]) == ("accept", "we know", "failed")
-        assert entry["who"]
-        assert entry["accepted_at"]
-    world.store.delete(failed.project, failed.id)
-    world.time.sleep(60)
-    said = check(world, "--since-last")
-    assert (said.code, lists(said)["new"], lists(said)["gone"]) == (2, [("a", "missing")], [])
-
-
-def test_acceptance_can_be_taken_back(reconciler: Reconciler, failed: Job) -> None:
-    reconciler.ends(0, "accept a")
-    assert check(reconciler).code == 0
-    back = reconciler("accept a --remove --json")
-    assert (back.code, lists(back)["drift"]) == (0, A_FAILED)
-    assert back.document["warnings"] == [], "no partial view"
-    said = check(reconciler, "--since-last")
-    assert (said.code, lists(said)["new"]) == (2, A_FAILED)
-    assert check(reconciler).code == 2
-    reconciler.ends(64, "accept a --remove", err="nothing of a is accepted")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["b"], "b has no drift"),
-        (["c"], '"c" is neither a declared nor an owned key'),
-        (["a", "--remove", "--reason", "r"], "needs no reason"),
-        ([], "Missing argument 'KEY'"),
-    ],
-)
-def test_accept_without_drift_is_wrong_use(
-    reconciler: Reconciler, failed: Job, arguments: list[str], why: str
-) -> None:
-    reconciler.ends(64, "accept", *arguments, err=why)
-
-
-def test_accept_of_what_is_known_already_says_by_whom(world: World, failed: Job) -> None:
-    world.ends(0, "accept a")
-    assert "is accepted already" in world("accept a").err
-    world.ends(0, "accept a --remove")
-    with_rule(world, "{key: a, class: failed, reason: r}")
-    assert "ignored already, by a rule" in world("accept a").err
-
-
-def test_nothing_is_accepted_that_cannot_be_read(world: World, failed: Job) -> None:
-    world.fail("ListTrainingJobs", status=501, count=None)
-    world.ends(8, "accept a", err="nothing was accepted")
-    world.service.app.faults.clear()
-    Path(".reconciler/records.sqlite3").write_bytes(b"this is no database" * 100)
-    for more in ((), ("--remove",)):
-        world.ends(1, "accept a", *more)
-
-
-def test_history_shows_checks_and_acceptances(world: World, failed: Job) -> None:
+def test_history_shows_checks(world: World, failed: Job) -> None:
     world.ends(2, "drift")
-    world.ends(0, "accept a --reason", "we know")
     world.store.set_phase(failed.id, "Running")
     world.ends(0, "drift")
     out = world("history").out
     assert "1 failed, 1 new" in out
     assert "new       failed a: a ended as Failed" in out
-    assert "accepted  failed a: we know" in out
     runs: list[dict[str, Any]] = world("history a --json").document["runs"]
-    expected = [("accept", ["accepted"]), ("drift", ["new"]), ("apply", ["done"])]
+    expected = [("drift", ["gone"]), ("drift", ["new"]), ("apply", ["done"])]
     assert [(run["kind"], [one["status"] for one in run["actions"]]) for run in runs] == expected

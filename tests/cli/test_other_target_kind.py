@@ -63,7 +63,6 @@ WALKS = (
     works("adopt", "--from-stack", "before", says="nothing to do"),
     works("release", KEY, "--yes", says="released"),
     works("drift", says="Drift: none"),
-    Walk(("accept", KEY), ExitCode.WRONG_USAGE, "nothing to accept"),
     Walk(("watch", "--window", "never"), ExitCode.WRONG_USAGE, "not a valid window"),
     works("status", says=KEY),
     works("why", KEY, says="keep (unchanged)"),

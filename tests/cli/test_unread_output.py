@@ -66,7 +66,6 @@ LINES: dict[str, list[tuple[str, int]]] = {
         *(("show saved.plan", 0), ("show --json saved.plan", 0), ("show jobs.yaml", 65), ("show no", 64)),
     ],
     "drift": [("drift", 2), ("drift --json", 2), ("drift --since-last --remind 0s", 2)],
-    "accept": [("accept nothing", 64), ("accept a --remove", 64)],
     "watch": [("watch nowhere", 64), ("watch -o html", 64), ("watch --window Mon", 64)],
     "status": [("status", 0), ("status --json", 0), ("status nothing", 64)],
     "why": [("why a", 0), ("why --json a", 0), ("why nothing", 64)],

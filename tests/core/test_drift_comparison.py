@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from reconciler.core.values import Change, timestamp
 from reconciler.decide.drift_check import (
     NO_CHECK,
-    Acceptance,
     Drift,
     DriftComparison,
-    IgnoredBy,
     IgnoredDrift,
     LastCheck,
     compare,
@@ -35,7 +33,7 @@ def edited(text: str, job: str = "j1") -> Drift:
 
 
 def check(last: LastCheck, *entries: Drift, at_s: float = NOW, **more: Any) -> DriftComparison:
-    ignored = [IgnoredDrift.of(one, by=IgnoredBy.RULE) for one in more.pop("ignored", ())]
+    ignored = [IgnoredDrift.of(one) for one in more.pop("ignored", ())]
     judged = more.pop("is_judged", lambda _: True)
     return compare(last, [*entries, *ignored], judged, at_s=at_s, **more)
 
@@ -45,12 +43,6 @@ def after(comparison: DriftComparison, last: LastCheck = NO_CHECK, *, is_reporte
     kept = {one.id: one for one in last.standing if one.id not in record.gone}
     kept |= {one.id: one for one in record.standing}
     return LastCheck(record.compared_at_s, tuple(kept.values()))
-
-
-def accepted(last: LastCheck) -> LastCheck:
-    acceptance = Acceptance(NOW, "alice", "known")
-    standing = (one._replace(acceptance=acceptance, is_hidden=True) for one in last.standing)
-    return last._replace(standing=tuple(standing))
 
 
 def keys(entries: Sequence[Drift]) -> list[tuple[str, str]]:
@@ -197,30 +189,6 @@ def test_ignored_drift_is_in_no_list_and_is_new_when_its_rule_ends() -> None:
     found = check(after(hidden), an_entry(), at_s=NOW + HOUR)
     assert keys(found.new) == [("a", "failed")]
     assert found.new[0].since == timestamp(NOW)
-
-
-@pytest.mark.parametrize(
-    ("now", "new", "changed"),
-    [
-        (edited("y"), [], []),
-        (edited("z"), [], ["modified"]),
-        (edited("y", job="j2"), [], ["modified"]),
-        (an_entry("a", "failed"), ["failed"], []),
-    ],
-)
-def test_accepted_drift_is_known_until_it_changes(now: Drift, new: list[str], changed: list[str]) -> None:
-    last = accepted(after(check(NO_CHECK, edited("y"))))
-    compared = check(last, now, at_s=NOW + HOUR)
-    assert [one.class_.value for one in compared.new] == new
-    assert [one.class_.value for one in compared.changed] == changed
-    assert len(compared.due) == len(new) + len(changed)
-    assert not compared.gone
-
-
-def test_accepted_drift_that_went_away_is_new_when_it_comes_back() -> None:
-    last = accepted(after(check(NO_CHECK, an_entry())))
-    last = after(check(last), last)
-    assert keys(check(last, an_entry()).new) == [("a", "failed")]
 
 
 def test_check_whose_predecessor_cannot_be_read_takes_nothing_for_new() -> None:

@@ -14,7 +14,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.decide.history import HistoryExcerpt, make_history, newest_revisions
 from reconciler.decide.plan import Action, Plan
-from reconciler.reconcile import Context, accept
+from reconciler.reconcile import Context
 from reconciler.records.recording import Recording
 from reconciler.records.store import Records
 from reconciler.render import Content, View, render
@@ -239,6 +239,6 @@ def a_scene(root: Path) -> Iterator[Scene]:
         service.store.delete(PROJECT, service.job("aged-out").id)
         service.describe("lost", "somebody edited it")
         with scene.context() as context:
-            accept(context, "lost", "we know")
+            reconcile.drift(context)
         scene.whole = scene.file.read_bytes()
         yield scene

@@ -1,4 +1,4 @@
-"""Drift checks in the store: what stands, what was accepted, and how little is kept of what saw nothing."""
+"""Drift checks in the store: what stands, and how little is kept of what saw nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.core.values import Change
 from reconciler.decide.drift_check import (
     NO_CHECK,
-    Acceptance,
     CheckRecord,
     Drift,
     DriftChange,
@@ -22,6 +21,7 @@ from reconciler.decide.drift_check import (
     DriftId,
     LastCheck,
     StandingDrift,
+    compare,
     content_of,
 )
 from reconciler.decide.outcome import Run, RunEnd
@@ -34,11 +34,10 @@ from tests.records.locations import OTHER_STACK, SCOPE, SECRET, Place, a_run
 from tests.records.test_declarations import OF_SPEECH, THERE, found, remember
 
 ENDED = RunEnd(NOW + 1, "drift", {"failed": 1})
-KNOWN = Acceptance(NOW + 5, "alice", "we know")
 
 
-def check_at(at_s: float = NOW, kind: RunKind = RunKind.DRIFT) -> Run:
-    return a_run(at_s=at_s, kind=kind, command="drift")
+def check_at(at_s: float = NOW) -> Run:
+    return a_run(at_s=at_s, kind=RunKind.DRIFT, command="drift")
 
 
 def a_drift(key: str = "a", class_: str = "failed", job: str | None = "j1", **more: Any) -> StandingDrift:
@@ -99,32 +98,6 @@ def test_events_of_a_check_are_its_actions_in_the_history(records: Records) -> N
     assert not records.runs(SCOPE, key="c")
 
 
-def test_accepted_drift_stays_accepted_until_its_content_changes(place: Place) -> None:
-    records, drift = place.open(), a_drift("a")
-    write(records, drift, a_drift("b"))
-    ids = [drift.id, DriftId("c", "failed", "")]
-    assert records.accept(check_at(NOW + 5, RunKind.ACCEPT), ENDED, ids, KNOWN) == 1
-    # A check that had read the store before does not take it back.
-    write(records, drift, a_drift("b"), at_s=NOW + 60)
-    a, b = records.last_check(SCOPE).standing
-    assert (a.acceptance, b.acceptance) == (KNOWN, None)
-    write(records, drift._replace(content="another"), at_s=NOW + 120)
-    assert [one.acceptance for one in records.last_check(SCOPE).standing] == [None, None]
-
-
-def test_acceptance_is_taken_back_and_both_are_in_the_history(place: Place) -> None:
-    records, drift = place.open(), a_drift("a")
-    write(records, drift)
-    for at_s, acceptance in ((NOW + 5, KNOWN), (NOW + 6, None)):
-        run = check_at(at_s, RunKind.ACCEPT)
-        assert records.accept(run, ENDED, [drift.id], acceptance) == 1
-        assert records.accept(run, ENDED, [drift.id], acceptance) == 0, "it is so already"
-    [standing] = records.last_check(SCOPE).standing
-    assert (standing.acceptance, standing.is_hidden) == (None, True)
-    told = [(run.kind, one.status, one.detail) for run in records.runs(SCOPE) for one in run.actions]
-    assert told == [("accept", "removed", "no longer accepted"), ("accept", "accepted", "we know")]
-
-
 def test_of_the_checks_that_saw_nothing_the_newest_stay(records: Records) -> None:
     records.begin(a_run()).end(ENDED)
     event = DriftEvent(DriftChange.NEW, a_drift("a").entry)
@@ -141,7 +114,6 @@ def test_no_secret_of_a_drift_is_written(sqlite: Place) -> None:
     changes = (Change(path="description", before=SECRET, after=f"x {SECRET}"),)
     drift = a_drift("a", "modified", detail=f"was {SECRET}", changes=changes)
     write(records, drift, events=(DriftEvent(DriftChange.NEW, drift.entry),))
-    records.accept(check_at(kind=RunKind.ACCEPT), ENDED, [drift.id], KNOWN._replace(reason=SECRET))
     records.close()
     assert sqlite.path is not None
     assert not any(SECRET.encode() in file.read_bytes() for file in sqlite.path.parent.iterdir())
@@ -182,7 +154,6 @@ def test_checks_at_once_leave_each_drift_once(place: Place) -> None:
         """entry = '{"key": "a", "class": "eaten"}'""",
         "since_s = 'never'",
         "is_hidden = 7",
-        "accepted_at_s = -1",
     ],
 )
 def test_damaged_drift_makes_the_store_unreadable(sqlite: Place, damage: str) -> None:
@@ -217,13 +188,28 @@ def test_store_of_schema_version_5_is_migrated_and_takes_checks_and_declarations
         with database.writing() as connection:
             for statement in UNDO:
                 connection.execute(text(statement))
-    assert latest() == 8
+    assert latest() == 9
     records = place.open()
     write(records, a_drift("a"))
-    records.accept(check_at(kind=RunKind.ACCEPT), ENDED, [a_drift("a").id], KNOWN)
     [standing] = place.open().last_check(SCOPE).standing
-    assert (standing.since_s, standing.acceptance) == (NOW, KNOWN)
+    assert standing.since_s == NOW
     remember(records, OTHER_STACK, "a")
     records.declare(OTHER_STACK, {}, THERE)
     assert found(records) == OF_SPEECH
+    place.open().check()
+
+
+def test_drift_that_was_accepted_in_version_8_is_new_for_the_next_check(place: Place) -> None:
+    write(place.open(), a_drift("a")._replace(is_hidden=True))
+    with closing(Database(dialect_of(place.url), place.clock, str)) as database, database.writing() as to:
+        for column in ("accepted_at_s DOUBLE PRECISION", "accepted_by TEXT DEFAULT '' NOT NULL"):
+            to.execute(text(f"ALTER TABLE reconciler_drift ADD COLUMN {column}"))
+        to.execute(text("UPDATE reconciler_drift SET accepted_at_s = 1, accepted_by = 'alice'"))
+        to.execute(text("UPDATE reconciler_version SET version = 8"))
+    last = place.open().last_check(SCOPE)
+    [standing] = last.standing
+    assert standing.is_hidden
+    compared = compare(last, [standing.entry], lambda _: True, at_s=NOW + 60)
+    assert [one.key for one in compared.new] == [one.key for one in compared.due] == ["a"]
+    place.open().record_check(check_at(), ENDED, compared.record(compared=True, is_reported=True))
     place.open().check()

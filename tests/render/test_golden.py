@@ -14,7 +14,7 @@ from reconciler.core.observed import Unreadable
 from reconciler.core.stack import Effect, IgnoreRule, Policy, Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, with_comparison
-from reconciler.decide.drift_check import Acceptance, LastCheck, StandingDrift, compare, content_of
+from reconciler.decide.drift_check import LastCheck, StandingDrift, compare, content_of
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import Action, Plan, count, last_line
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
@@ -103,7 +103,7 @@ def drifted() -> DriftReport:
 
 @cache
 def compared() -> DriftReport:
-    """The same since the last check: one class is ignored, one drift accepted, and one is gone."""
+    """The same since the last check: one class is ignored, and one drift is gone."""
     rule = IgnoreRule("f*", "failed", "known gap", date(2999, 12, 31), Location("jobs.yaml", 6, 5))
     stack = placed(a_stack(*map(a_job, (*DECLARED, "old"))))
     old = seen(a_job("old"), phase="Terminated", ended_s_ago=2 * HOUR)
@@ -113,12 +113,9 @@ def compared() -> DriftReport:
     standing = [
         StandingDrift(by_key["edited"], "another text", NOW - HOUR),
         StandingDrift(by_key["orphan"], content_of(by_key["orphan"], str), NOW - HOUR),
-        StandingDrift(
-            by_key["old"], content_of(by_key["old"], str), NOW - HOUR,
-            acceptance=Acceptance(NOW - HOUR / 2, "alice", "we know"), is_hidden=True,
-        ),
+        StandingDrift(by_key["old"], content_of(by_key["old"], str), NOW - HOUR),
         StandingDrift(over, "it", NOW - HOUR),
-    ]  # fmt: skip
+    ]
     every = (*found.drift, *found.ignored)
     comparison = compare(LastCheck(NOW - HOUR / 2, tuple(standing)), every, found.has_judged, at_s=NOW)
     return with_comparison(found, comparison, since_last=True)
