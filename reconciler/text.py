@@ -24,20 +24,12 @@ COMMAND_MARK = re.compile(r"#(?=#(?:vso|teamcity)?\[)", re.IGNORECASE)
 _STRAY = re.compile(f"[\x00-\x08\x0b-\x1a\x1c-\x1f{INVISIBLE}]|\x1b(?!\\[[0-9;]*m)")
 
 
-#: The end of a link, which is harmless, and, behind `%s`, the beginning of one with an id (OSC 8).
-_LINK = r"(\x1b\]8;id=%s;[!-~]*\x1b\\|\x1b\]8;;\x1b\\)"
-
-
-def visible(text: str, link_id: str = "") -> str:
+def visible(text: str) -> str:
     """Return a finished text, colours and lines as they are, in which everything is seen or shown as `\\x1b`.
 
-    Links stay if they have the id of this run, which nobody outside of it knows. What stands in the text from
-    elsewhere has gone through `printable`; this is for what was forgotten.
+    What stands in the text from elsewhere has gone through `printable`; this is for what was forgotten.
     """
-    if not link_id:
-        return _STRAY.sub(_escaped, text)
-    parts = re.split(_LINK % re.escape(link_id), text)
-    return "".join(part if number % 2 else _STRAY.sub(_escaped, part) for number, part in enumerate(parts))
+    return _STRAY.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -8,16 +8,14 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
-from urllib.parse import quote
 
 from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.files import NotRegular, write_file
-from reconciler.render import Place, Style
+from reconciler.render import Style
 from reconciler.secrets import Redactor
 from reconciler.text import printable, visible
 
@@ -35,36 +33,6 @@ def _columns_of(stream: TextIO) -> int | None:
     return max(LEAST_COLUMNS, columns) if columns else None
 
 
-_TERMINALS_WITHOUT_LINKS = ("dumb", "unknown", "linux", "cons25", "vt100", "vt220", "emacs")
-#: Before this version VTE showed them wrongly.
-_LEAST_VTE = 5000
-
-
-def links_are_shown(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal has links; FORCE_HYPERLINK says it for those that are not known here."""
-    if forced := environ.get("FORCE_HYPERLINK", ""):
-        return forced != "0"
-    term = environ.get("TERM", "")
-    if not term or term in _TERMINALS_WITHOUT_LINKS or environ.get("TERM_PROGRAM") == "Apple_Terminal":
-        return False
-    vte = environ.get("VTE_VERSION", "")
-    return not vte.isdecimal() or int(vte) >= _LEAST_VTE
-
-
-@lru_cache(maxsize=256)
-def _url_of_file(path: Path) -> str | None:
-    try:
-        return f"file://{quote(path.as_posix())}" if path.is_file() else None
-    except (OSError, ValueError):
-        return None
-
-
-def _url_of(place: Place) -> str | None:
-    """The address of a line of a file, if the file is there: what a git revision holds is not."""
-    url = _url_of_file(Path.cwd() / place.file)
-    return url and f"{url}#{place.line}"
-
-
 class Console:
     """One for the whole process: what is written passes the redactor first."""
 
@@ -76,8 +44,6 @@ class Console:
         #: Takes what would go to stderr while something is drawn there.
         self.divert: Callable[[str], object] | None = None
         self._unread: TextIO | None = None
-        #: What tells links of ours from those in text from elsewhere: nobody can know it beforehand.
-        self._link_id = ""
 
     @property
     def has_no_reader(self) -> bool:
@@ -85,24 +51,18 @@ class Console:
         return self._unread is sys.stdout
 
     def style(self, stream: TextIO) -> Style:
-        """The style for a stream: colours on a terminal, or if asked for; a width and links on one only."""
+        """The style for a stream: colours on a terminal, or if asked for; a width on one only."""
         is_terminal = stream.isatty()
         may_be = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         is_coloured = may_be if self.colour == "auto" else self.colour == "always"
-        if not is_terminal:
-            return Style(is_coloured)
-        style = Style(is_coloured, width=_columns_of(stream))
-        if not is_coloured or not links_are_shown(os.environ):
-            return style
-        self._link_id = self._link_id or os.urandom(8).hex()
-        return style._replace(url_of=_url_of, link_id=self._link_id)
+        return Style(is_coloured, _columns_of(stream) if is_terminal else None)
 
     def clean(self, text: str, *, is_redacted: bool = False) -> str:
         """What of a text may be written, to whatever place: no secret, and nothing that is not seen.
 
         `is_redacted`: secrets were taken out value by value already.
         """
-        return visible(text if is_redacted else self.redact(text), self._link_id)
+        return visible(text if is_redacted else self.redact(text))
 
     def encoded(self, text: str, *, is_redacted: bool = False) -> bytes:
         return self.clean(text, is_redacted=is_redacted).encode("utf-8", "backslashreplace")

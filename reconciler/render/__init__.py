@@ -30,25 +30,14 @@ Place: TypeAlias = "Location | Source"
 
 
 class Style(NamedTuple):
-    """What a text may use: colours, a width in columns (None: as many as it needs), and links.
-
-    `url_of` finds the address of a place, if it has one; `link_id` tells links of ours from those that text
-    from outside may hold.
-    """
+    """What a text may use: colours, and a width in columns (None: as many as it needs)."""
 
     colour: bool = False
     width: int | None = None
-    url_of: Callable[[Place], str | None] | None = None
-    link_id: str = ""
 
     def paint(self, text: str, colour: str) -> str:
         """Colour a text."""
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour else text
-
-    def link(self, text: str, place: Place | None) -> str:
-        """Make a text a link to a place of a file, where the terminal has links."""
-        url = self.url_of(place) if self.url_of is not None and place is not None else None
-        return text if url is None else f"\x1b]8;id={self.link_id};{url}\x1b\\{text}\x1b]8;;\x1b\\"
 
 
 PLAIN = Style()

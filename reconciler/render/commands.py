@@ -192,19 +192,13 @@ _LONGEST_VALUE = 100
 
 def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
     """What is declared and observed, the rules in their order, and what would make the action another."""
-    declared = explanation.declared
-    source = declared.source if declared else None
-    place = spell_place(source) if source else ""
     lines = [style.paint(render_head(explanation.stack, explanation.target), "bold"), ""]
     lines += _actions(explanation, style)
     for title, content in _sections(explanation):
         shown = [printable(line) for line in content]
         if shown:
             lines += ["", style.paint(title, "bold")]
-        for line in shown:
-            if place and line.startswith(place):
-                line = style.link(place, source) + line.removeprefix(place)
-            lines.append(_INDENT + line)
+        lines += (_INDENT + line for line in shown)
     if warnings := [*render_warnings(explanation.warnings, style)]:
         lines += ["", *warnings]
     return fit("\n".join(lines) + "\n", style, {explanation.key})
@@ -324,7 +318,7 @@ def render_origins(
             written += f" ({', '.join(f'{name}: {source}' for name, source in sources)})"
         shown = json.dumps(show(value), ensure_ascii=False)
         path, shown, written = (printable(text) or NOTHING for text in (path, shown, written))
-        rows.append((path, shown, style.link(where, place), written))
+        rows.append((path, shown, where, written))
     return "\n".join(table(rows, style)) + "\n" if origins else ""
 
 

@@ -94,7 +94,7 @@ def job_lines(
 ) -> Iterator[str]:
     """One job of a plan or a review, or several that are alike: what they start, and their changes."""
     head = style.paint(f"{job.symbol:>3} {job.action.value:<9}", job.traits.colour)
-    yield from render_entry(head, keys, words, style, width, place=job.source, **more)
+    yield from render_entry(head, keys, words, style, width, **more)
     yield from render_starts(starts)
     yield from (INDENT + render_change(change) for change in job.changes)
 

@@ -102,7 +102,6 @@ def drift_text(report: DriftReport, view: View) -> str:
                 _words(group) + since_and_cost(*group),
                 style,
                 width,
-                place=first.source,
                 is_sweep=is_one_sweep(item.source for item in group),
             )
             fix = (first.fix or "") if len(group) == 1 else REMEDIES[first.class_]
@@ -119,7 +118,7 @@ def drift_text(report: DriftReport, view: View) -> str:
         for one in report.ignored:
             head = style.paint(f"  {one.class_.value:<10}", "dim")
             words = f"{one.detail}; {why_ignored(one)}"
-            blocks[-1] += render_entry(head, [one.key], words, style, width, place=one.source)
+            blocks[-1] += render_entry(head, [one.key], words, style, width)
     lines = [style.paint(render_head(report.stack, report.target), "bold")]
     for block in filter(None, blocks):
         lines += ["", *block]

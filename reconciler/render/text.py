@@ -1,7 +1,7 @@
 """The format for people: what all texts are made of, laid out on the columns of a terminal; nothing is cut.
 
 Text from outside goes through `printable` here. A line fits by the cells that characters take; escape
-sequences of ours (colours, links) take none. Source of what a character takes: rich.cells.
+sequences of ours (colours) take none. Source of what a character takes: rich.cells.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import Diagnostic, Severity, Snippet
-from reconciler.render import PLAIN, Content, Place, Style, View
+from reconciler.render import PLAIN, Content, Style, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.core.values import Change, Denial, PlanWarning, Source, TargetIdentity
     from reconciler.decide.fleet import FleetReport, StackResult
 
-#: A colour, or one end of a link.
-_ESCAPE = r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\"
+#: A colour.
+_ESCAPE = r"\x1b\[[0-9;]*m"
 _LEAST_ROOM = 12
 
 
@@ -69,7 +69,7 @@ def fit_line(line: str, style: Style, whole: Collection[str] = (), hanging: int 
 def wrap(line: str, width: int, whole: Collection[str] = (), hanging: int = 0) -> list[str]:
     """Break one line at spaces, and words that are wider than a line; `hanging` indents the rest.
 
-    The words of `whole` stay whole, and digests. No colour and no link runs over the end of a line, where a
+    The words of `whole` stay whole, and digests. No colour runs over the end of a line, where a
     table may go on beside it.
     """
     if cell_len(line) <= width:
@@ -94,17 +94,13 @@ def wrap(line: str, width: int, whole: Collection[str] = (), hanging: int = 0) -
             lines.append(text + word[:cut])
             start, text, word = hanging, " " * hanging, word[cut:]
         text, gap = text + word, spaces
-    closed, colour, link = [], "", ""
+    closed, colour = [], ""
     for part in (*lines, text):
-        begin = link + colour
+        begin = colour
         for found in re.findall(_ESCAPE, part):
-            if found.startswith("\x1b["):
-                colour = "" if found == "\x1b[0m" else found
-            else:
-                link = "" if found == "\x1b]8;;\x1b\\" else found
+            colour = "" if found == "\x1b[0m" else found
         bare = part.lstrip(" ")
-        end = ("\x1b[0m" if colour else "") + ("\x1b]8;;\x1b\\" if link else "")
-        closed.append(part[: len(part) - len(bare)] + begin + bare + end)
+        closed.append(part[: len(part) - len(bare)] + begin + bare + ("\x1b[0m" if colour else ""))
     return closed
 
 
@@ -227,19 +223,17 @@ def render_entry(
     style: Style,
     width: int,
     *,
-    place: Place | None = None,
     listed: Sequence[str] | None = None,
     is_cut: bool = False,
     is_sweep: bool = False,
 ) -> Iterator[str]:
     """A line about one job, or about several with their keys below; the name is `width` wide.
 
-    `place` is where the manifest has the first one, `listed` are the keys as they are listed; see
-    `render_keys` for the rest.
+    `listed` are the keys as they are listed; see `render_keys` for the rest.
     """
-    name = name_of(keys)
-    padded = style.link(name, place) + " " * (width - cell_len(name))
-    yield from fit_line(printable_line(f"{head} {padded}  ", text), style, keys, len(INDENT))
+    yield from fit_line(
+        printable_line(f"{head} {pad(name_of(keys), width)}  ", text), style, keys, len(INDENT)
+    )
     if len(keys) > 1:
         yield from render_keys(listed or keys, style.width, is_cut=is_cut, is_sweep=is_sweep)
 
@@ -329,7 +323,7 @@ def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:
     for reason, keys in keys_by_reason.items():
         text = printable(f"policy {reason.policy}: {reason.explanation}")
         if reason.source is not None:
-            text += f" ({style.link(spell_place(reason.source), reason.source)})"
+            text += f" ({spell_place(reason.source)})"
         yield f"{style.paint('denied: ', 'red')}{text}"
         yield from render_keys(keys, style.width)
 
@@ -343,7 +337,7 @@ def render_diagnostics(
     lines: list[str] = []
     for one in found[:most]:
         word = style.paint(one.severity.value, "red" if one.severity is Severity.ERROR else "yellow")
-        where = [] if one.location is None else [style.link(printable(str(one.location)), one.location)]
+        where = [] if one.location is None else [printable(str(one.location))]
         where += [printable(one.path)] if one.path else []
         lines += fit_line(printable_line(f"{word}: ", one.what), style)
         if where:

@@ -1,4 +1,4 @@
-"""Text on a terminal: its width, and links."""
+"""Text on a terminal: its width."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import sys
 import termios
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from reconciler.cli.console import console, links_are_shown
+from reconciler.cli.console import console
 from reconciler.cli.main import cli, run
 from tests.cli.conftest import manifest, write
 
@@ -59,13 +58,10 @@ def stack() -> None:
     write(manifest(*(f"job-{number:02}" for number in range(12))))
 
 
-# ── width ──────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("columns", [40, 80, 120, 200])
 def test_plan_fits_the_terminal(shown: Shown, columns: int) -> None:
     stack()
-    text = re.sub(r"\x1b(\[[0-9;]*m|\]8;[^\x1b]*\x1b\\)", "", shown("plan", columns=columns, rows=500))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", shown("plan", columns=columns, rows=500))
     assert max(map(len, text.splitlines())) <= columns
     assert all(f"job-{number:02}" in text for number in range(12))
 
@@ -80,44 +76,3 @@ def test_columns_of_the_environment_are_those_of_a_terminal_and_not_of_a_pipe(
     assert run(cli, ["plan"]) == 0
     last = "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
     assert capsys.readouterr().out.splitlines()[-1] == last
-
-
-# ── links ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_key_is_a_link_to_its_line_on_a_terminal_that_has_links(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write(manifest("a")).resolve()
-    link = rf"\x1b]8;id=[0-9a-f]+;{re.escape(file.as_uri())}#6\x1b\\a\x1b]8;;\x1b\\"
-    assert re.search(link, shown("plan"))
-    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "linux"), ("FORCE_HYPERLINK", "0")):
-        with monkeypatch.context() as patch:
-            patch.setenv(name, value)
-            assert "\x1b]8" not in shown("plan")
-    run(cli, ["plan", "--color", "always", "-o", "text", "-o", "text=plan.txt"])
-    assert "\x1b]8" not in capsys.readouterr().out + Path("plan.txt").read_text()
-
-
-@pytest.mark.parametrize(
-    ("environ", "are_shown"),
-    [
-        ({"TERM": "xterm-256color"}, True),
-        ({"TERM": "xterm-256color", "VTE_VERSION": "7006"}, True),
-        ({"TERM": "xterm-256color", "VTE_VERSION": "4800"}, False),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "Apple_Terminal"}, False),
-        ({"TERM": "linux"}, False),
-        ({"TERM": "linux", "FORCE_HYPERLINK": "1"}, True),
-        ({}, False),
-    ],
-)
-def test_terminals_that_have_links(environ: dict[str, str], are_shown: bool) -> None:
-    assert links_are_shown(environ) is are_shown
-
-
-def test_hostile_file_name_makes_no_link_of_its_own(shown: Shown) -> None:
-    """A problem in a file whose name holds escape sequences."""
-    write("stack: x\nnothing: 1\n", "a\x1b]8;;file:;\x07.yaml")
-    text = shown("validate", code=65)
-    assert "\x07" not in text
-    assert text.count("\x1b]8;;file") == 0

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len as cells_by_rich
 
 from reconciler.errors import Diagnostic, Location, Snippet
-from reconciler.render import Content, Place, Style, View, render
+from reconciler.render import Content, Style, View, render
 from reconciler.render.groups import in_braces
 from reconciler.render.text import cell_len, fit, pad, render_diagnostics, table, wrap
-from reconciler.text import printable, visible
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.render.test_folding import sweep, text_of
@@ -24,15 +23,11 @@ from tests.render.test_golden import drifted, every_action, interrupted_result
 from tests.render.test_golden_files import denied, problems, recorded, reviewed
 
 WIDTHS = (40, 80, 120, 200)
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")
-
-
-def address(place: Place) -> str:
-    return f"file:///srv/{place.file}#{place.line}"
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def terminal(width: int) -> Style:
-    return Style(colour=True, width=width, url_of=address, link_id="x")
+    return Style(colour=True, width=width)
 
 
 def plain(text: str) -> str:
@@ -135,15 +130,6 @@ def test_cells_of_a_table_are_wrapped_beside_whole_names() -> None:
     assert len(lines) > len(ROWS)
 
 
-def test_link_in_a_cell_ends_with_each_line_of_it() -> None:
-    style = terminal(34)
-    link = style.link("stacks/vision/a-very-long-name.yaml:14", Location("jobs.yaml", 14, 9))
-    lines = table((HEAD, ("resnet50", link, "other")), style)[1:]
-    assert len(lines) > 1
-    assert all(line.count("\x1b]8;id=x;") == line.count("\x1b]8;;\x1b\\") for line in lines)
-    assert max(map(cell_len, lines)) <= 34
-
-
 def test_table_without_room_for_its_columns_becomes_prose() -> None:
     lines = table(ROWS, Style(width=30))
     assert lines[:3] == ["resnet50-nightly", "  phase: Running; waits for:", "    apply, to replace it"]
@@ -219,40 +205,3 @@ def test_braces_expand_to_the_very_names(names: list[str]) -> None:
 def test_names_of_entries_of_their_own_stand_in_no_braces() -> None:
     plan = plan_for(a_stack(*map(a_job, SWEEP)), *(seen(a_job(key, **OLD)) for key in SWEEP))
     assert "{" not in text_of(plan)
-
-
-# ── links ──────────────────────────────────────────────────────────────────────────────────────────
-
-LINK = "\x1b]8;id=x;file:///srv/jobs.yaml#{}\x1b\\{}\x1b]8;;\x1b\\"
-
-
-def test_key_of_a_plan_leads_to_its_line() -> None:
-    text = render(Content.PLAN, every_action(), "text", View(terminal(100)._replace(colour=False)))
-    assert LINK.format(30, "create") in text
-
-
-def test_place_of_a_problem_leads_to_its_line() -> None:
-    text = render(Content.VALIDATION, problems(), "text", View(terminal(100)))
-    assert LINK.format(14, "jobs.yaml:14:9") in text
-
-
-def test_place_that_is_no_file_is_no_link() -> None:
-    style = Style(width=80, url_of=lambda _: None, link_id="x")
-    assert "\x1b]8" not in render(Content.PLAN, every_action(), "text", View(style))
-
-
-@pytest.mark.parametrize(
-    "hostile",
-    ["\x1b]8;;file:///etc/passwd\x1b\\x\x1b]8;;\x1b\\", "\x1b]8;id=x;https://e\x07y", "\x1b]0;t\x07"],
-)
-def test_link_in_text_from_outside_is_shown_as_text(hostile: str) -> None:
-    assert "\x1b" not in visible(printable(hostile), "x")
-    # What nobody made harmless is not taken for ours without the id of this run.
-    shown = visible(hostile, "another-id")
-    assert re.sub(r"\x1b\]8;;\x1b\\", "", shown).count("\x1b") == 0
-
-
-def test_link_of_ours_stays_a_link() -> None:
-    link = terminal(80).link("jobs.yaml:14:9", Location("jobs.yaml", 14, 9))
-    assert visible(link, "x") == link
-    assert "\x1b]8;id" not in visible(link)
