@@ -167,7 +167,9 @@ def events(job: str, offset: int, limit: int, as_json: bool, **query: Any) -> No
         console.document({"job": found.id, "events": documents})
         return
     rows = [(event.time, event.level, event.source, event.message) for event in happened]
-    console.result(render_table(("TIME", "LEVEL", "SOURCE", "MESSAGE"), rows, console.style(sys.stdout)))
+    # A message is worth more than a table that fits.
+    style = console.style(sys.stdout)._replace(width=None)
+    console.result(render_table(("TIME", "LEVEL", "SOURCE", "MESSAGE"), rows, style))
     if not rows:
         console.say("No matching events.")
 

@@ -25,7 +25,6 @@ from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerE
 from reconciler.files import write_file, write_new_file
 from reconciler.modelarts.clock import SystemClock
 from reconciler.render import Content
-from reconciler.render.text import fit
 from reconciler.text import printable
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def validate_command(
     on_stdout = OutputSpec("text", None)
     show(Content.VALIDATION, report, [spec for spec in specs if spec != on_stdout])
     if report.valid and on_stdout in specs:
-        console.result(fit(f"{printable(report.last_line)}\n", console.style(sys.stdout)))
+        console.result(f"{printable(report.last_line)}\n")
     # Programs that read the document from stdout need no problems on stderr as well.
     if found.problems and (report.valid or OutputSpec("json", None) not in specs):
         console.diagnostics(found.problems)

@@ -22,8 +22,6 @@ from reconciler.render import PLAIN, Style
 from reconciler.render.reports import since_and_cost
 from reconciler.render.text import (
     NOTHING,
-    fit,
-    fit_line,
     render_change,
     render_head,
     render_table,
@@ -50,8 +48,7 @@ def render_status(report: StatusReport, style: Style = PLAIN) -> str:
     table = render_table(COLUMNS, (cells(one, report) for one in report.jobs), style)
     lines = [style.paint(render_head(report.stack, report.target), "bold"), "", table]
     lines += render_warnings(report.warnings, style)
-    keys = {one.key for one in report.jobs}
-    return fit("\n".join([*lines, summary_line(report)]) + "\n", style, keys)
+    return "\n".join([*lines, summary_line(report)]) + "\n"
 
 
 def cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:
@@ -151,8 +148,7 @@ def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: St
     }
     width = max(map(len, first))
     lines = [f"{name:<{width}}  {printable(value) or NOTHING}" for name, value in first.items()]
-    text = "\n".join([*lines, "", style.paint("Service response", "bold"), *render_tree(body, 1)]) + "\n"
-    return fit(text, style, {job.id, job.name})
+    return "\n".join([*lines, "", style.paint("Service response", "bold"), *render_tree(body, 1)]) + "\n"
 
 
 # ── doctor ──────────────────────────────────────────────────────────────────────────────────────────
@@ -164,14 +160,12 @@ def render_checks(head: str, checks: Sequence[Check], style: Style = PLAIN) -> s
     lines = [style.paint(printable(head), "bold"), ""]
     for check in checks:
         word = style.paint(f"{check.health.value:<11}", _COLOURS[check.health])
-        found = [f"  {word}  {printable(f'{check.name:<{width}}  {check.detail}')}".rstrip()]
+        lines.append(f"  {word}  {printable(f'{check.name:<{width}}  {check.detail}')}".rstrip())
         if check.fix:
-            found.append(printable(f"{'':{width + 17}}fix: {check.fix}"))
-        for line in found:
-            lines += fit_line(line, style, hanging=width + 17)
+            lines.append(printable(f"{'':{width + 17}}fix: {check.fix}"))
     counts = {health: sum(check.health is health for check in checks) for health in Health}
     total = ", ".join(f"{n} {health.value}" for health, n in counts.items() if n or health is Health.WRONG)
-    return fit("\n".join([*lines, "", f"Doctor: {total}."]) + "\n", style)
+    return "\n".join([*lines, "", f"Doctor: {total}."]) + "\n"
 
 
 def checks_document(head: Mapping[str, object], checks: Sequence[Check]) -> dict[str, object]:
@@ -201,7 +195,7 @@ def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
         lines += (_INDENT + line for line in shown)
     if warnings := [*render_warnings(explanation.warnings, style)]:
         lines += ["", *warnings]
-    return fit("\n".join(lines) + "\n", style, {explanation.key})
+    return "\n".join(lines) + "\n"
 
 
 def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
@@ -337,7 +331,7 @@ def render_rules(style: Style = PLAIN) -> str:
         "blocked), where its name would be too long (blocked), and where a newer job of the key may exist\n"
         "that could not be read (unknown).\n"
     )
-    return _table([["#", "rule", "action", "when"], *rows], style) + fit("\n" + notes, style)
+    return f"{_table([['#', 'rule', 'action', 'when'], *rows], style)}\n{notes}"
 
 
 def render_states(style: Style = PLAIN) -> str:
@@ -358,7 +352,7 @@ def render_states(style: Style = PLAIN) -> str:
         for (why, legal_when), phases in phases_by_verdict.items():
             notes.append(f"  {operation.value}, {', '.join(phases)}: {why}; legal {legal_when}")
     notes.append("  A phase that is not in the table is never acted on (blocked).")
-    return _table(rows, style) + fit("\n".join(notes) + "\n", style)
+    return _table(rows, style) + "\n".join(notes) + "\n"
 
 
 def render_fields(style: Style = PLAIN) -> str:
@@ -380,7 +374,7 @@ def render_key(key: LanguageKey, style: Style = PLAIN) -> str:
     }
     width = max(map(len, facts))
     lines = [f"  {name.ljust(width)}  {value}" for name, value in facts.items() if value]
-    text = fit(f"{key.path}: {key.description}\n\n" + "\n".join(lines) + "\n", style)
+    text = f"{key.path}: {key.description}\n\n" + "\n".join(lines) + "\n"
     below = [[one.path, one.edit, one.description] for one in keys_below(key)]
     return f"{text}\n{_table([['key', 'an edit means', 'description'], *below], style)}" if below else text
 

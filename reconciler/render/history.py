@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.canonical import overlay
 from reconciler.decide.outcome import spell_counts, spell_status
 from reconciler.render import Style, View
-from reconciler.render.text import fit, render_change, render_head, render_table, render_tree, wrapped
+from reconciler.render.text import render_change, render_head, render_table, render_tree
 from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def history_text(report: HistoryReport, view: View) -> str:
     style, key, diff = view.style, report.key, report.diff
     if diff is None and not report.runs and not report.revisions:
         return f"Nothing is recorded of {key} yet.\n" if key else "Nothing is recorded yet.\n"
-    names = {one.key for one in report.revisions} | {one.key for run in report.runs for one in run.actions}
     head = [render_head(report.stack, report.target)]
     if key:
         head.append(f"Key {printable(key)}" + (f", r{diff.before} -> r{diff.after}" if diff else ""))
@@ -56,12 +55,12 @@ def history_text(report: HistoryReport, view: View) -> str:
     if diff is not None:
         changes = [f"    {render_change(change)}" for change in diff.changes]
         lines = [*head, "", *changes, *([""] if changes else []), differences(report, diff)]
-        return fit("\n".join(lines) + "\n", style, names)
+        return "\n".join(lines) + "\n"
     parts = [head]
     if key is not None:
         parts += [list(_revision_lines(one, style)) for one in report.revisions]
     parts += [list(_run_lines(run, view)) for run in report.runs]
-    found = fit("\n\n".join("\n".join(lines) for lines in parts) + "\n", style, names)
+    found = "\n\n".join("\n".join(lines) for lines in parts) + "\n"
     if key is not None or not report.revisions:
         return found
     rows = (
@@ -85,21 +84,21 @@ def _run_lines(run: HistoryRun, view: View) -> Iterator[str]:
     word = run.result or ""
     painted = style.paint(printable(word), COLOURS.get(word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took(run.duration_s)}"
-    yield from _wrapped("    ", f"by {origin_of(run, view.redact)}", style)
+    yield "    " + printable(f"by {origin_of(run, view.redact)}")
     # Each action, or where none was recorded how many ended how; of a check both.
     counts = spell_counts(run.summary)
     if counts and (run.kind in _CHECKS or not run.actions):
-        yield from _wrapped("    ", counts, style)
+        yield "    " + printable(counts)
     words = [what_was_done(run, action) for action in run.actions]
     width = max(map(len, words), default=0)
     for action, what in zip(run.actions, words, strict=True):
-        lines = _wrapped(" " * 16, f"{what:<{width}} {action.key}{detail_of(action)}", style)
-        status = printable(f"{spell_status(action.status):<9}")
-        yield f"      {style.paint(status, COLOURS.get(action.status, 'red'))} {next(lines).lstrip()}"
-        yield from lines
+        status = style.paint(
+            printable(f"{spell_status(action.status):<9}"), COLOURS.get(action.status, "red")
+        )
+        yield f"      {status} " + printable(f"{what:<{width}} {action.key}{detail_of(action)}")
     if view.verbose:
         for step in run.steps:
-            yield from _wrapped(" " * 6, call_of(step), style)
+            yield " " * 6 + printable(call_of(step))
     elif lost := sum(step.ok is None for step in run.steps):
         calls = "1 call has" if lost == 1 else f"{lost} calls have"
         yield f"      {calls} no recorded answer; use -v to list the calls"
@@ -139,12 +138,12 @@ def call_of(step: HistoryStep) -> str:
 def _revision_lines(one: HistoryRevision, style: Style) -> Iterator[str]:
     phase = printable(one.phase) if one.phase else "not observed yet"
     yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
-    yield from _wrapped("    ", ", ".join(facts_of(one)), style)
+    yield "    " + printable(", ".join(facts_of(one)))
     if life := ", ".join(life_of(one)):
         yield f"    {life}"
     if one.phases:
         seen = ", ".join(f"{seen.phase} {seen.seen_at}" for seen in one.phases)
-        yield from _wrapped("    ", f"first observed: {seen}", style)
+        yield "    " + printable(f"first observed: {seen}")
     if one.declared is None or not one.declared.immutable:
         yield "    its declaration is not on record"
     if one.declared is not None and (spec := declared_spec(one.declared)):
@@ -209,13 +208,3 @@ def differences(report: HistoryReport, diff: HistoryDiff) -> str:
         return "No field differs."
     is_same = len({one.digest for one in report.revisions}) < 2
     return "No field differs. " + ("The same job was started again." if is_same else "But the digests do.")
-
-
-def _wrapped(indent: str, line: str, style: Style) -> Iterator[str]:
-    """Break a text into lines of a readable length; `fit` breaks what goes to a terminal."""
-    if style.width is not None:
-        yield indent + printable(line)
-        return
-    lines = wrapped(printable(line), indent=indent, hanging=indent + "  ")
-    # What stood within a line may begin one now.
-    yield from map(printable, lines or [indent.rstrip()])

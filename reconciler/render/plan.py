@@ -20,7 +20,6 @@ from reconciler.render.groups import (
 )
 from reconciler.render.text import (
     INDENT,
-    fit,
     name_of,
     render_change,
     render_entry,
@@ -75,7 +74,7 @@ def plan_text(plan: Plan, view: View) -> str:
     lines += _next_runs(plan, view)
     lines += sums_of(plan)
     lines.append(plan.last_line)
-    return fit("\n".join(lines) + "\n", style, {action.key for action in plan.actions})
+    return "\n".join(lines) + "\n"
 
 
 def _is_shown(action: PlannedAction, view: View) -> bool:

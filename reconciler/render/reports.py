@@ -22,8 +22,6 @@ from reconciler.render.groups import (
 from reconciler.render.plan import job_lines
 from reconciler.render.text import (
     INDENT,
-    fit,
-    fit_line,
     name_of,
     pad,
     printable_line,
@@ -106,7 +104,7 @@ def drift_text(report: DriftReport, view: View) -> str:
             )
             fix = (first.fix or "") if len(group) == 1 else REMEDIES[first.class_]
             if mark != GONE and fix:
-                blocks[-1] += fit_line(printable_line(f"{INDENT}fix: ", fix), style, keys, len(INDENT) + 5)
+                blocks[-1].append(printable_line(f"{INDENT}fix: ", fix))
     if pending:
         blocks.append(["Pending changes (not drift; run apply):"])
         for due in pending:
@@ -123,8 +121,7 @@ def drift_text(report: DriftReport, view: View) -> str:
     for block in filter(None, blocks):
         lines += ["", *block]
     lines += ["", *render_warnings(report.warnings, style), drift_last_line(report)]
-    every: tuple[Drift | Pending, ...] = (*report.drift, *report.ignored, *report.gone, *report.pending)
-    return fit("\n".join(lines) + "\n", style, {one.key for one in every})
+    return "\n".join(lines) + "\n"
 
 
 def drift_last_line(report: DriftReport) -> str:
@@ -210,8 +207,7 @@ def result_text(result: Result, view: View) -> str:
         end = style.paint(printable(f"{word:<{ends}}"), "green" if waited.end is WaitEnd.REACHED else "red")
         lines.append(printable_line(f"  {end} ", f"{pad(waited.key, width)}  {more}"))
     lines.append(result_last_line(result))
-    whole = {waited.key for waited in result.waits} | set(map(_job_name, result.outcomes))
-    return fit("\n".join(lines) + "\n", style, whole)
+    return "\n".join(lines) + "\n"
 
 
 def result_last_line(result: Result) -> str:
@@ -265,7 +261,7 @@ def review_text(review: Review, view: View) -> str:
     lines += render_warnings(review.warnings, style)
     lines += render_denials(review.denied, style)
     lines.append(review.last_line)
-    return fit("\n".join(lines) + "\n", style, {job.key for job in review.jobs})
+    return "\n".join(lines) + "\n"
 
 
 def sides_of(review: Review) -> str:
@@ -337,7 +333,7 @@ def validation_text(report: Validation, view: View) -> str:
     problems = render_diagnostics(found, view.style, verbose=view.verbose) if found else ""
     lines = (*render_denials(report.denied, view.style), printable(report.last_line))
     rest = "".join(f"{line}\n" for line in lines)
-    return problems + fit(rest, view.style, {denial.key for denial in report.denied})
+    return problems + rest
 
 
 def cases_text(report: CasesReport, view: View) -> str:

@@ -1,7 +1,8 @@
-"""The format for people: what all texts are made of, laid out on the columns of a terminal; nothing is cut.
+"""The format for people: what all texts are made of.
 
-Text from outside goes through `printable` here. A line fits by the cells that characters take; escape
-sequences of ours (colours) take none. Source of what a character takes: rich.cells.
+Text from outside goes through `printable` here. Tables and lists of keys fit the terminal, by the cells that
+characters take (colours take none); other lines are as long as they are. Source of what a character takes:
+rich.cells.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import json
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import Diagnostic, Severity, Snippet
@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from reconciler.core.values import Change, Denial, PlanWarning, Source, TargetIdentity
     from reconciler.decide.fleet import FleetReport, StackResult
 
-#: A colour.
-_ESCAPE = r"\x1b\[[0-9;]*m"
-_LEAST_ROOM = 12
-
 
 def cell_len(text: str) -> int:
     """How many cells of a terminal a text takes; escape sequences of ours take none."""
     if "\x1b" in text:
-        text = re.sub(_ESCAPE, "", text)
+        text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     # Below the combining marks everything takes one cell; looking further is slower.
     if text.isascii() or max(text) < "\u0300":
         return len(text)
@@ -46,123 +42,28 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
 
 
-def fit(text: str, style: Style, whole: Collection[str] = ()) -> str:
-    """Break the lines of a text that are wider than the terminal; the words of `whole` stay whole."""
-    if style.width is None:
-        return text
-    return "\n".join(part for line in text.split("\n") for part in fit_line(line, style, whole))
-
-
-def fit_line(line: str, style: Style, whole: Collection[str] = (), hanging: int = 0) -> list[str]:
-    """Break one line as `fit` does: the rest goes below its last column, if it has columns.
-
-    Only those in the left half count; otherwise the rest is indented by `hanging`, or a little.
-    """
-    width = style.width
-    if width is None or cell_len(line) <= width:
-        return [line]
-    columns = [found.end() for found in re.finditer(r"(?<=\S) {2,}(?=\S)", re.sub(_ESCAPE, "", line))]
-    below = max((column for column in columns if column <= width // 2), default=0)
-    return wrap(line, width, whole, below or hanging or len(line) - len(line.lstrip(" ")) + 2)
-
-
-def wrap(line: str, width: int, whole: Collection[str] = (), hanging: int = 0) -> list[str]:
-    """Break one line at spaces, and words that are wider than a line; `hanging` indents the rest.
-
-    The words of `whole` stay whole, and digests. No colour runs over the end of a line, where a
-    table may go on beside it.
-    """
-    if cell_len(line) <= width:
-        return [line]
-    start = len(line) - len(line.lstrip(" "))
-    hanging = min(hanging, max(0, width - _LEAST_ROOM))
-    # A line may end before spaces, unless the next one would read as a command of a CI service.
-    parts = [*re.split(r"( +(?!::))", line[start:]), ""]
-    lines, text, gap = [], " " * start, ""
-    for word, spaces in zip(parts[::2], parts[1::2], strict=True):
-        length, used = cell_len(word), cell_len(text)
-        bare = re.sub(_ESCAPE, "", word).strip(",;:.()")
-        stays_whole = bare in whole or re.fullmatch("sha256:[0-9a-f]{64}", bare) is not None
-        if used > start and used + len(gap) + length > width:
-            lines.append(text)
-            # What stays whole begins further left, if that is where it fits.
-            start = max(0, min(hanging, width - length)) if stays_whole else hanging
-            text, gap = " " * start, ""
-        text += gap
-        while not stays_whole and cell_len(text) + cell_len(word) > width:
-            cut = _cut(word, width - cell_len(text))
-            lines.append(text + word[:cut])
-            start, text, word = hanging, " " * hanging, word[cut:]
-        text, gap = text + word, spaces
-    closed, colour = [], ""
-    for part in (*lines, text):
-        begin = colour
-        for found in re.findall(_ESCAPE, part):
-            colour = "" if found == "\x1b[0m" else found
-        bare = part.lstrip(" ")
-        closed.append(part[: len(part) - len(bare)] + begin + bare + ("\x1b[0m" if colour else ""))
-    return closed
-
-
-def _cut(word: str, room: int) -> int:
-    """How much of a long word goes on a line: all that fits, or up to a mark in the second half of that."""
-    used = end = 0
-    for unit in re.finditer(rf"{_ESCAPE}|.", word, re.DOTALL):
-        used += cell_len(unit[0])
-        if used > room and end:
-            break
-        end = unit.end()
-    cut = max(word.rfind(mark, 0, end) for mark in "-_/.,:;=&?") + 1
-    return cut if cut > end // 2 and "\x1b" not in word[:end] else end
-
-
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def table(rows: Sequence[Sequence[str]], style: Style, *, rule: bool = False) -> list[str]:
     """The lines of a table, the head of which is the first row; `rule` draws a line below it.
 
-    Where it is too wide cells are wrapped, those of the first column (names) never; where even that is too
-    wide each row becomes a few lines of prose.
+    Where it is too wide for the terminal the columns that do not fit are left out, but never the first one;
+    the head ends with `…` then.
     """
-    head, *body = rows
-    natural = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    widths = natural if style.width is None else _narrowed(rows, natural, style.width - 2 * (len(head) - 1))
-    if widths is None:
-        lines = []
-        for row in body:
-            named = (f"{name.lower()}: {cell}" for name, cell in zip(head[1:], row[1:], strict=True))
-            prose = wrap("  " + "; ".join(named), style.width or WIDTH, hanging=4)
-            lines += [style.paint(row[0], "bold"), *prose]
-        return lines
-    blocks = []
-    for row in rows:
-        cells = [[row[0]], *(wrap(cell, width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        parts = (zip(line, widths, strict=True) for line in zip_longest(*cells, fillvalue=""))
-        blocks.append(["  ".join(pad(*part) for part in line).rstrip() for line in parts])
-    heads, *rest = blocks
-    heads = heads if rule else [style.paint(line, "bold") for line in heads]
-    heads += ["  ".join("-" * width for width in widths)] * rule
-    return [*heads, *(line for lines in rest for line in lines)]
-
-
-def _narrowed(rows: Sequence[Sequence[str]], natural: Sequence[int], room: int) -> list[int] | None:
-    """The widths of columns that fit; None if the longest words do not."""
-    widths = list(natural)
-    words = [
-        max(cell_len(word) for cell in column for word in cell.split(" "))
-        for column in zip(*rows, strict=True)
-    ]
-    words[0] = natural[0]
-    broken = [natural[0], *(min(_LEAST_ROOM, length) for length in words[1:])]
-    # Words are broken only where there is no other way.
-    least = next((least for least in (words, broken) if sum(least) <= room), None)
-    while least is not None and (over := sum(widths) - room) > 0:
-        # The widest becomes narrower, until it is no wider than the next one.
-        place = max((n for n, w in enumerate(widths) if w > least[n]), key=widths.__getitem__)
-        next_widest = max((w for w in widths if w < widths[place]), default=0)
-        widths[place] = max(least[place], widths[place] - over, min(next_widest, widths[place] - 1))
-    return widths if sum(widths) <= room else None
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    shown, ellipsis = list(range(len(widths))), ""
+    if style.width is not None and sum(widths) + 2 * (len(widths) - 1) > style.width:
+        shown, ellipsis = [0], "  …"
+        used = widths[0] + cell_len(ellipsis)
+        for place, width in enumerate(widths[1:], start=1):
+            if used + 2 + width <= style.width:
+                shown.append(place)
+                used += 2 + width
+    lines = ["  ".join(pad(row[place], widths[place]) for place in shown).rstrip() for row in rows]
+    head = lines[0] + ellipsis
+    heads = [head, "  ".join("-" * widths[place] for place in shown)] if rule else [style.paint(head, "bold")]
+    return [*heads, *lines[1:]]
 
 
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,8 +82,6 @@ _WORTH = 3
 _MOST_STARTS = 10
 #: How many problems are shown to a person at a terminal, who can ask for all of them.
 _MOST_PROBLEMS = 20
-#: Where what goes on below a line of a problem begins: behind `why: `.
-_HANGING = 7
 
 
 def printable_line(ours: str, theirs: str) -> str:
@@ -231,9 +130,7 @@ def render_entry(
 
     `listed` are the keys as they are listed; see `render_keys` for the rest.
     """
-    yield from fit_line(
-        printable_line(f"{head} {pad(name_of(keys), width)}  ", text), style, keys, len(INDENT)
-    )
+    yield printable_line(f"{head} {pad(name_of(keys), width)}  ", text)
     if len(keys) > 1:
         yield from render_keys(listed or keys, style.width, is_cut=is_cut, is_sweep=is_sweep)
 
@@ -339,9 +236,9 @@ def render_diagnostics(
         word = style.paint(one.severity.value, "red" if one.severity is Severity.ERROR else "yellow")
         where = [] if one.location is None else [printable(str(one.location))]
         where += [printable(one.path)] if one.path else []
-        lines += fit_line(printable_line(f"{word}: ", one.what), style)
+        lines.append(printable_line(f"{word}: ", one.what))
         if where:
-            lines += fit_line(f"  --> {'  '.join(where)}", style, hanging=_HANGING)
+            lines.append(f"  --> {'  '.join(where)}")
         if one.location is not None and (snippet := one.snippet) is not None:
             number = str(one.location.line)
             if style.width is not None:
@@ -352,7 +249,7 @@ def render_diagnostics(
             lines += (f"{margin} |", f"{number} | {printable(snippet.text)}", f"{margin} | {marks}")
         for name, text in (("why", one.why), ("fix", one.fix)):
             if text:
-                lines += fit_line(printable(f"  {name}: {text}"), style, hanging=_HANGING)
+                lines.append(printable(f"  {name}: {text}"))
     if (more := len(found) - most) > 0:
         lines.append(f"{more:,} more; -v shows all")
     return "\n".join(lines) + "\n"
@@ -380,7 +277,7 @@ def _narrow_snippet(snippet: Snippet, width: int) -> Snippet:
 def render_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN, *, rule: bool = False
 ) -> str:
-    """Columns as wide as they need to be, and the terminal lets them be; "" if there are no rows."""
+    """A table of text from outside; "" if there are no rows."""
     body = [[printable(cell) or NOTHING for cell in row] for row in rows]
     return "\n".join(table([head, *body], style, rule=rule)) + "\n" if body else ""
 
@@ -444,4 +341,4 @@ def render_fleet(report: FleetReport, view: View) -> str:
         lines += (*render_diagnostics(errors, style).rstrip("\n").split("\n"), "")
     if lines and lines[-1]:
         lines.append("")
-    return fit("\n".join([*lines, printable(report.last_line)]) + "\n", style)
+    return "\n".join([*lines, printable(report.last_line)]) + "\n"

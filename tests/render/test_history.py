@@ -116,8 +116,6 @@ def a_report(**more: Any) -> HistoryReport:
 def test_history_is_as_in_the_golden_file(name: str, more: dict[str, Any], options: dict[str, Any]) -> None:
     text = history_text(a_report(**more), View(**options))
     check(name, text)
-    if "style" not in options:
-        assert max(map(len, text.splitlines())) <= 100
 
 
 def test_difference_of_revisions_is_as_in_the_golden_file() -> None:

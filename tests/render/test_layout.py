@@ -1,26 +1,22 @@
-"""Text fits the terminal, by cells; nothing of it is cut, and no name is broken."""
+"""Tables and lists of keys fit the terminal, by cells, and no name is broken."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len as cells_by_rich
 
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import Content, Style, View, render
 from reconciler.render.groups import in_braces
-from reconciler.render.text import cell_len, fit, pad, render_diagnostics, table, wrap
+from reconciler.render.text import cell_len, pad, render_diagnostics, table
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.render.test_folding import sweep, text_of
-from tests.render.test_golden import drifted, every_action, interrupted_result
-from tests.render.test_golden_files import denied, problems, recorded, reviewed
 
 WIDTHS = (40, 80, 120, 200)
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,74 +34,10 @@ def words_of(text: str) -> list[str]:
     return list(re.sub(r"\s", "", plain(text)))
 
 
-MADE: tuple[Callable[[], Any], ...] = (every_action, drifted, interrupted_result, reviewed, recorded, denied)
-KINDS = (Content.PLAN, Content.DRIFT, Content.RESULT, Content.REVIEW, Content.HISTORY, Content.VALIDATION)
-VALUES = {content.value: (content, make) for content, make in zip(KINDS, MADE, strict=True)}
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", VALUES)
-def test_report_fits_the_terminal_and_loses_nothing(name: str, width: int) -> None:
-    content, make = VALUES[name]
-    text = render(content, make(), "text", View(terminal(width), show_keep=True))
-    assert max(map(cell_len, text.splitlines())) <= width
-    # Tables become prose where they are too wide, long lists are cut and counted.
-    if name not in ("history", "review"):
-        whole = render(content, make(), "text", View(Style(colour=True), show_keep=True))
-        assert words_of(text) == words_of(whole)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_keys_are_never_broken_however_long(width: int) -> None:
-    names = [f"{letter * 20}-{number}_{'x' * 30}" for number, letter in enumerate("abcdefg")]
-    plan = plan_for(a_stack(*map(a_job, names)), *(seen(a_job(name, **OLD)) for name in names))
-    lines = render(Content.PLAN, plan, "text", View(terminal(width))).splitlines()
-    assert all(any(name in plain(line) for line in lines) for name in names)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_wide_characters_and_marks_are_counted_by_cells(width: int) -> None:
-    words = "训练一个很长的模型并且把它的结果写到桶里 cafe\u0301 🚂🚂🚂 " * 4
-    plan = plan_for(a_stack(a_job("a", description=words.strip())), seen(a_job("a"), text="old"))
-    text = render(Content.PLAN, plan, "text", View(terminal(width)))
-    assert max(cells_by_rich(plain(line)) for line in text.splitlines()) <= width
-    assert "".join(words_of(words)) in "".join(words_of(text))
-
-
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=60), st.integers(0, 60))
 def test_cells_are_those_of_rich(text: str, width: int) -> None:
     assert cell_len(text) == cells_by_rich(text)
     assert cell_len(pad(text, width)) == max(width, cell_len(text))
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.text(st.sampled_from("ab-_/训\u0301x"), min_size=1, max_size=50), max_size=12),
-    st.integers(20, 60),
-    st.integers(0, 12),
-)
-def test_broken_line_fits_and_says_the_same(words: list[str], width: int, indent: int) -> None:
-    line = " " * indent + Style(colour=True).paint(" ".join(words), "red")
-    lines = wrap(line, width, (), indent + 2)
-    assert all(cell_len(one) <= width for one in lines)
-    assert words_of("".join(lines)) == words_of(line)
-    # A pager begins each line without a colour.
-    for one in lines[: len(lines) if len(lines) > 1 else 0]:
-        assert one.count("\x1b[31m") == one.count("\x1b[0m")
-
-
-def test_line_is_not_broken_where_the_next_would_read_as_a_command() -> None:
-    for line in wrap("a" * 18 + " ::error file=x::y", 20):
-        assert not line.lstrip().startswith("::error")
-
-
-def test_digest_stays_whole() -> None:
-    digest = f"sha256:{'0' * 64}"
-    assert digest in fit(f"the digest is {digest}", Style(width=40)).split("\n")[1]
-
-
-def test_text_for_a_file_is_laid_out_for_no_terminal() -> None:
-    assert fit("x" * 500, Style()) == "x" * 500
 
 
 # ── tables ─────────────────────────────────────────────────────────────────────────────────────────
@@ -122,18 +54,23 @@ def test_table_that_fits_is_as_wide_as_it_needs_to_be() -> None:
     assert table(ROWS, Style(width=80)) == table(ROWS, Style())
 
 
-def test_cells_of_a_table_are_wrapped_beside_whole_names() -> None:
-    lines = table(ROWS, Style(width=42))
-    assert max(map(cell_len, lines)) <= 42
-    names = [line.split()[0] for line in lines if not line.startswith(" ")]
-    assert names == ["KEY", "resnet50-nightly", "训练"]
-    assert len(lines) > len(ROWS)
+@given(st.lists(st.tuples(*[st.text("ab训", min_size=1, max_size=9)] * 4), min_size=2), st.integers(20, 50))
+def test_table_that_is_too_wide_drops_columns_and_never_the_first(
+    rows: list[tuple[str, ...]], width: int
+) -> None:
+    lines = table(rows, Style(width=width))
+    assert max(map(cell_len, lines)) <= max(width, max(cell_len(row[0]) for row in rows) + 3)
+    assert len(lines) == len(rows)
+    assert all(line.startswith(row[0].rstrip()) for line, row in zip(lines, rows, strict=True))
+    assert lines[0].endswith("…") is (max(map(cell_len, table(rows, Style()))) > width)
 
 
-def test_table_without_room_for_its_columns_becomes_prose() -> None:
-    lines = table(ROWS, Style(width=30))
-    assert lines[:3] == ["resnet50-nightly", "  phase: Running; waits for:", "    apply, to replace it"]
-    assert max(map(cell_len, lines)) <= 30
+def test_column_that_fits_stays_behind_one_that_does_not() -> None:
+    assert table(ROWS, Style(width=45)) == [
+        "KEY               PHASE  …", "resnet50-nightly  Running", "训练              Pending",
+    ]  # fmt: skip
+    rows = (("KEY", "VALUE", "FROM"), ("a", "x" * 60, "jobs.yaml:3"))
+    assert table(rows, Style(width=40)) == ["KEY  FROM  …", "a    jobs.yaml:3"]
 
 
 # ── the line that a problem is in ──────────────────────────────────────────────────────────────────
@@ -161,12 +98,6 @@ def test_terminal_gets_the_first_problems_and_a_count(width: int | None, verbose
     lines = render_diagnostics(found, Style(width=width), verbose=verbose).splitlines()
     assert len([line for line in lines if line.startswith("error:")]) == shown
     assert (lines[-1] == "30 more; -v shows all") is (shown == 20)
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_problems_fit_the_terminal(width: int) -> None:
-    text = render(Content.VALIDATION, problems(), "text", View(terminal(width)))
-    assert max(map(cell_len, text.splitlines())) <= width
 
 
 # ── sweeps ─────────────────────────────────────────────────────────────────────────────────────────

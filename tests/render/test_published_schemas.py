@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -14,9 +15,8 @@ import xmlschema
 from reconciler.core.values import Source
 from reconciler.decide.plan import Action
 from reconciler.render import Content, View, render
-from tests.render.test_golden import every_action
-from tests.render.test_golden_files import denied, problems
-from tests.render.test_layout import VALUES
+from tests.render.test_golden import drifted, every_action, interrupted_result
+from tests.render.test_golden_files import denied, problems, reviewed
 from tests.render.test_markdown import a_plan, an_action
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -33,8 +33,14 @@ def sarif_schema() -> jsonschema.Draft4Validator:
 
 
 #: What the formats of whole reports are made of.
-CONTENTS = {name: one for name, one in VALUES.items() if one[0] is not Content.HISTORY}
-CONTENTS["validation-invalid"] = (Content.VALIDATION, problems)
+CONTENTS: dict[str, tuple[Content, Callable[[], Any]]] = {
+    "plan": (Content.PLAN, every_action),
+    "drift": (Content.DRIFT, drifted),
+    "result": (Content.RESULT, interrupted_result),
+    "review": (Content.REVIEW, reviewed),
+    "validation": (Content.VALIDATION, denied),
+    "validation-invalid": (Content.VALIDATION, problems),
+}
 
 
 def rendered(name: str, format_: str) -> str:
