@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
-import signal
 import stat
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
+
+import click
 
 from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.files import NotRegular, write_file
@@ -162,21 +162,6 @@ class Console:
             raise WrongUsage(Diagnostic("not a regular file", why, fix)) from None
 
 
-def has_reader(stream: TextIO) -> bool:
-    """Whether somebody may read a stream: not where the other end of a pipe or terminal is closed.
-
-    Writing would not tell: what asks a question ignores that nobody could see it.
-    """
-    import select
-
-    try:
-        poll = select.poll()
-        poll.register(stream.fileno(), 0)
-    except (OSError, ValueError):  # it is no file of the system
-        return True
-    return not poll.poll(0)
-
-
 def _encodable(text: str, stream: TextIO) -> str:
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
@@ -193,42 +178,18 @@ def confirm(question: str) -> None:
     """Ask on the terminal.
 
     Raises:
-        Refused: the answer is no, or none (Ctrl-D), there is no terminal, or nobody sees it.
+        Refused: the answer is no, or none (Ctrl-D), there is no terminal, or nobody can see the question.
     """
     if not has_terminal():
         raise Refused(Diagnostic("not confirmed", "no terminal to ask for confirmation", "add --yes"))
-    if not has_reader(sys.stderr):
-        why = "the prompt could not be shown: stderr is closed; nothing was changed"
-        raise Refused(Diagnostic("not confirmed", why, "keep stderr open, or add --yes"))
-    while True:
-        console.tell(f"{console.clean(question)} [y/N]: ")
-        with suppress(io.UnsupportedOperation):  # a stdin that is no file
-            _wait_for_line(sys.stdin.fileno())
-        answer = sys.stdin.readline()
-        if not answer.endswith("\n"):
-            console.tell("\n")
-        match answer.strip().lower():
-            case "y" | "yes":
-                return
-            case "" | "n" | "no":
-                raise Refused(Diagnostic("not confirmed", "nothing was changed"))
-        console.tell("Error: invalid input\n")
-
-
-def _wait_for_line(descriptor: int) -> None:
-    """Wait until there is something to be read. A signal that comes before the wait begins ends it, too.
-
-    Of a read that begins in the moment after Ctrl-C the interpreter would come back with the next line only.
-    """
-    import select
-    import socket
-
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.setblocking(False)
-        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-        try:
-            while descriptor not in select.select([descriptor, ours.fileno()], [], [])[0]:
-                ours.recv(1)
-        finally:
-            signal.set_wakeup_fd(before)
+    why, fix = "nothing was changed", None
+    try:
+        if click.confirm(console.clean(question), err=True):
+            return
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):
+            raise
+        console.tell("\n")
+    except OSError:
+        why, fix = f"the prompt could not be shown; {why}", "keep stderr open, or add --yes"
+    raise Refused(Diagnostic("not confirmed", why, fix))
