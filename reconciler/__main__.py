@@ -41,8 +41,6 @@ def main() -> NoReturn:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         console.lose_reader()
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    if sys.stdout.isatty() or sys.stderr.isatty():
-        exits.restore_on_signals()
     args = sys.argv[1:]
     command_line.import_command(args)
     try:

@@ -53,8 +53,7 @@ def number_of_signal(error: BaseException | None) -> int | None:
 
 def of_exception(error: BaseException) -> ExitCode:
     """Show what ended a run, and return its code; never a traceback."""
-    number = number_of_signal(error) or (signal.SIGINT if isinstance(error, click.Abort) else None)
-    if number is not None:
+    if (number := number_of_signal(error)) is not None:
         code = SIGNALS[number]
         [word] = (word for _, of_word, word in _ENDING if of_word is code)
         # A terminal shows ^C where the line was.
@@ -84,9 +83,6 @@ def of_exception(error: BaseException) -> ExitCode:
             what = error.strerror or type(error).__name__
             console.diagnostics([Diagnostic(what, path=str(error.filename or ""))])
             return ExitCode.FAILED
-        case EOFError():
-            console.diagnostics([Diagnostic("not confirmed", "the input ended")])
-            return ExitCode.REFUSED
     return report_fault(error)
 
 
@@ -153,43 +149,12 @@ def _say_failure(error: BaseException | None, where: str) -> None:
         console.say(printable_lines(said.rstrip("\n")), "debug")
 
 
-_FATAL = (
-    *("SIGQUIT", "SIGABRT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGXCPU", "SIGPOLL"),
-    *("SIGSTKFLT", "SIGPWR", "SIGSYS", "SIGTRAP"),
-)
-#: A terminal that takes nothing any more keeps us no longer than that, in seconds.
-_DRAWN_LIMIT_S = 0.5
-SHOW_CURSOR = b"\x1b[?25h"
-
-
-def restore_on_signals() -> None:
-    """Handle the signals that nobody else handles. Only the main thread may call it."""
-    for name in (*_FATAL, "SIGTSTP"):
-        number = getattr(signal, name, None)
-        # What is ignored from the start on stays so, and what Python itself handles (faulthandler) too.
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _stop_drawing)
-
-
-def _stop_drawing(number: int, frame: FrameType | None) -> None:
-    """Take away what is drawn, and let the signal do what it does by default."""
-    if number != signal.SIGTSTP:
-        remove_temporary_files()
-    display.pause(_DRAWN_LIMIT_S)
-    show_cursor()
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    # Somebody has let us go on, after SIGTSTP.
-    signal.signal(number, _stop_drawing)
-    display.resume()
-
-
 def show_cursor() -> None:
     """Show the cursor on each terminal of ours that something may be drawn on."""
     for descriptor in (1, 2):
         with suppress(OSError):
             if display.was_drawn and os.isatty(descriptor):
-                os.write(descriptor, SHOW_CURSOR)
+                os.write(descriptor, b"\x1b[?25h")
 
 
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from reconciler.cli.console import console
+from reconciler.render import Style
 from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 _EVERY_S = 0.25
 #: Lines that are not a row: the head of a table, the line that counts what is cut, and the cursor's own.
 _BESIDE_ROWS = 3
-#: No column is narrower, unless it wants no more.
-_LEAST_COLUMN = 8
 
 
 def can_draw(stream: TextIO) -> bool:
@@ -46,11 +45,7 @@ class TableRow(NamedTuple):
 
 
 class LiveTable:
-    """A table that is never higher or wider than the terminal.
-
-    What of a cell does not fit ends with `…`, those of the first column (names) last; columns for which there
-    is no room at all are left out, and the head says so.
-    """
+    """A table that is never higher or wider than the terminal; see `render.text.table`."""
 
     def __init__(self, head: Sequence[str]) -> None:
         self._head = head
@@ -59,45 +54,18 @@ class LiveTable:
         self.lines_beside = 0
 
     def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.cells import cell_len
-        from rich.table import Table
         from rich.text import Text
+
+        from reconciler.render.text import table
 
         room = terminal.size.height - _BESIDE_ROWS - bool(self.title) - bool(self.foot) - self.lines_beside
         shown, hidden = fit(self.rows, max(1, room))
-        cells = [[_safe(cell) for cell in row.cells] for row in shown]
-        natural = [max(map(cell_len, column)) for column in zip(self._head, *cells, strict=True)]
-        widths = _column_widths(natural, terminal.width)
-        head = [*self._head[: len(widths)]]
-        if len(widths) < len(natural):
-            head[-1] = f"{head[-1]} …"
-            left = terminal.width - sum(widths[:-1]) - len(widths)
-            widths[-1] = max(widths[-1], min(cell_len(head[-1]), left))
-        table = Table(box=None)
-        for name, width in zip(head, widths, strict=True):
-            table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
-        for row in cells:
-            table.add_row(*map(Text, row[: len(widths)]))
+        rows = [self._head, *([_safe(cell) for cell in row.cells] for row in shown)]
+        head, *lines = table(rows, Style(width=terminal.width))
         if self.title:
             yield _line(Text(_safe(self.title)))
-        yield table
+        yield from (_line(Text(head, "bold")), *(_line(Text(line)) for line in lines))
         yield from (_line(Text(_safe(text))) for text in (hidden, self.foot) if text)
-
-
-def _column_widths(natural: Sequence[int], width: int) -> list[int]:
-    """How wide the columns of a table are, each with a space on both sides; the last ones may be missing.
-
-    The first is as wide as it wants to be, if that can be; of the others those on the right are narrowed.
-    """
-    widths = [min(natural[0], width - 2)]
-    for wanted in natural[1:]:
-        if sum(widths) + min(wanted, _LEAST_COLUMN) + 2 * (len(widths) + 1) > width:
-            break
-        widths.append(min(wanted, _LEAST_COLUMN))
-    # What is left goes to those that want more, the leftmost first.
-    for place, wanted in enumerate(natural[: len(widths)]):
-        widths[place] = min(wanted, width - 2 * len(widths) - sum(widths) + widths[place])
-    return widths
 
 
 def fit(rows: Sequence[TableRow], room: int) -> tuple[Sequence[TableRow], str]:
@@ -138,7 +106,7 @@ def _safe(text: str) -> str:
 
 
 #: What the drawing thread is told: texts to show above the parts, and what to do.
-_News = tuple[Literal["say", "draw", "pause", "resume", "end"], str]
+_News = tuple[Literal["say", "draw", "end"], str]
 
 
 class Display:
@@ -154,7 +122,6 @@ class Display:
         self._thread: threading.Thread | None = None
         # A simple queue may be put to by a signal handler while it is put to.
         self._news: SimpleQueue[_News] = SimpleQueue()
-        self._paused: SimpleQueue[None] = SimpleQueue()
         self.was_drawn = False
 
     @property
@@ -201,16 +168,6 @@ class Display:
             if text := self._news.get()[1]:
                 console.tell(text)
 
-    def pause(self, patience_s: float) -> None:
-        """Take everything away until `resume`; for a signal handler, which waits no longer than that."""
-        if self.is_running:
-            self._news.put(("pause", ""))
-            with suppress(Empty):
-                self._paused.get(timeout=patience_s)
-
-    def resume(self) -> None:
-        self._news.put(("resume", ""))
-
     def _draw(self, stream: TextIO) -> None:
         from rich.console import Console
         from rich.live import Live
@@ -233,27 +190,12 @@ class Display:
                         sign, text = self._news.get(timeout=_EVERY_S)
                     except Empty:
                         sign = "draw"
-                    if sign == "pause":
-                        live.stop()
-                        self._wait_for_resume()
-                        live.start()
-                    elif sign == "say":
+                    if sign == "say":
                         terminal.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
                     if sign != "end":
                         live.refresh()
         finally:
             console.divert = None
-
-    def _wait_for_resume(self) -> None:
-        """Wait until somebody lets us draw again; what is said meanwhile is said then."""
-        self._paused.put(None)
-        later: list[_News] = []
-        while (news := self._news.get())[0] != "resume":
-            later.append(news)
-            if news[0] == "end":
-                break
-        for news in later:
-            self._news.put(news)
 
     def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
         parts = self._parts

@@ -30,7 +30,7 @@ from tests.cli.conftest import manifest
 from tests.cli.terminal import Seen, Terminal, run_on_terminal
 
 JOBS = 60
-HEAD = re.compile(r"^ job +phase +queued +running +wait$")
+HEAD = re.compile(r"^job +phase +queued +running +wait$")
 MORE = re.compile(r"^and (\d+) more: ")
 COUNT = re.compile(r"(\d+) of (\d+) jobs")
 
@@ -67,7 +67,7 @@ def test_each_screen_has_one_table_that_says_how_many_more_there_are(seen: Seen)
     for screen in seen.screens:
         assert sum(bool(HEAD.match(line)) for line in screen) <= 1
         hidden = [int(found[1]) for line in screen if (found := MORE.match(line))]
-        shown = sum(bool(re.match(r"^ job-\d\d ", line)) for line in screen)
+        shown = sum(bool(re.match(r"^job-\d\d ", line)) for line in screen)
         assert hidden in ([], [JOBS - shown])
         assert not hidden or shown >= JOBS // 4, "the table uses most of the 30 rows"
     counts = [found for screen in seen.screens for line in screen for found in COUNT.findall(line)]

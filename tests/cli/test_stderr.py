@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from reconciler.cli import exits
@@ -79,9 +78,7 @@ def test_environment_says_the_form_of_wrong_use_too(reconciler: Reconciler) -> N
     ("error", "code"),
     [
         (KeyboardInterrupt(), ExitCode.INTERRUPTED),
-        (click.Abort(), ExitCode.INTERRUPTED),
         (PermissionError(13, "Permission denied", "a\x1b.yaml"), ExitCode.FAILED),
-        (EOFError(), ExitCode.REFUSED),
         (RuntimeError("a secret perhaps"), ExitCode.INTERNAL_ERROR),
     ],
 )

@@ -180,17 +180,6 @@ def test_hangup_ends_the_wait_with_exit_code_129(waiting: Terminal) -> None:
     assert waiting.process.wait(PATIENCE_S) == 129
 
 
-@pytest.mark.parametrize("name", ["SIGQUIT", "SIGUSR1"])
-def test_fatal_signal_leaves_a_clean_terminal(waiting: Terminal, name: str) -> None:
-    number = signal.Signals[name]
-    if number is signal.SIGQUIT:
-        waiting.type(b"\x1c")  # Ctrl-\\
-    else:
-        waiting.process.send_signal(number)
-    assert waiting.end() == -number
-    check_the_terminal_is_usable(waiting)
-
-
 @pytest.mark.parametrize(
     ("told", "code"), [(CTRL_C + CTRL_C, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
 )
@@ -225,26 +214,6 @@ def test_internal_error_leaves_a_clean_terminal(tmp_path: Path) -> None:
     terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
     assert terminal.end() == 70
     check_the_terminal_is_usable(terminal)
-
-
-def test_ctrl_z_clears_the_table_until_the_program_continues(tmp_path: Path) -> None:
-    """A shell with job control is between the terminal and the program, as it is for people."""
-    (tmp_path / "jobs.yaml").write_text(manifest("a", "b", "c"), encoding="utf-8")
-    apply = f"{sys.executable} -m reconciler apply --yes --wait completed"
-    script = f"{apply}; echo stopped; read; fg; echo ended $?"
-    terminal = Terminal(script, cwd=tmp_path, program=("/bin/bash", "-mc"))
-    terminal.read(lambda: has_table(terminal))
-    terminal.type(b"\x1a")
-    terminal.read(lambda: "stopped" in terminal.text.splitlines())
-    assert not terminal.screen.cursor.hidden
-    assert not has_table(terminal)
-    terminal.type(b"\n")
-    terminal.read(lambda: has_table(terminal))
-    assert terminal.screen.cursor.hidden
-    terminal.type(CTRL_C)
-    terminal.read(lambda: "ended 130" in terminal.text)
-    check_the_terminal_is_usable(terminal)
-    terminal.end()
 
 
 def test_ignored_hangup_does_not_end_the_apply(tmp_path: Path) -> None:
