@@ -9,6 +9,7 @@ pages of `RUN_PAGES`. A test generates all of it again and compares.
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import sys
@@ -17,13 +18,15 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import click
 
 from docs.doc_runner import PageRun
 from reconciler.cli.main import COMMANDS, cli, run
-from reconciler.core.schema import LanguageKey, language_keys, yaml_text
+from reconciler.core.fields.job import JobBody
+from reconciler.core.schema import manifest_schema
 from reconciler.decide.rules import RULES
 
 ROOT = Path(__file__).parents[1]
@@ -125,22 +128,65 @@ def _with_rules(page: Path) -> str:
     return f"{before}{head}{''.join(rows)}{after}"
 
 
+#: Key → how the paths of the keys below it begin, and their model.
+_BELOW = {
+    "targets": ("targets.NAME.", "TargetEntry"),
+    "variables": ("variables.NAME.", "Variable"),
+    "limits": ("limits.", "Limits"),
+    "prices": ("prices.", "Prices"),
+    "policies": ("policies[].", "PolicyEntry"),
+    "drift": ("drift.", "DriftSettings"),
+    "drift.ignore": ("drift.ignore[].", "IgnoreEntry"),
+    "notify": ("notify[].", "NotifyEntry"),
+    "lifecycle": ("lifecycle.", "Lifecycle"),
+}
+
+
 def _with_keys(page: Path) -> str:
     """The page with what its commands print, and the table of the keys in place of the one that it has."""
     head = "| key | type | default | what it is |\n|---|---|---|---|\n"
     before, _, rest = _run_again(page, RUN_PAGES[page]).partition(head)
-    rows = "".join(map(_row, language_keys()))
-    return before + head + rows + rest[rest.index("\n\n") + 1 :]
+    rows = [f"| `{path}` | {' | '.join(cells)} |\n" for path, *cells in own_keys()]
+    return before + head + "".join(rows) + rest[rest.index("\n\n") + 1 :]
 
 
-def _row(key: LanguageKey) -> str:
-    """The row of a key; of what the service's documents say nothing is repeated."""
-    if key.see.startswith("docs/modelarts.md"):
-        return ""
-    default = "" if key.default is None else f"`{yaml_text(key.default)}`"
-    what = key.description if not key.limits else f"{key.description} Limits: {key.limits}."
-    cells = (f"`{key.path}`", key.type, default, what)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+def own_keys() -> Iterator[tuple[str, str, str, str]]:
+    """Every key of a manifest but the fields of the create body: its path, type, default and description."""
+    schema = manifest_schema()
+    body = JobBody.model_json_schema()["properties"]
+    entry = schema["$defs"]["JobEntry"]["properties"]
+    found = {**schema["properties"], **{name: one for name, one in entry.items() if name not in body}}
+    for name, member in found.items():
+        yield from _rows(name, member, schema["$defs"])
+
+
+def _rows(
+    path: str, member: dict[str, Any], definitions: dict[str, Any]
+) -> Iterator[tuple[str, str, str, str]]:
+    default = "" if member.get("default") is None else f"`{json.dumps(member['default']).strip(chr(34))}`"
+    text = member.get("description") or definitions[path.title()]["description"]
+    yield path, _type(member, definitions), default, text
+    prefix, model = _BELOW.get(path, ("", ""))
+    for name, below in definitions[model]["properties"].items() if model else ():
+        yield from _rows(f"{prefix}{name}", below, definitions)
+
+
+def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """What may stand there, expressions and null aside."""
+    if "$ref" in schema:
+        return _type(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in schema:
+        options = [
+            one for one in schema["anyOf"] if one.get("type") != "null" and one.get("pattern") != r"\$\{"
+        ]
+        return " or ".join(dict.fromkeys(_type(one, definitions) for one in options)) or "any value"
+    if "enum" in schema or "const" in schema:
+        return ", ".join(schema.get("enum") or [schema["const"]])
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'], definitions)}"
+    return {"string": "text", "boolean": "true or false", "object": "mapping"}.get(
+        schema.get("type", ""), schema.get("type", "any value")
+    )
 
 
 #: Page, by its path below the root → what writes it.

@@ -282,7 +282,7 @@ def test_reference_shows_the_fields_of_the_update_call() -> None:
     assert "(reference/fields.md)" in section("docs/modelarts.md", "Updates")
     page = Path(__file__).parents[1] / "docs/reference/fields.md"
     lines = page.read_text(encoding="utf-8").splitlines()
-    shown = {line.split()[0] for line in lines if " update (" in line}
+    shown = {line.split()[0] for line in lines if " update (" in line and "(the marker" not in line}
     mutable = tuple(".".join(path) for path in mutable_paths())
     assert shown >= set(mutable)
     assert all(path.startswith(mutable) for path in shown)

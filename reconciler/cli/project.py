@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
@@ -275,17 +276,17 @@ _TABLES, _ORIGIN = ("states", "rules", "fields"), "origin"
 
 
 def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What `explain` explains: its tables, and the keys of the language."""
-    from reconciler.core.schema import language_keys
+    """What `explain` explains: its tables, and the fields of a job."""
+    from reconciler.core.schema import fields
 
-    return opt.starting_with(incomplete, (*_TABLES, _ORIGIN, *(key.path for key in language_keys())))
+    return opt.starting_with(incomplete, (*_TABLES, _ORIGIN, *(one.path for one in fields())))
 
 
 @opt.command(
     "explain",
     click.argument(
         "topic",
-        metavar="[states|rules|fields|NAME|origin KEY [PATH]...]",
+        metavar="[states|rules|fields|FIELD|origin KEY [PATH]...]",
         default="states",
         shell_complete=_topics,
     ),
@@ -304,9 +305,9 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     """Print one of the tables that decide, or where the values of a job come from.
 
     states: what is legal in each phase. rules: how the action for a key is chosen. fields: what
-    changing each field of a job means. NAME is any key of a manifest, such as matrix, limits.lost_time
-    or node_count: its type, limits, default and example, and what changing it means. origin KEY: each
-    value of the job with the file and line that gave it; PATH is as in plan.
+    changing each field of a job means. FIELD is one of them, such as spec.resource.node_count,
+    schedule_policy or on_change. origin KEY: each value of the job with the file and line that gave it;
+    PATH is as in plan.
     """
     from reconciler.core.stack import unknown_key
     from reconciler.render import commands
@@ -316,7 +317,7 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
         if words:
             raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
         shown = (
-            getattr(commands, f"render_{topic}")(style) if topic in _TABLES else _explain_key(topic, style)
+            getattr(commands, f"render_{topic}")(style) if topic in _TABLES else _explain_field(topic, style)
         )
         console.result(shown)
         return
@@ -329,19 +330,21 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     console.result(commands.render_origins(loaded.origins, style))
 
 
-def _explain_key(name: str, style: Style) -> str:
-    from reconciler.core.schema import NoSuchKey, find_key
-    from reconciler.render.commands import render_key
+def _explain_field(name: str, style: Style) -> str:
+    from reconciler.core.schema import fields, find_fields
+    from reconciler.render.commands import render_fields
 
-    try:
-        return render_key(find_key(name), style)
-    except NoSuchKey as unknown:
-        if unknown.candidates:
-            listed = "".join(f"\n  {path}" for path in unknown.candidates)
-            raise click.UsageError(f'several keys are called "{name}"; choose one of:{listed}') from None
-        hint = f' Did you mean "{unknown.nearest}"?' if unknown.nearest else ""
-        allowed = ", ".join(f'"{topic}"' for topic in (*_TABLES, _ORIGIN))
-        raise click.UsageError(f'"{name}" is not {allowed} or a key of a manifest.{hint}') from None
+    found = find_fields(name)
+    if len(found) == 1:
+        return render_fields(style, found[0].path)
+    if found:
+        listed = "".join(f"\n  {one.path}" for one in found)
+        raise click.UsageError(f'several fields are called "{name}"; choose one of:{listed}')
+    names = [known for one in fields() for known in (one.path, one.path.rpartition(".")[2])]
+    near = get_close_matches(name, names, n=1)
+    hint = f' Did you mean "{near[0]}"?' if near else ""
+    allowed = ", ".join(f'"{topic}"' for topic in (*_TABLES, _ORIGIN))
+    raise click.UsageError(f'"{name}" is not {allowed} or a field of a job.{hint}')
 
 
 @opt.command("doctor", opt.WHERE, opt.RECORDS, opt.JSON)

@@ -23,5 +23,5 @@ A file imports only files that stand before it::
     settings           The sections of a manifest: its variables, and what it says of drift
     entry              An entry that is written for a job that exists, and what of it is written where
     ownership          Which observed job belongs to which key of which stack
-    schema             The published JSON Schema of a manifest: its keys, with titles, defaults and examples
+    schema             The published JSON Schema of a manifest, and what an edit of each field of a job means
 """

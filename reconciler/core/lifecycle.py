@@ -27,14 +27,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.fields.field_types import (
-    Edit,
     Flag,
-    SeeAlso,
     Strict,
     Text,
     described,
     optional,
-    text_schema,
 )
 from reconciler.core.scalar import scalar_text
 from reconciler.text import parse_duration
@@ -264,15 +261,8 @@ def _check_timezone(name: str) -> str:
     return name
 
 
-_CRON_FIELDS = "five cron fields: minute, hour, day of the month, month, day of the week"
-CronText = Annotated[
-    str,
-    AfterValidator(_check_schedule),
-    text_schema(r"^\s*\S+(\s+\S+){4}\s*$", _CRON_FIELDS, maxLength=_LONGEST),
-]
-TimeZoneName = Annotated[
-    str, AfterValidator(_check_timezone), text_schema(f"^{NAME_PATTERN}$", "a name of the IANA database")
-]
+CronText = Annotated[str, AfterValidator(_check_schedule)]
+TimeZoneName = Annotated[str, AfterValidator(_check_timezone)]
 
 
 # --- lifecycle
@@ -287,14 +277,8 @@ def _seconds(value: Any) -> Any:
         raise PydanticCustomError("duration", "{message}", {"message": str(error)}) from None
 
 
-_DURATION = r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$"
 #: Seconds in the program, `1h30m` in a file.
-Duration = Annotated[
-    float,
-    BeforeValidator(_seconds),
-    text_schema(_DURATION, "a duration such as 90s, 2m, 1h30m or 2d", minLength=2),
-    Field(ge=0),
-]
+Duration = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str)]
 
 
 class OnChange(StrEnum):
@@ -343,55 +327,42 @@ def _with_spelling(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 RerunText = Annotated[Text, WrapValidator(_with_spelling, json_schema_input_type=str | int | float | bool)]
 
 
-SCHEDULES = SeeAlso("Schedules")
-
-
 class Lifecycle(Strict):
     """When a job is replaced, retried, protected."""
 
     on_change: Annotated[OnChange | None, Field(strict=False)] = optional(
-        "replace, keep or fail; default: replace, unless much work would be lost.", "replace"
+        "replace, keep or fail; default: replace, unless much work would be lost."
     )
     on_failure: Annotated[OnFailure, Field(strict=False)] = optional(
-        "keep or retry, when the newest revision failed.", "retry", default=OnFailure.KEEP
+        "keep or retry, when the newest revision failed.", default=OnFailure.KEEP
     )
-    max_retries: int = described("Maximum number of consecutive retries.", 2, default=1, ge=0)
+    max_retries: int = described("Maximum number of consecutive retries.", default=1, ge=0)
     retry_delay: Duration = optional(
-        "Wait before the first retry; it doubles with each one.", "5m", default=120.0
+        "Wait before the first retry; it doubles with each one.",
+        default=120.0,
+        json_schema_extra={"default": "2m"},
     )
     on_terminated: Annotated[OnTerminated, Field(strict=False)] = optional(
-        "keep or recreate, when the job was terminated outside reconciler.",
-        "recreate",
-        default=OnTerminated.KEEP,
+        "keep or recreate, when the job was terminated outside reconciler.", default=OnTerminated.KEEP
     )
     on_upstream: Annotated[OnUpstream, Field(strict=False)] = optional(
         "keep or rerun, when a needed job completed a newer revision after this one was created.",
-        "rerun",
         default=OnUpstream.KEEP,
     )
     replace_order: Annotated[ReplaceOrder, Field(strict=False)] = optional(
-        "terminate_first or create_first.", "create_first", default=ReplaceOrder.TERMINATE_FIRST
+        "terminate_first or create_first.", default=ReplaceOrder.TERMINATE_FIRST
     )
-    protect: Annotated[Flag | None, Edit.OF_MARKER] = optional(
-        "true: never terminated or replaced; false: releases the protection.", True
+    protect: Flag | None = optional("true: never terminated or replaced; false: releases the protection.")
+    rerun: RerunText | None = optional("Any text; edit it to run the same thing again.")
+    schedule: CronText | None = optional(
+        "Cron expression of five fields; at each of its times the next revision starts."
     )
-    rerun: Annotated[RerunText | None, Edit.NEW_JOB] = optional(
-        "Any text; edit it to run the same thing again.", "2026-11-21"
+    timezone: TimeZoneName = optional("Time zone that the schedule is read in.", default="UTC")
+    overlap: Annotated[Overlap, Field(strict=False)] = optional(
+        "If the job is active at its time: skip lets it finish first, replace ends it.", default=Overlap.SKIP
     )
-    schedule: Annotated[CronText | None, Edit.OF_MARKER, SCHEDULES] = optional(
-        "Cron expression of five fields; at each of its times the next revision starts.", "0 2 * * *"
-    )
-    timezone: Annotated[TimeZoneName, Edit.OF_MARKER, SCHEDULES] = optional(
-        "Time zone that the schedule is read in.", "Europe/Berlin", default="UTC"
-    )
-    overlap: Annotated[Overlap, Field(strict=False), SCHEDULES] = optional(
-        "If the job is active at its time: skip lets it finish first, replace ends it.",
-        "replace",
-        default=Overlap.SKIP,
-    )
-    starting_deadline: Annotated[Duration | None, SCHEDULES] = optional(
+    starting_deadline: Duration | None = optional(
         "How late a time may be started; default: half of the interval to the next time. A later start is "
         "left to the next time.",
-        "2h",
         gt=0,
     )

@@ -14,14 +14,11 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.fields.field_types import (
     Choice,
-    Edit,
     Exclusive,
     Flag,
-    SeeAlso,
     Strict,
     described,
     optional,
-    text_schema,
 )
 from reconciler.core.stack import Effect, JobEntry, Limits, Prices, TargetEntry
 from reconciler.errors import Diagnostic, Location
@@ -44,27 +41,23 @@ def _day(value: Any) -> Any:
 
 
 #: A day in the program, `2026-12-31` in a file.
-Day = Annotated[date, BeforeValidator(_day), text_schema(r"^\d{4}-\d{2}-\d{2}$", "a date such as 2026-12-31")]
+Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=str)]
 
 
 class IgnoreEntry(Strict):
     """One entry under `drift.ignore`."""
 
-    key: str = described("Key, or glob over keys, declared or not.", "lr-sweep-*", min_length=1)
-    class_: IgnorableClass = described("Class of drift; unknown cannot be ignored.", "failed", alias="class")
-    until: Day | None = optional("Last day on which it is ignored, in UTC; default: no end.", "2026-12-31")
-    reason: str = described(
-        "Why it is known; shown with what it ignores.", "known gap in the data", min_length=1
-    )
+    key: str = described("Key, or glob over keys, declared or not.", min_length=1)
+    class_: IgnorableClass = described("Class of drift; unknown cannot be ignored.", alias="class")
+    until: Day | None = optional("Last day on which it is ignored, in UTC; default: no end.")
+    reason: str = described("Why it is known; shown with what it ignores.", min_length=1)
 
 
 class DriftSettings(Strict):
     """What a drift check does not count."""
 
     ignore: list[IgnoreEntry] = described(
-        "Drift that is known: listed in the report, and not counted.",
-        [{"key": "lr-sweep-*", "class": "failed", "until": "2026-12-31", "reason": "known gap"}],
-        default_factory=list,
+        "Drift that is known: listed in the report, and not counted.", default_factory=list
     )
 
 
@@ -76,25 +69,14 @@ class PolicyEntry(Exclusive):
 
     choices = (Choice((Effect.DENY.value, Effect.WARN.value), is_required=True),)
 
-    name: str = described(
-        "Name of the policy; it is shown with what it denies.",
-        "eight-nodes-at-most",
-        min_length=1,
-        max_length=64,
-    )
+    name: str = described("Name of the policy; it is shown with what it denies.", min_length=1, max_length=64)
     deny: str | None = optional(
-        "CEL expression over job, action, stack and target; true: the key is blocked.",
-        "job.spec.resource.node_count > 8",
-        min_length=1,
+        "CEL expression over job, action, stack and target; true: the key is blocked.", min_length=1
     )
-    warn: str | None = optional(
-        "CEL expression over the same; true: the plan warns.", 'job.description == ""', min_length=1
-    )
-    message: str | None = optional(
-        "What people are told where the expression is true.", "more than 8 nodes need the platform team"
-    )
+    warn: str | None = optional("CEL expression over the same; true: the plan warns.", min_length=1)
+    message: str | None = optional("What people are told where the expression is true.")
     only: list[Literal["create", "update", "replace"]] | None = optional(
-        "Kinds of actions that it is asked about; default: all three.", ["create", "replace"], min_length=1
+        "Kinds of actions that it is asked about; default: all three.", min_length=1
     )
 
     @property
@@ -155,11 +137,9 @@ NOTIFY_CLASSES: tuple[str, ...] = get_args(NotifyClass)
 class NotifyEntry(Strict):
     """One entry under `notify`."""
 
-    url: str = described("An Apprise URL; it is a secret, and never shown.", "${var.slack}", min_length=1)
+    url: str = described("An Apprise URL; it is a secret, and never shown.", min_length=1)
     on: list[NotifyClass] | None = optional(
-        "What is sent there: classes of drift, and apply_failed; default: all.",
-        ["failed", "missing"],
-        min_length=1,
+        "What is sent there: classes of drift, and apply_failed; default: all.", min_length=1
     )
 
 
@@ -204,17 +184,15 @@ class Variable(Strict):
     """A value that is given from outside."""
 
     type: VariableType | None = optional(
-        "Type of the value; default: that of `default`, where a text is given from outside.", "number"
+        "Type of the value; default: that of `default`, where a text is given from outside."
     )
-    default: Any = optional("Default value; it may hold ${env.X} and other variables.", "vision-data")
-    allowed: list[Any] | None = optional("The values that are allowed.", [1, 2, 4, 8], min_length=1)
-    description: Annotated[str | None, Edit.OF_DECISION] = optional(
-        "Description of the variable.", "Where the code and the data are"
-    )
+    default: Any = optional("Default value; it may hold ${env.X} and other variables.")
+    allowed: list[Any] | None = optional("The values that are allowed.", min_length=1)
+    description: str | None = optional("Description of the variable.")
     env: EnvName | None = optional(
-        "Environment variable that holds the value; not one of reconciler's own credentials.", "HF_TOKEN"
+        "Environment variable that holds the value; not one of reconciler's own credentials."
     )
-    sensitive: Flag = optional("Never show the value.", True, default=False)
+    sensitive: Flag = optional("Never show the value.", default=False)
 
 
 class VariableSource(Strict):
@@ -237,75 +215,26 @@ class VariableSource(Strict):
 class Manifest(Strict):
     """One manifest file, or the merge of a stack's files."""
 
-    apiVersion: Annotated[  # noqa: N815
-        Literal["reconciler/v1"] | None, Edit.OF_DECISION, SeeAlso("A stack and its files")
-    ] = optional("reconciler/v1.", "reconciler/v1")
-    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso("A stack and its files")] = optional(
-        "The ownership scope; in one file of a stack only.", "vision"
+    apiVersion: Literal["reconciler/v1"] | None = optional("reconciler/v1.")  # noqa: N815
+    stack: str | None = optional("The ownership scope; in one file of a stack only.")
+    target: str | None = optional("Default target; may be omitted if there is only one.")
+    targets: dict[str, TargetEntry] = described("Targets, by name.", default_factory=dict)
+    variables: dict[str, Variable] = described("Input variables, by name.", default_factory=dict)
+    limits: Limits = described("What a plan may do without confirmation.", default_factory=Limits)
+    records: str | None = optional(
+        "URL of the record store, postgresql://user@host/database or sqlite:///PATH; default: a file in "
+        ".reconciler/ beside the root file."
     )
-    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso("Targets")] = optional(
-        "Default target; may be omitted if there is only one.", "prod"
+    prices: Prices = described("What compute costs, for the costs that a plan shows.", default_factory=Prices)
+    policies: list[PolicyEntry] = described(
+        "Rules that deny what a plan would do, or warn of it.", default_factory=list
     )
-    targets: Annotated[dict[str, TargetEntry], Edit.OF_DECISION, SeeAlso("Targets")] = described(
-        "Targets, by name.",
-        {"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}},
-        default_factory=dict,
+    drift: DriftSettings = described("Settings of drift checks.", default_factory=DriftSettings)
+    notify: list[NotifyEntry] = described(
+        "Where notifications of drift and of failed applies are sent.", default_factory=list
     )
-    variables: Annotated[dict[str, Variable], Edit.OF_USERS, SeeAlso("Variables")] = described(
-        "Input variables, by name.",
-        {"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}},
-        default_factory=dict,
+    defaults: dict[str, Any] = described("Defaults merged into every job of the stack.", default_factory=dict)
+    templates: dict[str, Any] = described(
+        "Jobs that are never made, by name; jobs take them over by extends.", default_factory=dict
     )
-    limits: Annotated[Limits, Edit.OF_DECISION, SeeAlso("Limits")] = described(
-        "What a plan may do without confirmation.",
-        {"terminations": 5, "lost_time": "1h"},
-        default_factory=Limits,
-    )
-    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso("Where they are", "docs/records.md")] = optional(
-        "URL of the record store; default: a file in .reconciler/ beside the root file.",
-        "postgresql://reconciler@db.example.com/reconciler",
-    )
-    prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso("Prices")] = described(
-        "What compute costs, for the costs that a plan shows.",
-        {"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}},
-        default_factory=Prices,
-    )
-    policies: Annotated[list[PolicyEntry], Edit.OF_DECISION, SeeAlso("Policies")] = described(
-        "Rules that deny what a plan would do, or warn of it.",
-        [{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}],
-        default_factory=list,
-    )
-    drift: Annotated[DriftSettings, Edit.OF_DECISION, SeeAlso("Known drift", "docs/drift.md")] = described(
-        "Settings of drift checks.",
-        {"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]},
-        default_factory=DriftSettings,
-    )
-    notify: Annotated[list[NotifyEntry], Edit.OF_DECISION, SeeAlso("Notifications")] = described(
-        "Where notifications of drift and of failed applies are sent.",
-        [{"url": "${var.slack}", "on": ["failed", "missing"]}],
-        default_factory=list,
-    )
-    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso("Defaults")] = described(
-        "Defaults merged into every job of the stack.",
-        {"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}},
-        default_factory=dict,
-    )
-    templates: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso("Templates")] = described(
-        "Jobs that are never made, by name; jobs take them over by extends.",
-        {"gpu": {"spec": {"resource": {"flavor_id": "modelarts.p3.large.public"}}}},
-        default_factory=dict,
-    )
-    jobs: Annotated[dict[str, JobEntry], Edit.OF_KEYS, SeeAlso("Jobs")] = described(
-        "The jobs, by key.",
-        {
-            "resnet50": {
-                "algorithm": {
-                    "code_dir": "obs://b/code/",
-                    "boot_file": "obs://b/code/train.py",
-                    "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-                },
-                "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
-            }
-        },
-        default_factory=dict,
-    )
+    jobs: dict[str, JobEntry] = described("The jobs, by key.", default_factory=dict)

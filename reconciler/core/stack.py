@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.body import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.canonical import Canonical
-from reconciler.core.fields.field_types import Cloud, Edit, Flag, SeeAlso, Strict, Text, described, optional
+from reconciler.core.fields.field_types import Cloud, Flag, Strict, Text, described, optional
 from reconciler.core.fields.job import JobBody
 from reconciler.core.identity import ScheduleMark
 from reconciler.core.lifecycle import Duration, Lifecycle, Schedule
@@ -37,36 +37,19 @@ Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str
 class JobEntry(JobBody):
     """One entry under `jobs`: the create body, and what is the reconciler's own."""
 
-    matrix: Annotated[dict[str, Any] | None, Edit.OF_KEYS, SeeAlso("Sweeps")] = optional(
-        "Axes of a sweep, each a list of values: one job for each combination of them.",
-        {"lr": [0.1, 0.01], "batch": [64, 128]},
+    matrix: dict[str, Any] | None = optional(
+        "Axes of a sweep, each a list of values: one job for each combination of them."
     )
-    name: Annotated[str | None, Edit.OF_KEYS, SeeAlso("Sweeps")] = optional(
-        "How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.",
-        "s-${matrix.lr}-${matrix.batch}",
+    name: str | None = optional("How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.")
+    lifecycle: Lifecycle = described("When to replace, retry or protect the job.", default_factory=Lifecycle)
+    state: Literal["present", "absent"] = optional("absent: the job must not run.", default="present")
+    extends: Keys | None = optional(
+        "Templates whose members the entry takes over, the later before the earlier."
     )
-    lifecycle: Annotated[Lifecycle, Edit.OF_DECISION, SeeAlso("Lifecycle")] = described(
-        "When to replace, retry or protect the job.",
-        {"on_failure": "retry", "max_retries": 2},
-        default_factory=Lifecycle,
-    )
-    state: Annotated[Literal["present", "absent"], Edit.OF_STATE, SeeAlso("Lifecycle")] = optional(
-        "absent: the job must not run.", "absent", default="present"
-    )
-    extends: Annotated[Keys | None, Edit.OF_USERS, SeeAlso("Templates")] = optional(
-        "Templates whose members the entry takes over, the later before the earlier.", "gpu", ["base", "gpu"]
-    )
-    needs: Annotated[Keys | None, Edit.OF_DECISION, SeeAlso("Dependencies")] = optional(
-        "Keys of jobs that must complete before this one starts.", ["prepare"]
-    )
-    formerly: Annotated[Keys | None, Edit.OF_MARKER, SeeAlso("Renames")] = optional(
-        "Former keys of the job; their revisions count as its own.", "resnet"
-    )
-    raw: Annotated[dict[str, Any] | None, Edit.NEW_JOB, SeeAlso("Fields that the program does not know")] = (
-        optional(
-            "Merged into the create body last, for fields that reconciler does not know.",
-            {"spec": {"new_field": 1}},
-        )
+    needs: Keys | None = optional("Keys of jobs that must complete before this one starts.")
+    formerly: Keys | None = optional("Former keys of the job; their revisions count as its own.")
+    raw: dict[str, Any] | None = optional(
+        "Merged into the create body last, for fields that reconciler does not know."
     )
 
 
@@ -85,27 +68,16 @@ NOT_IN_TEMPLATES = {name: says for name, says in NOT_IN_DEFAULTS.items() if name
 class Target(Strict):
     """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
 
-    kind: Annotated[KindName, Edit.OF_PLACE] = described(
-        " or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".", "local"
-    )
-    region: Annotated[str | None, Edit.OF_PLACE] = optional(
-        "Region of Huawei Cloud, e.g. cn-north-4.", "cn-north-4"
-    )
-    endpoint: Annotated[str | None, Edit.OF_PLACE] = optional(
-        "URL of the service, for any cloud including private ones.",
-        "https://modelarts.cn-north-4.myhuaweicloud.com",
-    )
-    project_id: Annotated[str | None, Edit.OF_PLACE] = optional(
-        "Project id.", "${env.HUAWEICLOUD_SDK_PROJECT_ID}"
-    )
-    workspace_id: Annotated[Text, Edit.OF_PLACE] = optional(
-        'Workspace; "0" is the default one.', "0", default="0"
-    )
+    kind: KindName = described(" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".")
+    region: str | None = optional("Region of Huawei Cloud, e.g. cn-north-4.")
+    endpoint: str | None = optional("URL of the service, for any cloud including private ones.")
+    project_id: str | None = optional("Project id.")
+    workspace_id: Text = optional('Workspace; "0" is the default one.', default="0")
     cloud: Annotated[Cloud | None, Field(strict=False)] = optional(
-        "huawei or otc; default: otc on that cloud's hosts, else huawei.", "otc"
+        "huawei or otc; default: otc on that cloud's hosts, else huawei."
     )
-    profile: str | None = optional("Section of the credentials file.", "team")
-    insecure: Flag = optional("Allow plain http to an address other than this machine.", True, default=False)
+    profile: str | None = optional("Section of the credentials file.")
+    insecure: Flag = optional("Allow plain http to an address other than this machine.", default=False)
 
     @property
     def traits(self) -> TargetKind:
@@ -115,52 +87,49 @@ class Target(Strict):
 class TargetEntry(Target):
     """One entry under `targets`: where the jobs live, and what differs there."""
 
-    variables: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso("Environments")] = described(
+    variables: dict[str, Any] = described(
         "Values of variables on this target; they may hold ${env.X} and other variables.",
-        {"bucket": "prod-data"},
         default_factory=dict,
     )
-    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso("Environments")] = described(
-        "Merged over the stack's defaults on this target.",
-        {"spec": {"resource": {"node_count": 8}}},
-        default_factory=dict,
+    defaults: dict[str, Any] = described(
+        "Merged over the stack's defaults on this target.", default_factory=dict
     )
 
 
 class Limits(Strict):
     """What a plan may do without --allow."""
 
-    terminations: int = described("Fewer terminations than this are always allowed.", 10, default=5, ge=1)
+    terminations: int = described("Fewer terminations than this are always allowed.", default=5, ge=1)
     terminations_percent: float = described(
-        "A smaller percentage of the active jobs is always allowed.", 50, default=30, ge=0, le=100
+        "A smaller percentage of the active jobs is always allowed.", default=30, ge=0, le=100
     )
     lost_time: Duration = optional(
-        "A job that has run longer is not replaced without confirmation.", "2h", default=3600.0
+        "A job that has run longer is not replaced without confirmation.",
+        default=3600.0,
+        json_schema_extra={"default": "1h"},
     )
     lost_node_hours: float = described(
-        "Node-hours of running work that a plan may discard without confirmation.", 100, default=24.0, ge=0
+        "Node-hours of running work that a plan may discard without confirmation.", default=24.0, ge=0
     )
-    reruns: int = described("Fewer keys than this may run finished work again.", 10, default=5, ge=1)
+    reruns: int = described("Fewer keys than this may run finished work again.", default=5, ge=1)
     reruns_percent: float = described(
-        "A smaller percentage of the stack's keys may do so, too.", 50, default=30, ge=0, le=100
+        "A smaller percentage of the stack's keys may do so, too.", default=30, ge=0, le=100
     )
 
     node_hours: float | None = optional(
-        "Node-hours that the jobs started by one apply may take at most.", 500, ge=0
+        "Node-hours that the jobs started by one apply may take at most.", ge=0
     )
     cost: float | None = optional(
-        "What the jobs started by one apply may cost at most, in the currency of the prices.", 10000, ge=0
+        "What the jobs started by one apply may cost at most, in the currency of the prices.", ge=0
     )
 
 
 class Prices(Strict):
     """What compute costs, so that a plan can say what it would spend."""
 
-    currency: str | None = optional("Currency of the prices, e.g. CNY.", "CNY", min_length=1, max_length=16)
+    currency: str | None = optional("Currency of the prices, e.g. CNY.", min_length=1, max_length=16)
     node_hour: dict[str, Annotated[float, Field(ge=0)]] = described(
-        "Price of one node for one hour, by flavor.",
-        {"modelarts.p3.large.public": 28.5},
-        default_factory=dict,
+        "Price of one node for one hour, by flavor.", default_factory=dict
     )
 
     @model_validator(mode="after")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.canonical import walk_rules
 from reconciler.core.phase import RULES as PHASE_RULES
 from reconciler.core.phase import Operation, Phase
-from reconciler.core.schema import LanguageKey, format_field, keys_below, meaning, yaml_text
+from reconciler.core.schema import fields
 from reconciler.core.stack import Effect
 from reconciler.core.values import timestamp
 from reconciler.decide.doctor import Check, Health
@@ -355,28 +355,10 @@ def render_states(style: Style = PLAIN) -> str:
     return _table(rows, style) + "\n".join(notes) + "\n"
 
 
-def render_fields(style: Style = PLAIN) -> str:
-    """What an edit of each field of a job means."""
-    rows = [["field", "an edit means", "description"]]
-    rows += [[format_field(path), meaning(path), rule.description] for path, rule in walk_rules()]
-    return _table(rows, style)
-
-
-def render_key(key: LanguageKey, style: Style = PLAIN) -> str:
-    """One key of the language, and the keys below it."""
-    facts = {
-        "type": key.type,
-        "limits": key.limits,
-        "default": "" if key.default is None else yaml_text(key.default),
-        "example": f"{key.path.rpartition('.')[2]}: {yaml_text(key.example)}",
-        "an edit": key.edit,
-        "see": key.see,
-    }
-    width = max(map(len, facts))
-    lines = [f"  {name.ljust(width)}  {value}" for name, value in facts.items() if value]
-    text = f"{key.path}: {key.description}\n\n" + "\n".join(lines) + "\n"
-    below = [[one.path, one.edit, one.description] for one in keys_below(key)]
-    return f"{text}\n{_table([['key', 'an edit means', 'description'], *below], style)}" if below else text
+def render_fields(style: Style = PLAIN, path: str = "") -> str:
+    """What an edit of each field of a job means; with a path, of that field and those below it."""
+    shown = [one for one in fields() if not path or re.match(rf"{re.escape(path)}(?![^.[])", one.path)]
+    return _table([["field", "an edit means", "description"], *map(list, shown)], style)
 
 
 def _table(rows: list[list[str]], style: Style) -> str:

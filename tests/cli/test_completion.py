@@ -67,7 +67,7 @@ def test_members_of_a_sweep_are_offered_in_place_of_its_entry(reconciler: Reconc
         (["apply", "--only"], "other,tr", ["other,train"]),
         (["plan", "--target"], "", ["there"]),
         (["history"], "tr", ["train"]),
-        (["explain"], "limits.lost", ["limits.lost_time", "limits.lost_node_hours"]),
+        (["explain"], "lifecycle.on_c", ["lifecycle.on_change"]),
         (["explain"], "or", ["origin"]),
         (["explain", "origin"], "tr", ["train"]),
         (["explain", "matrix"], "tr", []),

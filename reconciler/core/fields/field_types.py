@@ -22,7 +22,6 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     TypeAdapter,
-    WithJsonSchema,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -72,28 +71,6 @@ class Mark(Enum):
     FILLED_IN = "the service may return a value that was never sent"
     NOT_REPORTED = "the service does not (reliably) return it"
     FREE_MEMBERS = "a mapping whose keys are the user's own"
-
-
-class Edit(StrEnum):
-    """What an edit of a key of the reconciler's own means for a job that exists, and of all keys below it."""
-
-    NEW_JOB = "new job"
-    OF_MARKER = "update (the marker in the description)"
-    OF_DECISION = "nothing on the service; the next plan goes by it"
-    OF_STATE = "absent terminates the job; present starts it again"
-    OF_KEYS = "jobs of new keys are created, those of keys that are gone terminated"
-    OF_PLACE = "other jobs are meant; those that were meant before are left alone"
-    OF_USERS = "as the fields of the jobs that it changes"
-
-
-class SeeAlso(NamedTuple):
-    """The section, and its page, that tells more of a key and of all keys below it."""
-
-    section: str
-    page: str = "docs/manifest.md"
-
-    def __str__(self) -> str:
-        return f'{self.page}, "{self.section}"'
 
 
 class Rare:
@@ -156,7 +133,7 @@ class Strict(BaseModel):
         allow_inf_nan=False,
     )  # fmt: skip
 
-    #: The members of which only so many may be given; validator and schema both read this.
+    #: The members of which only so many may be given.
     choices: ClassVar[tuple[Choice, ...]] = ()
 
     def check_choices(self) -> None:
@@ -181,19 +158,14 @@ def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-def described(description: str, *examples: Any, **options: Any) -> Any:
-    """A field: its help text, examples of its value, and what else `Field` takes: its default, its limits."""
-    return Field(description=description, examples=list(examples) or None, **options)
+def described(description: str, **options: Any) -> Any:
+    """A field: its help text, and what else `Field` takes: its default, its limits."""
+    return Field(description=description, **options)
 
 
-def optional(description: str, *examples: Any, default: Any = None, **limits: Any) -> Any:
+def optional(description: str, default: Any = None, **limits: Any) -> Any:
     """A field that may be left out; `default` is the documented one."""
-    return described(description, *examples, default=default, **limits)
-
-
-def text_schema(pattern: str, comment: str, **limits: int) -> WithJsonSchema:
-    """What an editor is told of a text that a validator checks."""
-    return WithJsonSchema({"type": "string", "pattern": pattern, **limits, "$comment": comment})
+    return described(description, default=default, **limits)
 
 
 def type_of(field: FieldInfo) -> Any:
@@ -247,7 +219,7 @@ _PLACE = f"{_BUCKET}(?:/{_ANY})?"
 
 
 class PathRule(NamedTuple):
-    """What a path in object storage must look like, for the program and for an editor; "" says nothing.
+    """What a path in object storage must look like; "" says nothing.
 
     One that may lie in the image, instead, begins with file://.
     """
@@ -272,18 +244,6 @@ class PathRule(NamedTuple):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
-        place, in_image, words = _PLACE, _IMAGE + _ANY, "obs://BUCKET/… or /BUCKET/…"
-        if self.ends_in_slash:
-            place, words = f"{_BUCKET}/(?:{_ANY}/)?", f"{words}, ending in /"
-        if self.may_be_in_image:
-            words = f"{words}, or file://…"
-        if self.ends_in_slash is False:
-            place, in_image = f"{_BUCKET}(?:/(?:{_ANY}[^/])?)?", f"{in_image}[^/]"
-            words = f"{words}, not ending in /"
-        forms = [""] * (not self.is_required) + [place] + [in_image] * self.may_be_in_image
-        return {"type": "string", "pattern": f"^(?:{'|'.join(forms)})$", "$comment": words}
 
 
 #: A file or a directory: nobody can tell which by its name.

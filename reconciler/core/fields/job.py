@@ -51,37 +51,35 @@ class Parameter(Strict):
     """One argument of the training script."""
 
     name: Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_-]{1,64}$")] = described(
-        "Name of the argument.", "lr"
+        "Name of the argument."
     )
-    value: Text | None = optional("Value; always sent as text.", 0.1)
-    description: FilledText = optional("What the argument means.", "Learning rate")
+    value: Text | None = optional("Value; always sent as text.")
+    description: FilledText = optional("What the argument means.")
     constraint: Annotated[Any, Rare("Constraint"), Filled] = optional("Rules for the value.")
     i18n_description: Annotated[Any, Rare("I18nDescription"), Filled] = optional(
         "Description in one language."
     )
     sensitive: Flag = optional(
-        "Never show the value, and start no new job when it changes (reconciler's own).", True, default=False
+        "Never show the value, and start no new job when it changes (reconciler's own).", default=False
     )
 
 
 class Obs(Strict):
     """A place in object storage."""
 
-    obs_url: GivenPath = described("OBS path; a directory ends in /.", "obs://vision-data/imagenet/")
+    obs_url: GivenPath = described("OBS path; a directory ends in /.")
 
 
 class ObsTree(Strict):
     """A directory in object storage."""
 
-    obs_url: GivenDirectory = described("OBS directory; it ends in /.", "obs://vision-data/out/")
+    obs_url: GivenDirectory = described("OBS directory; it ends in /.")
 
 
 class InputRemote(Exclusive):
     """Where an input comes from: a data set, or a path in object storage."""
 
-    dataset: Annotated[Any, Rare("Dataset")] = optional(
-        "A data set of the service.", {"id": "ak0Ft2xVgRTdMQbvbHs", "version_id": "5Hs1wGvJ7jDMB6dbQPW"}
-    )
+    dataset: Annotated[Any, Rare("Dataset")] = optional("A data set of the service.")
     obs: Obs | None = optional("A path in object storage.")
 
     choices = (Choice(("dataset", "obs"), is_required=True),)
@@ -90,20 +88,15 @@ class InputRemote(Exclusive):
 class Input(Strict):
     """Data that the job reads."""
 
-    name: str = described("Name of the input; also the argument that carries the local path.", "data_url")
-    description: FilledText = optional("What the input is.", "Training images")
+    name: str = described("Name of the input; also the argument that carries the local path.")
+    description: FilledText = optional("What the input is.")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/inputs/{name}_{index}")
-    ] = optional(
-        "Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX.",
-        "/home/ma-user/modelarts/inputs/data_url_0",
-    )
+    ] = optional("Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX.")
     access_method: Literal["parameter", "env"] = optional(
         "How the path is passed to the program.", default="parameter"
     )
-    remote: InputRemote = described(
-        "Where the data comes from.", {"obs": {"obs_url": "obs://vision-data/imagenet/"}}
-    )
+    remote: InputRemote = described("Where the data comes from.")
     remote_constraint: Annotated[Any, Rare("RemoteConstraints")] = optional("What data fits.")
 
 
@@ -116,14 +109,11 @@ class OutputRemote(Strict):
 class Output(Strict):
     """Data that the job writes."""
 
-    name: str = described("Name of the output; also the argument that carries the local path.", "train_url")
-    description: FilledText = optional("What the output is.", "Checkpoints")
+    name: str = described("Name of the output; also the argument that carries the local path.")
+    description: FilledText = optional("What the output is.")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/outputs/{name}_{index}")
-    ] = optional(
-        "Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX.",
-        "/home/ma-user/modelarts/outputs/train_url_0",
-    )
+    ] = optional("Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX.")
     access_method: Annotated[Literal["parameter", "env"], Filled] = optional(
         "How the path is passed to the program.", default="parameter"
     )
@@ -133,18 +123,14 @@ class Output(Strict):
 class Engine(Strict):
     """What the job runs in: a preset framework, an image of one's own, or both."""
 
-    engine_id: FilledText = optional(
-        "Id of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
-    )
-    engine_name: FilledText = optional("Name of a preset framework.", "PyTorch")
-    engine_version: FilledText = optional(
-        "Version of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
-    )
-    image_url: FilledText = optional("Image: {organization}/{image}:{tag} of SWR.", "vision/resnet:1.4")
+    engine_id: FilledText = optional("Id of a preset framework.")
+    engine_name: FilledText = optional("Name of a preset framework.")
+    engine_version: FilledText = optional("Version of a preset framework.")
+    image_url: FilledText = optional("Image: {organization}/{image}:{tag} of SWR.")
     install_sys_packages: Annotated[Flag, Filled] = optional(
         "Install the platform's packages into the image.", default=False
     )
-    image_repo_id: str | None = optional("Instance of an SWR enterprise repository.", "swr-ee-7f2c")
+    image_repo_id: str | None = optional("Instance of an SWR enterprise repository.")
 
     choices = (
         Choice(("engine_id", "image_url"), hint="for a framework on an image use engine_name + image_url"),
@@ -186,50 +172,34 @@ _NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
 class Algorithm(Strict):
     """What the job runs."""
 
-    id: str | None = optional("Id of an algorithm of the service.", "0a1b2c3d-0000-4000-8000-000000000000")
-    name: FilledText = optional("Set by the service; leave it out.", "resnet")
-    subscription_id: str | None = optional(
-        "Id of a subscribed algorithm.", "6c7d8e9f-0000-4000-8000-000000000000"
-    )
-    item_version_id: str | None = optional("Version of a subscribed algorithm.", "1.0.0")
+    id: str | None = optional("Id of an algorithm of the service.")
+    name: FilledText = optional("Set by the service; leave it out.")
+    subscription_id: str | None = optional("Id of a subscribed algorithm.")
+    item_version_id: str | None = optional("Version of a subscribed algorithm.")
     code_dir: Annotated[CodeDirectory | None, Filled] = optional(
-        "OBS directory with the code, ending in /; file:// means a directory in the image.",
-        "obs://vision-data/resnet/",
+        "OBS directory with the code, ending in /; file:// means a directory in the image."
     )
-    boot_file: Annotated[BootFile | None, Filled] = optional(
-        "The script to start, inside code_dir.", "obs://vision-data/resnet/train.py"
-    )
-    autosearch_config_path: ObsPath | None = optional(
-        "YAML file of a search, in OBS.", "obs://vision-data/search.yaml"
-    )
-    autosearch_framework_path: ObsDirectory | None = optional(
-        "OBS directory of the search framework.", "obs://vision-data/search/"
-    )
-    command: FilledText = optional("Start command of a custom image.", "python /app/train.py")
+    boot_file: Annotated[BootFile | None, Filled] = optional("The script to start, inside code_dir.")
+    autosearch_config_path: ObsPath | None = optional("YAML file of a search, in OBS.")
+    autosearch_framework_path: ObsDirectory | None = optional("OBS directory of the search framework.")
+    command: FilledText = optional("Start command of a custom image.")
     parameters: ByName[Parameter] = optional(
-        "Arguments of the script, as a mapping or as the service's list.", {"epochs": 90, "lr": 0.1}
+        "Arguments of the script, as a mapping or as the service's list."
     )
     policies: Annotated[Any, Rare("Policies"), Filled] = optional("How the algorithm is run.")
     inputs: ByName[Input] = optional(
-        "Data to read, as a mapping of names to OBS paths or as the service's list.",
-        {"data_url": "obs://vision-data/imagenet/"},
+        "Data to read, as a mapping of names to OBS paths or as the service's list."
     )
     outputs: ByName[Output] = optional(
-        "Data to write, as a mapping of names to OBS paths or as the service's list.",
-        {"train_url": "obs://vision-data/out/"},
+        "Data to write, as a mapping of names to OBS paths or as the service's list."
     )
     engine: Annotated[Engine | None, Filled] = optional("What the job runs in.")
     local_code_dir: FilledText = optional(
-        "Where the code lies in the container.",
-        "/home/ma-user/code",
-        default="/home/ma-user/modelarts/user-job-dir",
+        "Where the code lies in the container.", default="/home/ma-user/modelarts/user-job-dir"
     )
-    working_dir: str | None = optional(
-        "Working directory in the container.", "/home/ma-user/modelarts/user-job-dir/resnet"
-    )
+    working_dir: str | None = optional("Working directory in the container.")
     environments: Annotated[Environments | None, Mark.FREE_MEMBERS, Filled] = optional(
-        "Environment variables, as a mapping of names to values or as a list; at most 100.",
-        {"NCCL_DEBUG": "INFO"},
+        "Environment variables, as a mapping of names to values or as a list; at most 100."
     )
     summary: Annotated[Any, Rare("Summary")] = optional("Summaries for visualisation.")
 
@@ -276,20 +246,18 @@ class Algorithm(Strict):
 class LogExportPath(Strict):
     """Where the log goes."""
 
-    obs_url: Annotated[ObsDirectory | None, Filled] = optional(
-        "OBS directory; it ends in /.", "obs://vision-data/logs/"
-    )
-    host_path: FilledText = optional("Directory on the host.", "/var/log/training")
+    obs_url: Annotated[ObsDirectory | None, Filled] = optional("OBS directory; it ends in /.")
+    host_path: FilledText = optional("Directory on the host.")
 
 
 class Resource(Strict):
     """Where the job runs."""
 
     # For a dedicated pool the service fills the flavor in.
-    flavor_id: FilledText = optional("Compute flavor, e.g. modelarts.vm.cpu.2u.", "modelarts.vm.cpu.2u")
-    node_count: int = described("Whole nodes.", 2, default=1, ge=1)
-    pool_id: str | None = optional("Dedicated pool.", "pool-7d3f")
-    pool_group_id: str | None = optional("Group of pools, for federated_pool_job.", "pool-group-1")
+    flavor_id: FilledText = optional("Compute flavor, e.g. modelarts.vm.cpu.2u.")
+    node_count: int = described("Whole nodes.", default=1, ge=1)
+    pool_id: str | None = optional("Dedicated pool.")
+    pool_group_id: str | None = optional("Group of pools, for federated_pool_job.")
     main_container_customized_flavor: Annotated[Any, Rare("CustomizedFlavor")] = optional(
         "Custom size; requires pool_id."
     )
@@ -310,14 +278,14 @@ class Span(Strict):
     """A time in whole hours."""
 
     time_unit: Hours = described("HOURS.")
-    duration: int = described("Whole hours.", 48, ge=1)
+    duration: int = described("Whole hours.", ge=1)
 
 
 class SchedulePolicy(Exclusive):
     """How the job queues; dedicated pools only."""
 
     priority: Annotated[int, RESCHEDULE, Filled] = described(
-        "1 to 3; 3 requires a permission.", 2, default=1, ge=1, le=3
+        "1 to 3; 3 requires a permission.", default=1, ge=1, le=3
     )
     preemptible: Annotated[Flag, RESCHEDULE] = optional("Whether other jobs may preempt it.", default=False)
     required_affinity: Annotated[Any, Rare("RequiredAffinity")] = optional("Required placement rules.")
@@ -331,9 +299,7 @@ class SchedulePolicy(Exclusive):
 class Spec(Strict):
     """Where and how the job runs."""
 
-    resource: Resource = described(
-        "Where the job runs.", {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
-    )
+    resource: Resource = described("Where the job runs.")
     runtime_type: Annotated[Literal["production", "debug"], Filled] = optional(
         "debug requires a dedicated pool.", default="production"
     )
@@ -342,23 +308,19 @@ class Spec(Strict):
     )
     log_export_path: Annotated[LogExportPath | None, Filled] = optional("Where the log goes.")
     log_export_config: Annotated[Any, Rare("LogExportConfig")] = optional("How the log is written.")
-    auto_stop: Span | None = optional(
-        "When the service stops the job by itself.", {"time_unit": "HOURS", "duration": 48}
-    )
+    auto_stop: Span | None = optional("When the service stops the job by itself.")
     retention: Annotated[Any, Rare("Retention"), Unreported] = optional("How long the record is kept.")
     reserved_time: Annotated[Span | None, Unreported] = optional(
         "How long the resources are kept after the end."
     )
-    schedule_policy: Annotated[SchedulePolicy | None, Filled] = optional(
-        "How the job queues.", {"priority": 2, "preemptible": False}
-    )
+    schedule_policy: Annotated[SchedulePolicy | None, Filled] = optional("How the job queues.")
     notification: Annotated[Any, Rare("Notification"), WHILE_ACTIVE, Unreported] = optional(
         "Who is notified of which events."
     )
     custom_metrics: Annotated[Any, Rare("CustomMetrics")] = optional("Custom metrics.")
     output_model: Annotated[Any, Rare("OutputModel")] = optional("The model that the job makes.")
     asset_model: Annotated[Any, Rare("AssetModel")] = optional("The model as an asset.")
-    asset_id: str | None = optional("Asset to fine-tune.", "asset-1")
+    asset_id: str | None = optional("Asset to fine-tune.")
 
     @model_validator(mode="after")
     def _paths(self) -> Self:
@@ -372,7 +334,7 @@ class Ssh(Strict):
     """Access to the job by SSH."""
 
     key_pair_names: Annotated[list[str] | None, Mark.AS_SET, WHILE_ACTIVE] = optional(
-        "Key pairs that may log in.", ["alice-laptop"]
+        "Key pairs that may log in."
     )
 
 
@@ -426,32 +388,17 @@ class JobBody(Strict):
 
     kind: JobKind = optional("Kind of job.", default="job")
     description: Annotated[str | None, ANY_TIME] = optional(
-        "What the job is for; the ownership marker is appended.", "ResNet-50, nightly"
+        "What the job is for; the ownership marker is appended."
     )
     annotations: Annotated[
         dict[str, Text] | None, Mark.FREE_MEMBERS, Unreported, AfterValidator(_known_annotations)
-    ] = optional(
-        "Settings of advanced features, e.g. fault-tolerance/job-retry-num.",
-        {"fault-tolerance/job-retry-num": "3"},
-    )
+    ] = optional("Settings of advanced features, e.g. fault-tolerance/job-retry-num.")
     training_experiment_reference: Annotated[Any, Rare("ExperimentReference")] = optional(
         "The experiment the job belongs to."
     )
-    algorithm: Algorithm | None = optional(
-        "What the job runs.",
-        {
-            "code_dir": "obs://vision-data/resnet/",
-            "boot_file": "obs://vision-data/resnet/train.py",
-            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-        },
-    )
-    tasks: Annotated[Any, Rare("Tasks")] = optional(
-        "Tasks of a heterogeneous job; not together with spec.",
-        [{"role": "worker", "task_resource": {"flavor_id": "modelarts.p3.large.public", "node_count": 2}}],
-    )
-    spec: Spec | None = optional(
-        "Where and how the job runs.", {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}}
-    )
+    algorithm: Algorithm | None = optional("What the job runs.")
+    tasks: Annotated[Any, Rare("Tasks")] = optional("Tasks of a heterogeneous job; not together with spec.")
+    spec: Spec | None = optional("Where and how the job runs.")
     endpoints: Endpoints | None = optional("Access to the running job.")
     train_type: Annotated[Literal["SFT", "PRETRAIN", "LORA", "DPO", "RFT"] | None, Unreported] = optional(
         "Kind of fine-tuning."

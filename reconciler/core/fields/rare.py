@@ -37,24 +37,24 @@ class Constraint(Strict):
     required: Flag | None = optional("Whether a value is required.")
     sensitive: Flag | None = optional("Stored by the service, and without effect there.")
     valid_type: Literal["None", "Choice", "Range"] | None = optional("Meaning of valid_range.")
-    valid_range: list[Text] | None = optional("Choices, or the ends of the range.", ["0", "1"])
+    valid_range: list[Text] | None = optional("Choices, or the ends of the range.")
 
 
 class I18nDescription(Strict):
     """A description of a parameter in one language."""
 
     language: Literal["zh-cn", "en-us"] | None = optional("Language of the text.")
-    description: str | None = optional("The text.", "Learning rate")
+    description: str | None = optional("The text.")
 
 
 class Dataset(Strict):
     """A data set of the service as input."""
 
-    id: str = described("Id of the data set.", "ak0Ft2xVgRTdMQbvbHs")
-    version_id: str | None = optional("Version; required unless service_type is V3.", "5Hs1wGvJ7jDMB6dbQPW")
-    service_type: str | None = optional("V3: a data set of the asset service.", "V3")
-    name: str | None = optional("Name of the data set.", "imagenet")
-    dataset_proportion: int | None = optional("Share of the data set, for fine-tuning.", 100)
+    id: str = described("Id of the data set.")
+    version_id: str | None = optional("Version; required unless service_type is V3.")
+    service_type: str | None = optional("V3: a data set of the asset service.")
+    name: str | None = optional("Name of the data set.")
+    dataset_proportion: int | None = optional("Share of the data set, for fine-tuning.")
 
     @model_validator(mode="after")
     def _version(self) -> Self:
@@ -66,50 +66,50 @@ class Dataset(Strict):
 class RemoteConstraint(Strict):
     """What kind of data an input takes."""
 
-    data_type: str | None = optional("Kind of data.", "obs")
+    data_type: str | None = optional("Kind of data.")
     attributes: Literal["data_format", "data_segmentation", "dataset_type"] | None = optional(
-        "Attribute: data_format, data_segmentation, dataset_type.", "data_format"
+        "Attribute: data_format, data_segmentation, dataset_type."
     )
 
 
 class RewardAttr(Strict):
     """A metric that a hyperparameter search watches."""
 
-    name: str | None = optional("Name of the metric.", "accuracy")
+    name: str | None = optional("Name of the metric.")
     mode: Literal["max", "min"] | None = optional("Which way is better.")
-    regex: str | None = optional("Pattern that finds the metric in the log.", r"accuracy=(\d+\.\d+)")
+    regex: str | None = optional("Pattern that finds the metric in the log.")
 
 
 class SearchParam(Strict):
     """A hyperparameter that a search varies."""
 
-    name: str | None = optional("Name of the hyperparameter.", "lr")
+    name: str | None = optional("Name of the hyperparameter.")
     param_type: Literal["continuous", "discrete"] | None = optional("Type of range.")
-    lower_bound: Text | None = optional("Lower end of the range.", 0.001)
-    upper_bound: Text | None = optional("Upper end of the range.", 0.1)
-    discrete_points_num: Text | None = optional("Number of points of the range to try.", 5)
-    discrete_values: list[Text] | None = optional("The values to try.", ["32", "64"])
+    lower_bound: Text | None = optional("Lower end of the range.")
+    upper_bound: Text | None = optional("Upper end of the range.")
+    discrete_points_num: Text | None = optional("Number of points of the range to try.")
+    discrete_values: list[Text] | None = optional("The values to try.")
 
 
 class AlgoParam(Strict):
     """One setting of a search algorithm."""
 
-    key: str | None = optional("Name of the setting.", "num_samples")
-    value: Text | None = optional("Value of the setting.", 20)
-    type: str | None = optional("Type of the setting.", "Integer")
+    key: str | None = optional("Name of the setting.")
+    value: Text | None = optional("Value of the setting.")
+    type: str | None = optional("Type of the setting.")
 
 
 class AlgoConfig(Strict):
     """A search algorithm with its settings."""
 
-    name: str | None = optional("Name of the search algorithm.", "bayes_opt_search")
+    name: str | None = optional("Name of the search algorithm.")
     params: list[AlgoParam] | None = optional("Its settings.")
 
 
 class AutoSearch(Strict):
     """A hyperparameter search."""
 
-    skip_search_params: str | None = optional("Combinations to leave out.", "lr=0.1")
+    skip_search_params: str | None = optional("Combinations to leave out.")
     reward_attrs: list[RewardAttr] | None = optional("Metrics to optimize.")
     search_params: list[SearchParam] | None = optional("Parameters to vary.")
     algo_configs: list[AlgoConfig] | None = optional("Search algorithm.")
@@ -124,7 +124,7 @@ class Policies(Strict):
 class Pfs(Strict):
     """A path of a parallel file system."""
 
-    pfs_path: str = described("Path of the parallel file system.", "/vision-pfs/logs")
+    pfs_path: str = described("Path of the parallel file system.")
 
 
 class LogDir(Strict):
@@ -136,13 +136,13 @@ class LogDir(Strict):
 class JobReference(Strict):
     """Another training job."""
 
-    job_id: str = described("Id of the job.", "3faf5c03-9a2c-4b1f-8d52-0f4e6a7b8c9d")
+    job_id: str = described("Id of the job.")
 
 
 class NfsReference(Strict):
     """A path on a file server."""
 
-    nfs_path: str | None = optional("Path on the file server.", "/logs")
+    nfs_path: str | None = optional("Path on the file server.")
 
 
 class DataSource(Strict):
@@ -172,13 +172,13 @@ Positive = Annotated[float, Field(gt=0)]
 class CustomizedFlavor(Strict):
     """A size of one's own on a dedicated pool."""
 
-    cpu_core_num: Positive | None = optional("CPU cores, more than 0.", 8)
-    mem_size: Positive | None = optional("Memory in GB, more than 0.", 64)
-    accelerator_num: float | None = optional("Accelerators.", 1, ge=0)
+    cpu_core_num: Positive | None = optional("CPU cores, more than 0.")
+    mem_size: Positive | None = optional("Memory in GB, more than 0.")
+    accelerator_num: float | None = optional("Accelerators.", ge=0)
 
 
 class _Form(NamedTuple):
-    """A form that a text must have, for the program and for an editor; "" says nothing."""
+    """A form that a text must have; "" says nothing."""
 
     pattern: str
     words: str
@@ -191,9 +191,6 @@ class _Form(NamedTuple):
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
-    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
-        return {"type": "string", "pattern": f"^(?:|{self.pattern})$", "$comment": self.words}
-
 
 MountPath = Annotated[str, _Form(r"/+[^/][\s\S]*", "an absolute path other than /")]
 ServerPath = Annotated[str, _Form(r"[^/]+:/[\s\S]*", "host:/path")]
@@ -202,37 +199,31 @@ ServerPath = Annotated[str, _Form(r"[^/]+:/[\s\S]*", "host:/path")]
 class NfsVolume(Strict):
     """A file server."""
 
-    nfs_server_path: ServerPath | None = optional("host:/path of the server.", "192.168.0.8:/data")
-    local_path: MountPath | None = optional("Mount path in the container.", "/mnt/data")
+    nfs_server_path: ServerPath | None = optional("host:/path of the server.")
+    local_path: MountPath | None = optional("Mount path in the container.")
     read_only: Flag = optional("Whether the mount is read-only.", default=False)
 
 
 class PfsVolume(Strict):
     """A parallel file system."""
 
-    pfs_path: VolumePath | None = optional("/{bucket}/{path}.", "/vision-pfs/data")
-    local_path: MountPath | None = optional("Mount path in the container.", "/mnt/data")
+    pfs_path: VolumePath | None = optional("/{bucket}/{path}.")
+    local_path: MountPath | None = optional("Mount path in the container.")
 
 
 class ObsVolume(Strict):
     """A bucket."""
 
-    obs_path: VolumePath | None = optional("/{bucket}/{path}.", "/vision-data/imagenet")
-    local_path: MountPath | None = optional("Mount path in the container.", "/mnt/data")
+    obs_path: VolumePath | None = optional("/{bucket}/{path}.")
+    local_path: MountPath | None = optional("Mount path in the container.")
 
 
 class Volume(Exclusive):
     """Storage that is mounted into the container."""
 
-    nfs: NfsVolume | None = optional(
-        "A file server.", {"nfs_server_path": "192.168.0.8:/data", "local_path": "/mnt/data"}
-    )
-    pfs: PfsVolume | None = optional(
-        "A parallel file system.", {"pfs_path": "/vision-pfs/data", "local_path": "/mnt/data"}
-    )
-    obs: ObsVolume | None = optional(
-        "A bucket.", {"obs_path": "/vision-data/imagenet", "local_path": "/mnt/data"}
-    )
+    nfs: NfsVolume | None = optional("A file server.")
+    pfs: PfsVolume | None = optional("A parallel file system.")
+    obs: ObsVolume | None = optional("A bucket.")
 
     choices = (Choice(("nfs", "pfs", "obs"), is_required=True),)
 
@@ -247,19 +238,19 @@ class LogExportConfig(Strict):
 class NodeSelectorRequirement(Strict):
     """One condition on a node."""
 
-    key: str = described("Label or field of the node.", "topology.kubernetes.io/zone")
+    key: str = described("Label or field of the node.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = described("Comparison.")
-    values: list[Text] | None = optional("Values to compare with.", ["zone-1"])
+    values: list[Text] | None = optional("Values to compare with.")
 
 
 class NodeSelectorTerm(Strict):
     """Conditions on a node that must all hold."""
 
     matchExpressions: list[NodeSelectorRequirement] | None = optional(  # noqa: N815
-        "On labels.", [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-1"]}]
+        "On labels."
     )
     matchFields: list[NodeSelectorRequirement] | None = optional(  # noqa: N815
-        "On fields.", [{"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}]
+        "On fields."
     )
 
 
@@ -272,7 +263,7 @@ class NodeSelector(Strict):
 class PreferredTerm(Strict):
     """Nodes on which a job rather runs."""
 
-    weight: int = described("Weight of the term.", 50, ge=0, le=100)
+    weight: int = described("Weight of the term.", ge=0, le=100)
     preference: NodeSelectorTerm = described("Which nodes.")
 
 
@@ -282,7 +273,7 @@ class RequiredAffinity(Strict):
     affinity_type: Literal["cabinet", "hyperinstance", "networkTopology"] | None = optional(
         "Unit in which nodes are grouped."
     )
-    affinity_group_size: Annotated[int, Filled] = described("Nodes of a group.", 4, default=1, ge=1)
+    affinity_group_size: Annotated[int, Filled] = described("Nodes of a group.", default=1, ge=1)
     job_level: Annotated[Literal["cluster", "hyperinstanceGroup"], Filled] = optional(
         "Scope across which the job may spread.", default="cluster"
     )
@@ -315,23 +306,21 @@ JobEvent = Literal[
 class Notification(Strict):
     """Who is notified of which events; messages go to an SMN topic."""
 
-    topic_urn: str = described("URN of the topic.", "urn:smn:cn-north-4:0123456789abcdef:training")
-    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = optional(
-        "Events to notify about.", ["JobCompleted", "JobFailed"]
-    )
+    topic_urn: str = described("URN of the topic.")
+    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = optional("Events to notify about.")
 
 
 class Exec(Strict):
     """A command that prints metrics."""
 
-    command: list[str] | None = optional("The command and its arguments.", ["python", "/app/metrics.py"])
+    command: list[str] | None = optional("The command and its arguments.")
 
 
 class HttpGet(Strict):
     """HTTP endpoint that returns metrics."""
 
-    path: str | None = optional("Path of the HTTP endpoint.", "/metrics")
-    port: int | None = optional("Port of the HTTP endpoint.", 9090)
+    path: str | None = optional("Path of the HTTP endpoint.")
+    port: int | None = optional("Port of the HTTP endpoint.")
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -344,9 +333,7 @@ class CustomMetric(Exclusive):
     """Custom metrics."""
 
     exec: Exec | None = optional("Command that prints them.")
-    http_get: HttpGet | None = optional(
-        "HTTP endpoint that returns them.", {"path": "/metrics", "port": 9090}
-    )
+    http_get: HttpGet | None = optional("HTTP endpoint that returns them.")
 
     choices = (Choice(("exec", "http_get"), is_required=True),)
 
@@ -354,8 +341,8 @@ class CustomMetric(Exclusive):
 class ObsModel(Strict):
     """Where a model goes."""
 
-    obs_path: str = described("Path in object storage.", "obs://vision-data/models/")
-    local_path: str | None = optional("Path in the container.", "/home/ma-user/model")
+    obs_path: str = described("Path in object storage.")
+    local_path: str | None = optional("Path in the container.")
 
 
 class OutputModel(Strict):
@@ -367,14 +354,14 @@ class OutputModel(Strict):
 class AssetModel(Strict):
     """The model as an asset of the service."""
 
-    name: str = described("Name of the asset.", "resnet50")
-    version: str = described("Version of the asset.", "1.0.0")
-    type: str = described("Type of the asset.", "model")
-    code: str | None = optional("Code of the asset.", "resnet50")
-    desc: str | None = optional("Description of the asset.", "ResNet-50 on ImageNet")
-    series: str | None = optional("Series of the model.", "resnet")
-    model_desc: str | None = optional("Description of the model.", "Classifier")
-    parent_asset_id: str | None = optional("Asset it was derived from.", "asset-1")
+    name: str = described("Name of the asset.")
+    version: str = described("Version of the asset.")
+    type: str = described("Type of the asset.")
+    code: str | None = optional("Code of the asset.")
+    desc: str | None = optional("Description of the asset.")
+    series: str | None = optional("Series of the model.")
+    model_desc: str | None = optional("Description of the model.")
+    parent_asset_id: str | None = optional("Asset it was derived from.")
 
 
 class Retention(Strict):
@@ -386,54 +373,50 @@ class Retention(Strict):
 class ExperimentReference(Strict):
     """The experiment the job belongs to."""
 
-    id: FilledText = optional("Id of an experiment that exists.", "3f2a1b0c-0000-4000-8000-000000000000")
+    id: FilledText = optional("Id of an experiment that exists.")
     name: Annotated[str | None, Unreported] = optional(
-        "Name; without id the experiment is made.", "resnet-sweep", max_length=64
+        "Name; without id the experiment is made.", max_length=64
     )
     description: Annotated[str | None, Unreported] = optional(
-        "Description of the experiment.", "Learning rates", max_length=256
+        "Description of the experiment.", max_length=256
     )
 
 
 class TaskEnvironment(Strict):
     """Environment of a fine-tune job."""
 
-    envs: list[dict[str, Any]] | None = optional("Its variables.", [{"name": "SEED", "value": "1"}])
+    envs: list[dict[str, Any]] | None = optional("Its variables.")
 
 
 class FineTuneConfig(Strict):
     """Settings of a fine-tune job."""
 
-    ft_job_uuid: str | None = optional("Id of the fine-tune job.", "3f2a1b0c-0000-4000-8000-000000000000")
-    ft_train_type: str | None = optional("Kind of fine-tuning.", "LORA")
-    model_type: str | None = optional("Kind of model.", "qwen")
-    train_output_path: str | None = optional("Where the result goes.", "obs://vision-data/ft/")
-    train_process: float | None = optional("Progress.", 0.5)
-    checkpoint_id: str | None = optional("Where to start from.", "ckpt-1")
+    ft_job_uuid: str | None = optional("Id of the fine-tune job.")
+    ft_train_type: str | None = optional("Kind of fine-tuning.")
+    model_type: str | None = optional("Kind of model.")
+    train_output_path: str | None = optional("Where the result goes.")
+    train_process: float | None = optional("Progress.")
+    checkpoint_id: str | None = optional("Where to start from.")
     task_env: TaskEnvironment | None = optional("Environment.")
-    checkpoint_config: dict[str, Any] | None = optional("How checkpoints are kept.", {"save_steps": 500})
+    checkpoint_config: dict[str, Any] | None = optional("How checkpoints are kept.")
 
 
 class TaskEngine(Strict):
     """What a task of a heterogeneous job runs in."""
 
-    engine_id: str | None = optional(
-        "Id of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
-    )
-    engine_name: str | None = optional("Name of a preset framework.", "PyTorch")
-    engine_version: str | None = optional(
-        "Version of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
-    )
-    image_url: str | None = optional("Image of SWR.", "vision/resnet:1.4")
-    run_user: Text | None = optional('User id in a custom image, "1000" by default.', "1000")
+    engine_id: str | None = optional("Id of a preset framework.")
+    engine_name: str | None = optional("Name of a preset framework.")
+    engine_version: str | None = optional("Version of a preset framework.")
+    image_url: str | None = optional("Image of SWR.")
+    run_user: Text | None = optional('User id in a custom image, "1000" by default.')
 
 
 class TaskJobConfig(Strict):
     """Settings of a task."""
 
-    parameters: ByName[Parameter] = optional("Arguments.", {"epochs": 90})
-    inputs: ByName[Input] = optional("Data to read.", {"data_url": "obs://vision-data/imagenet/"})
-    outputs: ByName[Output] = optional("Data to write.", {"train_url": "obs://vision-data/out/"})
+    parameters: ByName[Parameter] = optional("Arguments.")
+    inputs: ByName[Input] = optional("Data to read.")
+    outputs: ByName[Output] = optional("Data to write.")
     engine: TaskEngine | None = optional("What the task runs in.")
 
 
@@ -441,38 +424,29 @@ class TaskAlgorithm(Strict):
     """What a task of a heterogeneous job runs."""
 
     job_config: TaskJobConfig | None = optional("Settings of the task.")
-    code_dir: TaskPath | None = optional("OBS directory with the code.", "obs://vision-data/rl/")
-    boot_file: TaskPath | None = optional("The script to start.", "obs://vision-data/rl/worker.py")
+    code_dir: TaskPath | None = optional("OBS directory with the code.")
+    boot_file: TaskPath | None = optional("The script to start.")
     engine: TaskEngine | None = optional("What the task runs in.")
-    inputs: ByName[Input] = optional("Data to read, OBS only.", {"data_url": "obs://vision-data/imagenet/"})
-    outputs: ByName[Output] = optional("Data to write.", {"train_url": "obs://vision-data/out/"})
-    local_code_dir: str | None = optional(
-        "Where the code lies in the container.", "/home/ma-user/modelarts/user-job-dir"
-    )
-    working_dir: str | None = optional(
-        "Working directory in the container.", "/home/ma-user/modelarts/user-job-dir/rl"
-    )
-    environments: Annotated[Environments | None, Mark.FREE_MEMBERS] = optional(
-        "Environment variables.", {"NCCL_DEBUG": "INFO"}
-    )
+    inputs: ByName[Input] = optional("Data to read, OBS only.")
+    outputs: ByName[Output] = optional("Data to write.")
+    local_code_dir: str | None = optional("Where the code lies in the container.")
+    working_dir: str | None = optional("Working directory in the container.")
+    environments: Annotated[Environments | None, Mark.FREE_MEMBERS] = optional("Environment variables.")
 
 
 class TaskResource(Strict):
     """Where a task runs."""
 
-    flavor_id: str | None = optional("Compute flavor.", "modelarts.p3.large.public")
-    node_count: int = described("Whole nodes.", 2, ge=1)
-    pool_id: str | None = optional("Dedicated pool.", "pool-7d3f")
+    flavor_id: str | None = optional("Compute flavor.")
+    node_count: int = described("Whole nodes.", ge=1)
+    pool_id: str | None = optional("Dedicated pool.")
 
 
 class Task(Strict):
     """One task of a heterogeneous job."""
 
-    role: str | None = optional("Role of the task.", "worker")
-    algorithm: TaskAlgorithm | None = optional(
-        "What the task runs.",
-        {"code_dir": "obs://vision-data/rl/", "boot_file": "obs://vision-data/rl/worker.py"},
-    )
+    role: str | None = optional("Role of the task.")
+    algorithm: TaskAlgorithm | None = optional("What the task runs.")
     task_resource: TaskResource | None = optional("Where the task runs.")
     log_export_path: LogExportPath | None = optional("Where the log goes.")
 
