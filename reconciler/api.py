@@ -655,7 +655,6 @@ def load_plan(path: AnyPath) -> Plan:
     Raises:
         WrongUsage: there is no such file.
         ManifestInvalid: it is no plan, or damaged.
-        Refused: others than its owner can write it.
         StalePlan: another version of the program made it.
     """
 
@@ -776,8 +775,11 @@ class Plan(_Report):
     def _as_file(self, file: Path | None) -> PlanFile:
         made = self._made
         if isinstance(made, ReadPlan):
-            # Its secrets are references, and its paths relative to where it was read.
-            return made.copied_to(file or made.file)
+            # Its paths are relative to where it was read.
+            if file is not None and file.resolve().parent != made.file.resolve().parent:
+                why, fix = f"it names files relative to {made.file}", "copy it to a file beside that one"
+                raise WrongUsage(Diagnostic("a saved plan stays in its directory", why, fix))
+            return PlanFile(made.document)
         return plan_file_of(
             self._core,
             made.loaded,

@@ -14,7 +14,6 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 _MEGABYTE = 1024 * 1024
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -37,14 +36,7 @@ class TooLarge(OSError):
     """The file has more bytes than anything of its kind; `strerror` says how many it may have."""
 
 
-class FileContent(NamedTuple):
-    """What a file holds, and what the system says of it."""
-
-    data: bytes
-    status: os.stat_result
-
-
-def read_file(path: Path, most: int) -> FileContent:
+def read_file(path: Path, most: int) -> bytes:
     """Read a regular file of at most `most` bytes, or a link to one. Never blocks.
 
     Raises:
@@ -57,12 +49,11 @@ def read_file(path: Path, most: int) -> FileContent:
     _check_regular(path, os.stat(path))  # noqa: PTH116 - a name that holds NUL is a ValueError either way
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as stream:
-        status = os.fstat(stream.fileno())
-        _check_regular(path, status)
+        _check_regular(path, os.fstat(stream.fileno()))
         data = stream.read(most + 1)
     if len(data) > most:
         raise TooLarge(errno.EFBIG, f"larger than {most // _MEGABYTE} MB", str(path))
-    return FileContent(data, status)
+    return data
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:

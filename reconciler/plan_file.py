@@ -7,32 +7,24 @@ still holds.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-import shlex
-import stat
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict
-from datetime import datetime
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from reconciler.core.addresses import absolute_url, passwords_in
 from reconciler.core.body import CURRENT, is_known
-from reconciler.core.lifecycle import spell_relative
 from reconciler.core.mutable import overwritten_fields
 from reconciler.core.ownership import KeyView, Revision, sort_by_key
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.record import Scope
 from reconciler.core.scalar import parts_of, save, unresolvable_references, variables_of, walk_texts
-from reconciler.core.settings import VariableSource
 from reconciler.core.stack import Limits, Stack
 from reconciler.core.values import Frozen, node_hours
 from reconciler.decide.actions import has_flags_before
@@ -72,102 +64,6 @@ from reconciler.version import __version__
 
 #: A plan of ten thousand jobs is a tenth of this.
 MOST_BYTES = 256 * 1024 * 1024
-#: Values take some hundred bytes of memory each, however short they are written.
-MOST_VALUES = 10_000_000
-#: A manifest holds no longer number either.
-_MOST_DIGITS = 300
-_LONGEST_QUOTED = 40
-_SURROGATE = re.compile("[\ud800-\udfff]")
-#: Half of a surrogate pair that stands for a byte of a file name that is no UTF-8.
-_BYTE_OF_A_NAME = re.compile("[\udc80-\udcff]")
-#: Members of an action, and of the document, whose texts come from a manifest or the service as they are.
-_FREE_TEXTS = frozenset({"desired", "declared", "changes", "detail", "warnings"})
-#: Members that name files.
-_FILE_NAMES = frozenset({"file", "root"})
-
-
-def _invalid(file: object, why: str, fix: str = "create a new plan") -> ManifestInvalid:
-    return ManifestInvalid(Diagnostic("invalid plan file", f"{file}: {why}", fix))
-
-
-def parse(data: bytes, file: Path) -> Any:
-    """Return the document as plain data.
-
-    Raises:
-        ManifestInvalid: it is no JSON, or ambiguous, or has more in it than any plan.
-    """
-
-    def short(text: str) -> str:
-        return text if len(text) <= _LONGEST_QUOTED else text[: _LONGEST_QUOTED - 1] + "…"
-
-    def constant(text: str) -> NoReturn:
-        raise _invalid(file, f"{text} is not a JSON number")
-
-    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) < len(pairs):
-            counts = Counter(name for name, _ in pairs)
-            twice = next(name for name, count in counts.items() if count > 1)
-            raise _invalid(file, f"{json.dumps(short(twice))} occurs twice in one object")
-        return members
-
-    def integer(text: str) -> int:
-        if len(text) > _MOST_DIGITS:
-            raise _invalid(file, f"a number has more than {_MOST_DIGITS} digits")
-        return int(text)
-
-    def number(text: str) -> float:
-        if math.isinf(value := float(text)):
-            raise _invalid(file, f"{short(text)} is out of range for a number")
-        return value
-
-    if sum(map(data.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
-        raise _invalid(file, f"it holds more than {MOST_VALUES:,} values")
-    try:
-        return json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=mapping,
-            parse_int=integer,
-            parse_float=number,
-            parse_constant=constant,
-        )
-    except UnicodeDecodeError as error:
-        why = f"byte {error.start + 1} is not valid UTF-8; another program may have rewritten the file"
-    except RecursionError:
-        why = "not a valid JSON document: nested too deeply"
-    except ValueError:
-        why = "not a valid JSON document; it may be truncated"
-    raise _invalid(file, why)
-
-
-def unreadable_texts(document: Mapping[str, Any]) -> Iterator[str]:
-    """Say, for people, where half of a surrogate pair or NUL stands that no plan has there.
-
-    Names of files may hold bytes that are no UTF-8; what comes from a manifest may hold NUL.
-    """
-
-    def walk(tree: Any, path: tuple[str, ...], *, is_free: bool) -> Iterator[str]:
-        if isinstance(tree, str):
-            if path[-1] in _FILE_NAMES and not is_free:
-                tree = _BYTE_OF_A_NAME.sub("", tree)
-            where = ".".join(_SURROGATE.sub("?", name) for name in path)
-            if _SURROGATE.search(tree):
-                yield f"{where}: unpaired surrogate"
-            if "\0" in tree and not is_free:
-                yield f"{where}: NUL character"
-        elif isinstance(tree, list):
-            for place, value in enumerate(tree):
-                yield from walk(value, (*path, str(place)), is_free=is_free)
-        elif isinstance(tree, Mapping):
-            for name, value in tree.items():
-                yield from walk(name, (*path, "a name"), is_free=is_free)
-                yield from walk(value, (*path, name), is_free=is_free or name in _FREE_TEXTS)
-
-    # The whole text is searched first, which is quick: hardly any plan has either.
-    text = json.dumps(document, ensure_ascii=False)
-    if "\\u0000" in text or _SURROGATE.search(text):
-        yield from walk(document, (), is_free=False)
-
 
 # --- The preconditions of a saved plan: whether what it was made for is still there
 
@@ -430,7 +326,6 @@ def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedP
 
     if not isinstance(data, Mapping) or "options" not in data or _is_too_deep(data):
         check(["it differs from what `plan --out` wrote"])
-    check(unreadable_texts(data))
     made_by = made_by_other(data, version)
     if strict and made_by is not None:
         why = f"{file} was created by reconciler {made_by}; this is {version}"
@@ -457,9 +352,8 @@ def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedP
         is_edited = is_modified(data, plan)
         check([*missing, *(["modified since it was written; its seal does not match"] if is_edited else [])])
     refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
-    actions = tuple(_with_next_run(action, plan.created_at) for action in plan.actions)
     # Another version may count other kinds.
-    read_now = {"refusals": refusals, "actions": actions, "summary": count(actions)}
+    read_now = {"refusals": refusals, "summary": count(plan.actions)}
     return SavedPlan(plan.model_copy(update=read_now), options)
 
 
@@ -469,16 +363,6 @@ def _parts_of(action: PlannedAction) -> Iterator[str]:
         yield from () if traits.starts_a_job and not traits.stops_a_job else ("before",)
         yield from () if traits.stops_a_job and not traits.starts_a_job else ("after", "desired")
         yield from ("declared",) if traits.starts_a_job else ()
-
-
-def _with_next_run(action: PlannedAction, created_at: str) -> PlannedAction:
-    """Say when the schedule comes next, as the plan did; another version may say what we cannot read."""
-    if action.next_run_at is None or action.timezone is None:
-        return action
-    with suppress(LookupError, ValueError, OSError):
-        time_s, made_s = (datetime.fromisoformat(one).timestamp() for one in (action.next_run_at, created_at))
-        return action.model_copy(update={"next_run": spell_relative(time_s, made_s, action.timezone)})
-    return action
 
 
 def _read(model: type[_Model], value: Any, *, strict: bool) -> _Model:
@@ -593,6 +477,13 @@ def plan_file_of(
             why = "--records contains a password, and a plan file must not contain secrets"
             _refuse([(why, "set the URL in RECONCILER_RECORDS")])
         reference = save(absolute_url(records, str(loaded.root.resolve())))
+    # Files are named from the plan file's directory: the plan may be applied elsewhere.
+    sources = {
+        name: source
+        if source.file is None
+        else source.model_copy(update={"file": os.path.relpath(Path(source.file).resolve(), directory)})
+        for name, source in loaded.sources.items()
+    }
     options = SavedOptions(
         target=target,
         root=os.path.relpath(loaded.root.resolve(), directory),
@@ -600,7 +491,7 @@ def plan_file_of(
         only=only,
         allow=allow,
         declared=dict(loaded.declared),
-        sources=_sources_from(directory, loaded.sources, lambda file: Path(file).resolve()),
+        sources=sources,
     )
     document = document_of(plan, options)
     try:
@@ -618,18 +509,6 @@ def plan_file_of(
             shown["options"]["sources"][name] = source
     _refuse(map(_why_not_saved, _masked(document, shown)))
     return PlanFile(sealed(shown))
-
-
-def _sources_from(
-    directory: str, sources: Mapping[str, VariableSource], path_of: Callable[[str], Path]
-) -> dict[str, VariableSource]:
-    """The same sources, files named from the plan file's directory: the plan may be applied elsewhere."""
-    return {
-        name: source
-        if source.file is None
-        else source.model_copy(update={"file": os.path.relpath(path_of(source.file), directory)})
-        for name, source in sources.items()
-    }
 
 
 def _refuse(reasons: Iterable[tuple[str, str]]) -> None:
@@ -680,22 +559,12 @@ class ReadPlan(NamedTuple):
     file: Path
     plan: Plan
     options: SavedOptions
-    document: Mapping[str, Any]
+    document: dict[str, Any]
 
     @property
     def digest(self) -> str:
         """What names it."""
         return digest_of_document(self.document)
-
-    def copied_to(self, file: Path) -> PlanFile:
-        """The same plan as a file elsewhere: its paths are relative to there."""
-        directory, options = os.path.realpath(file.parent), self.options
-        paths = {
-            "root": os.path.relpath(self._base / options.root, directory),
-            "sources": _sources_from(directory, options.sources, self._base.joinpath),
-        }
-        there = options.model_copy(update=paths).model_dump(mode="json", exclude_none=True)
-        return PlanFile(sealed({**self.document, "options": there}))
 
     @property
     def _base(self) -> Path:
@@ -721,9 +590,13 @@ class ReadPlan(NamedTuple):
         """
         plan, options = self.plan, self.options
         keys = {key for action in plan.actions for key in (action.key, *action.former_keys, *action.needs)}
-        root = (self._base / options.root).resolve()
-        if not os.path.isdir(root):  # noqa: PTH112 - a name that is too long is none, and no error
-            why = f"it names {options.root}, as the stack's root, relative to it; {root} is not a directory"
+        try:
+            root = (self._base / options.root).resolve()
+            is_there = os.path.isdir(root)  # noqa: PTH112 - a name that is too long is none, and no error
+        except ValueError:  # it holds NUL
+            root, is_there = self._base, False
+        if not is_there:
+            why = f"it names {options.root}, as the stack's root, relative to it, which is not a directory"
             fix = "keep the plan file where it was created"
             raise ManifestInvalid(Diagnostic("invalid plan file", why, fix))
         return LoadedStack(
@@ -781,12 +654,11 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
 
     Raises:
         WrongUsage: there is no such file, or it is no regular one.
-        Refused: it is to be applied, and others than we and root can write it.
         ManifestInvalid: it is no plan, or damaged.
         StalePlan: another version of the program made it.
     """
     try:
-        data, status = read_file(file, MOST_BYTES)
+        data = read_file(file, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError, NotRegular) as error:
         found = error.strerror if isinstance(error, NotRegular) else "file not found"
         why = f"{file} is {found}"
@@ -794,8 +666,13 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     except TooLarge as error:
         why = f"{file} is {error.strerror}, not a plan"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
-    _check_access(file, status, warn, strict=strict)
-    document = parse(data, file)
+    try:
+        document = json.loads(data.decode())
+        # No plan holds infinity, or half of a surrogate pair but for a byte of a file's name.
+        json.dumps(document, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogateescape")
+    except (ValueError, RecursionError):
+        why = f"{file}: not a valid JSON document; it may be truncated"
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
     plan, options = read_document(document, str(file), __version__, strict=strict)
     is_ours = made_by_other(document, __version__) is None
     if not strict and is_ours and is_modified(document, plan):
@@ -803,27 +680,6 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
         modified = Diagnostic("plan file modified since it was written", why, "create a new plan")
         warn(modified._replace(severity=Severity.WARNING))
     return ReadPlan(file, plan, options, document)
-
-
-def _check_access(
-    file: Path, status: os.stat_result, warn: Callable[[Diagnostic], object], *, strict: bool
-) -> None:
-    """See who else can write the file, or read it. Whoever can write it decides what is carried out."""
-    quoted, mode, found = shlex.quote(str(file)), stat.S_IMODE(status.st_mode), None
-    own, look = f"chmod 600 {quoted}", f"review it with reconciler show {quoted}, then: "
-    if status.st_uid not in (os.geteuid(), 0):
-        why = f"{file} is owned by user {status.st_uid}, who can modify it"
-        found = Diagnostic("plan file owned by another user", why, f"{look}copy it to a file that you own")
-    elif mode & (stat.S_IWGRP | stat.S_IWOTH):
-        why = f"{file} has mode {mode:04o}: it may have been modified since it was approved"
-        found = Diagnostic("plan file writable by others", why, look + own)
-    if found is not None and strict:
-        raise Refused(found)
-    if found is None and mode & (stat.S_IRGRP | stat.S_IROTH):
-        why = f"{file} has mode {mode:04o}, and contains whole jobs, although no secrets"
-        found = Diagnostic("plan file readable by others", why, own)
-    if found is not None:
-        warn(found._replace(severity=Severity.WARNING))
 
 
 def check_target(context: Context, plan: Plan) -> None:

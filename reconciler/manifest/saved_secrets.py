@@ -171,7 +171,7 @@ def _values_in(base: Path, file: str) -> tuple[Mapping[str, Any], str | None]:
     """
     path = base / file
     try:
-        document = parse(read_file(path, _MOST_BYTES).data, path, file)
+        document = parse(read_file(path, _MOST_BYTES), path, file)
     except OSError as error:
         kind = "it is " if isinstance(error, NotRegular | TooLarge) else ""
         return {}, f"{kind}{error.strerror or type(error).__name__}"

@@ -264,7 +264,7 @@ def read_manifest_file(path: Path) -> bytes:
         OSError: it cannot be read, is no regular file, or is too large; `strerror` says which.
     """
     try:
-        return read_file(path, MAX_FILE_BYTES).data
+        return read_file(path, MAX_FILE_BYTES)
     except NotRegular as error:
         raise OSError(errno.EINVAL, f"not a regular file: {error.strerror}") from None
     except TooLarge:

@@ -89,12 +89,13 @@ def test_plan_saved_by_the_command_line_is_applied_by_python(
 
 def test_secret_of_a_saved_plan_is_read_again_at_apply(service: Service, tmp_path: Path) -> None:
     data = secret_manifest("Bearer ${var.token} $${x}", url=service.url)
-    file, copy = tmp_path / "plan.json", tmp_path / "further" / "copy.json"
-    copy.parent.mkdir()
+    file, copy = tmp_path / "plan.json", tmp_path / "copy.json"
     stack = Stack.from_dict(data, tmp_path, environ={"TOKEN": "tell-nobody-2"})
     with stack.connect(environ=ENVIRON) as session:
         session.plan().save(file)
     load_plan(file).save(copy)
+    with pytest.raises(WrongUsage, match="stays in its directory"):
+        load_plan(file).save(tmp_path / "further" / "copy.json")
     assert "tell-nobody-2" not in file.read_text(encoding="utf-8") + copy.read_text(encoding="utf-8")
     with service.stack("a").connect(environ=ENVIRON) as session, pytest.raises(ManifestInvalid):
         session.apply(load_plan(copy))
@@ -134,14 +135,10 @@ def test_plan_with_a_secret_without_a_source_cannot_be_saved(service: Service, t
         assert session.apply(plan).ok
 
 
-def test_plan_file_that_is_damaged_or_open_to_others_is_refused(service: Service, tmp_path: Path) -> None:
+def test_plan_file_that_is_damaged_is_refused(service: Service, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     with service.stack("a").connect(environ=ENVIRON) as session:
         session.plan().save(file)
-    file.chmod(0o666)
-    with pytest.raises(Refused):
-        load_plan(file)
-    file.chmod(0o600)
     file.write_text(file.read_text(encoding="utf-8").replace("pytorch_1.8", "pytorch_1.9"), encoding="utf-8")
     with pytest.raises(ManifestInvalid) as caught:
         load_plan(file)

@@ -471,8 +471,6 @@ def test_saved_plan_is_shown_as_it_was(created_s_ago: float) -> None:
     desired = a_job(lifecycle={**NIGHTLY, "timezone": BERLIN})
     plan = plan_of(desired, ended(desired, DONE, created_s_ago))
     shown = read_document(saved(plan), "plan.json", "0", strict=True).plan
-    assert [one.explanation for one in shown.actions] == [one.explanation for one in plan.actions]
-    assert shown.actions[0].explanation.endswith("; next: 02:00 tomorrow Europe/Berlin")
     assert shown.document() == plan.document()
 
 
