@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         load as load,
         load_plan as load_plan,
     )
-    from reconciler.core.fields.job import JobBody as JobBody
     from reconciler.core.record import LockHeld as LockHeld, RecordsUnavailable as RecordsUnavailable
     from reconciler.decide.outcome import ApplyEvent as ApplyEvent
     from reconciler.errors import (
@@ -64,27 +63,10 @@ if TYPE_CHECKING:
         WrongPhase as WrongPhase,
         WrongUsage as WrongUsage,
     )
-    from reconciler.modelarts.job_models import (
-        Filter as Filter,
-        JobPage as JobPage,
-        ReportedJob as ReportedJob,
-        Search as Search,
-        SearchBody as SearchBody,
-        TagFilter as TagFilter,
-        UpdateBody as UpdateBody,
-    )
     from reconciler.modelarts.operations import (
-        Engine as Engine,
         Event as Event,
-        Events as Events,
-        Flavor as Flavor,
-        LogLines as LogLines,
-        LogPreview as LogPreview,
         Metric as Metric,
-        Quota as Quota,
-        Stages as Stages,
-        TaggedJob as TaggedJob,
-        Task as Task,
+        ReportedJob as ReportedJob,
     )
     from reconciler.plan_file import StalePlan as StalePlan
 
@@ -94,10 +76,7 @@ if TYPE_CHECKING:
 #: quick. Everything else is private.
 _NAMES_BY_MODULE = {
     "api": "ApplyFailed DriftReport JobClient Plan Result Session Stack WaitFailed load load_plan",
-    "modelarts.job_models": "Filter JobPage ReportedJob Search SearchBody TagFilter UpdateBody",
-    "modelarts.operations": "Engine Event Events Flavor LogLines LogPreview Metric Quota Stages TaggedJob "
-    "Task",
-    "core.fields.job": "JobBody",
+    "modelarts.operations": "Event Metric ReportedJob",
     "decide.outcome": "ApplyEvent",
     "errors": (
         "Diagnostic ExitCode Location ManifestInvalid NameTaken NotFound NotSupported "

@@ -19,14 +19,14 @@ from functools import cached_property, partial
 from math import isfinite
 from numbers import Number, Real
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.connection import RecordOptions, connect
 from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
-from reconciler.core.observed import ObservedJob, last_lines
+from reconciler.core.observed import ObservedJob, SearchFilter, Unreadable, last_lines
 from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.core.record import REMIND_S, RunKind
 from reconciler.core.values import PlanWarning, TargetIdentity
@@ -36,14 +36,22 @@ from reconciler.decide.outcome import Result as CoreResult
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
 from reconciler.decide.wait import Goal
-from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Refused, WrongUsage
+from reconciler.errors import (
+    Diagnostic,
+    ExitCode,
+    ManifestInvalid,
+    ReconcilerError,
+    Refused,
+    ServiceError,
+    UnreadableAnswer,
+    WrongUsage,
+)
 from reconciler.manifest import LoadedStack, load_mapping
 from reconciler.manifest import load as load_manifest
 from reconciler.modelarts import clock
 from reconciler.modelarts import jobs as service
-from reconciler.modelarts.connect import ModelArtsBackend
-from reconciler.modelarts.job_models import Filter, Found, ReportedJob, TagFilter
-from reconciler.modelarts.operations import Event, Metric
+from reconciler.modelarts.observe import find_invalid_value
+from reconciler.modelarts.operations import Event, JobList, Metric, ReportedJob
 from reconciler.modelarts.target import Runtime
 from reconciler.plan_file import (
     PlanFile,
@@ -240,14 +248,6 @@ class Session:
     def target(self) -> TargetIdentity:
         """Where the jobs live."""
         return self._context.target.identity
-
-    @property
-    def backend(self) -> ModelArtsBackend:
-        """The calls of the service that `jobs` does not have: tags, quotas, flavors, and others.
-
-        The type is that of the kinds `local` and `modelarts`; the backend of another kind offers less.
-        """
-        return cast(ModelArtsBackend, self._context.target.backend)
 
     @cached_property
     def jobs(self) -> JobClient:
@@ -462,16 +462,18 @@ class JobClient:
         algorithm_name: str | None = None,
         created_after: Time | None = None,
         created_before: Time | None = None,
-        filters: Sequence[Filter] = (),
-        tags: Sequence[TagFilter] = (),
+        filters: Sequence[SearchFilter] = (),
+        tags: Sequence[Mapping[str, Any]] = (),
         host_ips: str | Sequence[str] = (),
         train_type: Literal["job", "ftjob"] | None = None,
         unified: bool = False,
         group_by: str | None = None,
-    ) -> Found:
+    ) -> JobList:
         """Return the jobs that match, regardless of owner, the newest first; the filters of `jobs list`.
 
-        Several values of one filter are alternatives. Entries that cannot be read are in `unreadable`.
+        Several values of one filter are alternatives. Of `filters` each is the service's own, a mapping of
+        `key`, `operator` and `value`, and of `tags` one of `key` and `values`. Entries that cannot be read
+        are in `unreadable`.
 
         Raises:
             WrongUsage: a filter is none that the service takes.
@@ -488,8 +490,8 @@ class JobClient:
             algorithm_name=algorithm_name,
             after=_moment(created_after),
             before=_moment(created_before),
-            filters=[one.body() for one in filters],
-            tags=[{"key": tag.key, "values": [*tag.values]} for tag in tags],
+            filters=filters,
+            tags=tags,
             host_ips=_names("filter", host_ips),
             train_type=train_type,
             unified=unified,
@@ -499,7 +501,19 @@ class JobClient:
         listing = service.search_jobs(
             self._target.search, wanted, now_s, sort_by=sort_by, order=order, limit=limit
         )
-        return Found.of(listing, limit, self._shown)
+        if isinstance(listing.problem, ServiceError):
+            raise listing.problem
+        if listing.problem:
+            raise UnreadableAnswer(listing.problem)
+        jobs, unreadable = [], [*listing.unreadable]
+        for job in listing.jobs[:limit]:
+            if invalid := find_invalid_value(dict(job.body)):
+                unreadable.append(Unreadable(f"it contains {invalid}", job.name, job.id))
+            else:
+                jobs.append(self._shown(job))
+        found = JobList(jobs)
+        found.unreadable = tuple(unreadable)
+        return found
 
     def get(self, job: str) -> ReportedJob:
         """Return all that the service reports of a job.
@@ -542,7 +556,7 @@ class JobClient:
         """
         found = self._find(job)
         self._shown(found)
-        events = service.read_events(self._target.logs, found.id, limit, {"order": "asc"})
+        events = service.read_events(self._target.logs, found.id, limit)
         return tuple(
             Event.model_validate(redacted(event.model_dump(exclude_unset=True), self._redactor))
             for event in events
@@ -555,8 +569,7 @@ class JobClient:
             NotFound: there is no such job.
         """
         found = self._find(job)
-        metrics = self._target.logs.metrics(found.id, task or service.first_task(found)) or ()
-        return tuple(Metric.model_validate(metric.model_dump(exclude_unset=True)) for metric in metrics)
+        return self._target.logs.metrics(found.id, task or service.first_task(found)) or ()
 
     def terminate(self, job: str, *, force: bool = False) -> ReportedJob:
         """Ask for the end of a job, and return it as it is then. To its stack it was terminated outside.

@@ -13,15 +13,11 @@ PACKAGE = ROOT / "reconciler"
 #: Files whose classes are the same things once more.
 AGAIN = (
     "api.py",  # what programs use wraps the value of the same name
-    # What is reported derives from what is declared.
-    "modelarts/job_models.py",
     "emulator/",  # the second witness knows nothing of ours, and the service's words are the same
 )
 #: Names that stand for two things all the same, and why.
 SHARED = {
     "Catalog": "the protocol in core.ports, and the backend's group of calls that satisfies it",
-    "Engine": "public: an engine that is offered; in the manifest's schema: the one that a job runs in",
-    "Task": "public: a task that was reported; in the manifest's schema: one that is declared",
 }
 
 

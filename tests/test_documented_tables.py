@@ -34,7 +34,6 @@ from reconciler.modelarts.connect import endpoint_of
 from reconciler.modelarts.errors import CODES, RENEW_ON
 from reconciler.modelarts.http import MAX_SKEW_S
 from reconciler.modelarts.observe import PAGE_SIZE
-from reconciler.modelarts.operations import TAG_PAGE
 from reconciler.modelarts.workspace import BATCH
 from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.text import parse_duration
@@ -257,7 +256,7 @@ def _plain(path: str) -> str:
 
 def test_limits_of_the_service_are_those_of_the_program() -> None:
     numbers = [float(row[1]) for row in table("docs/modelarts.md", "Limits", "what")]
-    assert numbers == [PAGE_SIZE, MAX_NAME, MAX_DESCRIPTION, BATCH, TAG_PAGE, MAX_SKEW_S]
+    assert numbers == [PAGE_SIZE, MAX_NAME, MAX_DESCRIPTION, BATCH, MAX_SKEW_S]
 
 
 def test_error_codes_of_one_row_mean_the_same_and_none_is_missing() -> None:

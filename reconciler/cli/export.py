@@ -25,7 +25,6 @@ from reconciler.decide.actions import adopt_command
 from reconciler.errors import Diagnostic, ExitCode
 from reconciler.manifest.export import ExportedStack, export_stack
 from reconciler.manifest.load import load_mapping
-from reconciler.modelarts.job_models import unknown_fields
 from reconciler.modelarts.jobs import JobFilters, search_jobs
 from reconciler.reconcile import read_details
 from reconciler.text import printable
@@ -182,10 +181,6 @@ def _losses(result: ExportedStack) -> Iterator[Diagnostic]:
     for entry in result.entries:
         for path, why in entry.omissions:
             yield _warning("not exported as it is", why, f"jobs.{entry.key}.{path}")
-    unknown = dict.fromkeys(path for entry in result.entries for path in unknown_fields(entry.job))
-    if unknown:
-        why = f"no document of the service has {', '.join(unknown)}; left out"
-        yield _warning("unknown fields", why, fix="if the jobs were given them, add them under raw")
     if result.unreported:
         why = f"the service does not report {', '.join(result.unreported)}"
         yield _warning("fields not reported", why, fix="add them if the jobs have them")

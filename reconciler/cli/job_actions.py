@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from reconciler.modelarts.target import Connected
 
 
-def print_url(there: TargetSession, job: ObservedJob, task: str, *, as_json: bool) -> None:
-    url = there.target.logs.url(job.id, task, download=True)
-    if as_json:
-        console.document({"job": job.id, "task": task, "url": url})
-    elif url is not None:
-        console.result(printable(url) + "\n")
-    if url is None:
-        _say_none(job, task)
-
-
 def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     log = service.read_log(there.target, job, task, console.redact)
     if log.text is None:
@@ -46,7 +36,7 @@ def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | No
         return
     console.result(render_lines(shown or ""))
     if log.has_gap and lines is None:
-        console.say("The beginning of the log is not shown; use --url for a link to the whole log.")
+        console.say("The beginning of the log is not shown: the service returns only its end.")
 
 
 def stream_log(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import click
 
@@ -15,15 +15,10 @@ from reconciler.cli.context import learn_tokens, open_target, say_gaps
 from reconciler.cli.progress import reading
 from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.files import write_new_file
-from reconciler.text import printable
-
-if TYPE_CHECKING:
-    from reconciler.modelarts.operations import EventQuery
 
 _JOB = click.argument("job", metavar="JOB", shell_complete=opt.keys)
 _JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=opt.keys)
 _TASK = opt.option("--task TASK", "Task of the job; default: the first one.")
-_ORDER = click.Choice(["desc", "asc"])
 #: The options that say which target is meant.
 _WHERE = ("paths", "variables", "var_files", "target")
 
@@ -42,7 +37,7 @@ def jobs_command() -> None:
     opt.WHERE,
     opt.FILTERS,
     opt.option("--sort", "Field to sort by.", default="create_time"),
-    opt.option("--order", "Order.", type=_ORDER, default="desc"),
+    opt.option("--order", "Order.", type=click.Choice(["desc", "asc"]), default="desc"),
     opt.option("--limit", "Maximum number of jobs.", type=click.IntRange(min=1), default=100),
     opt.JSON,
     of=jobs_command,
@@ -103,65 +98,38 @@ def show(job: str, as_json: bool, **where: Any) -> None:
     _TASK,
     opt.option("--lines", "Only the last N lines.", type=click.IntRange(min=0)),
     opt.flag("-f --follow", "Follow the log until the job has ended."),
-    opt.flag("--url", "Print a link to the whole log, valid for five minutes."),
     opt.JSON,
     of=jobs_command,
 )
-def logs(
-    job: str, task: str | None, lines: int | None, follow: bool, url: bool, as_json: bool, **where: Any
-) -> None:
-    """Print the end of a task's log, at most 5 MB.
-
-    Anyone with the link of --url can read the log without credentials.
-    """
+def logs(job: str, task: str | None, lines: int | None, follow: bool, as_json: bool, **where: Any) -> None:
+    """Print the end of a task's log, at most 5 MB."""
     from reconciler.cli import job_actions
     from reconciler.modelarts.jobs import first_task
 
-    if url and (follow or lines is not None):
-        raise click.UsageError("--url only prints a link; it cannot be combined with --follow or --lines")
     with open_target(**where) as there:
         found = there.find(job)
         there.shown(found)  # a log may hold what the job was given
-        task = task or first_task(found)
-        if url:
-            job_actions.print_url(there, found, task, as_json=as_json)
-        elif follow:
-            job_actions.stream_log(there, found, task, lines, as_json=as_json)
-        else:
-            job_actions.print_log(there, found, task, lines, as_json=as_json)
+        show_log = job_actions.stream_log if follow else job_actions.print_log
+        show_log(there, found, task or first_task(found), lines, as_json=as_json)
 
 
 @opt.command(
     "events",
     _JOB,
     opt.WHERE,
-    opt.option("--level", "Only events of this level.", type=click.Choice(["Info", "Warning", "Error"])),
-    opt.option("--pattern TEXT", "Only events whose message contains this text."),
-    opt.option("--source", "Only events from this source: K8S, Job or Task (Open Telekom Cloud)."),
-    opt.option("--order", "Order.", type=_ORDER, default="asc"),
-    opt.option("--since TIME", "Only events after TIME.", type=opt.MOMENT),
-    opt.option("--until TIME", "Only events before TIME.", type=opt.MOMENT),
-    opt.option(
-        "--offset", "Number of events to skip.", type=click.IntRange(min=0), default=0, show_default=True
-    ),
     opt.option("--limit", "Maximum number of events.", type=click.IntRange(min=1), default=500),
     opt.JSON,
     of=jobs_command,
 )
-def events(job: str, offset: int, limit: int, as_json: bool, **query: Any) -> None:
-    """Print the events of a job.
-
-    TIME is 2026-11-21, 2026-11-21T08:00:00Z, or 2d (two days ago).
-    """
-    from reconciler.modelarts.jobs import event_times, read_events
+def events(job: str, limit: int, as_json: bool, **where: Any) -> None:
+    """Print the events of a job, the oldest first."""
+    from reconciler.modelarts.jobs import read_events
     from reconciler.render.text import render_table
 
-    with open_target(**{name: query.pop(name) for name in _WHERE}) as there:
+    with open_target(**where) as there:
         found = there.find(job)
         there.shown(found)
-        since, until = query.pop("since"), query.pop("until")
-        query |= event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
-        happened = read_events(there.target.logs, found.id, limit, cast("EventQuery", query), offset)
+        happened = read_events(there.target.logs, found.id, limit)
     if as_json:
         documents = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
         console.document({"job": found.id, "events": documents})
@@ -172,32 +140,6 @@ def events(job: str, offset: int, limit: int, as_json: bool, **query: Any) -> No
     console.result(render_table(("TIME", "LEVEL", "SOURCE", "MESSAGE"), rows, style))
     if not rows:
         console.say("No matching events.")
-
-
-@opt.command("metrics", _JOB, opt.WHERE, _TASK, opt.JSON, of=jobs_command)
-def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
-    """Print the node utilization of a task, in percent. --json prints the value of every minute."""
-    from reconciler.modelarts.jobs import first_task
-    from reconciler.render.text import render_table
-
-    with open_target(**where) as there:
-        found = there.find(job)
-        task = task or first_task(found)
-        measured = there.target.logs.metrics(found.id, task)
-    if as_json:
-        by_name = None if measured is None else {metric.metric: metric.value for metric in measured}
-        console.document({"job": found.id, "task": task, "metrics": by_name})
-        return
-    rows = []
-    for metric in measured or ():
-        values = [value for value in metric.value if value is not None]
-        figures = (values[-1], sum(values) / len(values), max(values)) if values else ()
-        shown = [f"{figure:.0f}" for figure in figures] or ["", "", ""]
-        rows.append((metric.metric, *shown, str(len(values))))
-    head = ("METRIC", "LAST", "MEAN", "MAX", "MINUTES")
-    console.result(render_table(head, rows, console.style(sys.stdout)))
-    if measured is None:
-        console.say(printable(f"{found.name} has no metrics yet ({found.phase_text})."))
 
 
 @opt.command("terminate", _JOBS, opt.BESIDE_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)

@@ -5,7 +5,7 @@ A file imports only files that stand before it::
     clock known_secrets                time, retries and rates; what is known to be secret
     content errors http login auth     requests: bodies read and bounded, refusals, transport, credentials
     observe workspace                  jobs read page by page; one workspace as a backend
-    operations job_models              the further calls in groups, and their typed questions and answers
+    operations                         the further calls in groups, and typed answers
     target                             any target: what it is opened with, what it is once it is open
     connect inprocess local            the two kinds of target
     jobs                               single jobs, on a target of any kind

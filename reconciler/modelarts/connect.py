@@ -30,27 +30,23 @@ from reconciler.modelarts.target import Connected, Runtime, identify
 from reconciler.modelarts.workspace import Workspace
 
 if TYPE_CHECKING:
-    from reconciler.modelarts.job_models import Jobs
-    from reconciler.modelarts.operations import Catalog, Logs, Tags
+    from reconciler.modelarts.operations import Catalog, Logs
 
 
-def _group(module: str, name: str) -> Any:
+def _group(name: str) -> Any:
     """A group of further calls, whose module is imported on first use."""
-    path = f"reconciler.modelarts.{module}"
+    path = "reconciler.modelarts.operations"
     return cached_property(lambda backend: getattr(import_module(path), name)(backend))
 
 
 class ModelArtsBackend(Workspace):
     """One workspace of one project, and its further calls in groups.
 
-    `jobs` are the calls about jobs with typed questions and answers; `logs` what jobs report: logs, events,
-    metrics, tasks, stages; `tags` those of jobs; `catalog` flavors, engines, pools and quotas.
+    `logs` is what jobs report: logs, events, metrics; `catalog` flavors, engines, pools and quotas.
     """
 
-    jobs: Jobs = _group("job_models", "Jobs")
-    logs: Logs = _group("operations", "Logs")
-    tags: Tags = _group("operations", "Tags")
-    catalog: Catalog = _group("operations", "Catalog")
+    logs: Logs = _group("Logs")
+    catalog: Catalog = _group("Catalog")
 
 
 # --- connect

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.core.ownership import KeyView
     from reconciler.core.ports import Backend, SupportsSearch
     from reconciler.core.stack import Stack
-    from reconciler.modelarts.operations import Event, EventQuery, Logs
+    from reconciler.modelarts.operations import Event, Logs
     from reconciler.modelarts.target import Connected
     from reconciler.secrets import Redactor
 
@@ -297,27 +297,6 @@ def _spans(
     return [(max(first, end - WINDOW_S), end) for end in range(last, first, -WINDOW_S)] or [(first, first)]
 
 
-def event_times(now_s: float, since: Moment | None, until: Moment | None, created_at_s: float) -> EventQuery:
-    """Which events of a job are asked for; the service takes both times or none.
-
-    Raises:
-        WrongUsage: the times are the wrong way round.
-    """
-    if since is None and until is None:
-        return {}
-    first_s = since.at_s(now_s) if since else created_at_s
-    last_s = until.at_s(now_s) if until else now_s + _AHEAD_S
-    if since and until and last_s < first_s:
-        raise _wrong("--until is before --since")
-    last_s = max(0.0, min(last_s, now_s + _AHEAD_S))
-    first_s = max(0.0, min(first_s, last_s))
-    return {"start_time": _rfc3339(math.floor(first_s)), "end_time": _rfc3339(math.ceil(last_s))}
-
-
-def _rfc3339(at_s: int) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 # --- what may be done by hand
 
 
@@ -447,14 +426,13 @@ def follow_log(target: Connected, job: ObservedJob, task: str, redact: Redactor)
         target.clock.sleep(FOLLOW_EVERY_S)
 
 
-def read_events(logs: Logs, job_id: str, limit: int, query: EventQuery, offset: int = 0) -> list[Event]:
-    """Read events page by page from the one at `offset` on, `limit` at most."""
+def read_events(logs: Logs, job_id: str, limit: int) -> list[Event]:
+    """Read events page by page, the oldest first, `limit` at most."""
     found: list[Event] = []
     while len(found) < limit:
         size = min(_EVENT_PAGE, limit - len(found))
-        part: EventQuery = {**query, "offset": offset + len(found), "limit": size}
-        page = logs.events(job_id, **part)
-        found += page.events
-        if len(page.events) < size:
+        page = logs.events(job_id, len(found), size)
+        found += page
+        if len(page) < size:
             break
     return found[:limit]

@@ -1,190 +1,111 @@
-"""The service's further calls in groups, with the models of their answers: logs, tags and the catalog.
+"""The service's further calls in two groups, logs and the catalog, and the typed answers that programs get.
 
-What a cloud does not offer is refused here, unsent.
+What a cloud does not offer is refused here, unsent. Null is absent, numbers may be text and text numbers;
+what is neither is read as if it were absent.
 
-Null is absent, numbers may be text and text numbers. Unknown fields are kept in `model_extra`, and
-`model_dump(mode="json", exclude_unset=True)` gives back what was received: unknown fields as they were;
-documented ones under the name, and in the form, of their place in the model.
-
-Source: docs/modelarts.md, "Calls", "Search", "Updates" and "Contradictions".
+Source: docs/modelarts.md, "Calls", "Responses" and "Contradictions".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict, TypeVar, Unpack, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
 from reconciler.core.fields.field_types import Cloud
+from reconciler.core.observed import Unreadable
 from reconciler.errors import NotFound, NotSupported, Rejected
 from reconciler.modelarts.clock import RetryPolicy
-from reconciler.modelarts.content import MemoryBudget
 from reconciler.modelarts.http import ServiceResponse
+from reconciler.modelarts.observe import number
 from reconciler.modelarts.workspace import Workspace
 
-
-@cache
-def _fields_by_spelling(model: type[BaseModel]) -> Mapping[str, str]:
-    return {
-        str(spelling): name
-        for name, field in model.model_fields.items()
-        for spelling in (
-            field.validation_alias.choices if isinstance(field.validation_alias, AliasChoices) else [name]
-        )
-    }
+# --- typed answers
 
 
 class ResponseModel(BaseModel):
-    if TYPE_CHECKING:
-        # Unknown fields are attributes, and so are those of tables and of declared models.
-        def __getattr__(self, name: str) -> Any: ...
+    """An object of an answer: what is known of it has a type, and the rest is there as it came."""
 
     model_config = ConfigDict(
-        extra="allow",
-        frozen=True,
-        coerce_numbers_to_str=True,
-        loc_by_alias=False,
-        protected_namespaces=(),
-        defer_build=True,
+        extra="allow", frozen=True, coerce_numbers_to_str=True, protected_namespaces=(), defer_build=True
     )
 
-    @model_validator(mode="before")
+    @field_validator("*", mode="wrap")
     @classmethod
-    def _null_is_absent(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            known = _fields_by_spelling(cls)
-            return {key: member for key, member in value.items() if member is not None or key not in known}
-        return value
-
-
-class Lenient(ResponseModel):
-    """An object in which a member of the wrong type hides no other: it is kept beside the unknown ones."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _mistyped_is_kept_aside(cls, value: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+    def _mistyped_is_absent(cls, value: Any, read: Callable[[Any], Any], info: ValidationInfo) -> Any:
         try:
             return read(value)
-        except ValidationError as error:
-            wrong = {place["loc"][0] for place in error.errors() if place["loc"]}
-            if not isinstance(value, Mapping) or not wrong:
-                raise
-        known = _fields_by_spelling(cls)
-        aside = {key: member for key, member in value.items() if known.get(key) in wrong}
-        found = read({key: member for key, member in value.items() if key not in aside})
-        assert found.model_extra is not None  # extra="allow"
-        found.model_extra.update(aside)
-        return found
+        except ValidationError:
+            return cls.model_fields[str(info.field_name)].get_default()
 
 
-def _number_or_none(value: Any) -> Any:
-    """An empty text is no number, and no mistake either."""
-    return None if isinstance(value, str) and not value.strip() else value
+class Metadata(ResponseModel):
+    """What a job is called; times in milliseconds since 1970."""
+
+    id: str = ""
+    name: str = ""
+    workspace_id: str = ""
+    description: str = ""
+    create_time: int | None = None
+    user_name: str = ""
 
 
-def _one_map(value: Any) -> Any:
-    """The documents show some maps as a list of maps; a key without a value has none."""
-    maps = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, Mapping) for one in maps):
-        return value
-    return {key: member for one in maps for key, member in one.items() if member is not None}
+class StatusResponse(ResponseModel):
+    """Where a job is in its life; times and durations in milliseconds, 0 before the start."""
+
+    phase: str = ""
+    secondary_phase: str = ""
+    duration: int | None = None
+    start_time: int | None = None
+    tasks: tuple[str, ...] = ()
 
 
-Number = Annotated[int | float | None, BeforeValidator(_number_or_none)]
-Count = Annotated[int | None, BeforeValidator(_number_or_none)]
-Texts = Annotated[dict[str, str], BeforeValidator(_one_map)]
+class ReportedJob(ResponseModel):
+    """A job as the service reports it.
+
+    `metadata` and `status` are typed; other parts are plain data under the service's own names: `job.spec`.
+    """
+
+    metadata: Metadata = Metadata()
+    status: StatusResponse = StatusResponse()
+
+    def __repr__(self) -> str:
+        return f"<ReportedJob {self.metadata.name} {self.metadata.id}: {self.status.phase}>"
+
+    __str__ = __repr__
 
 
-# --- models as tables
+class JobList(tuple[ReportedJob, ...]):
+    """The jobs that a search found; `unreadable` are those that lack an id, a name or a phase."""
 
-#: Types of fields as a table writes them, each with its value when nothing was reported.
-KINDS: dict[str, tuple[Any, Any]] = {
-    "": (str, ""),
-    "*": (tuple[str, ...], ()),
-    "int": (Count, None),
-    "number": (Number, None),
-    "bool": (bool | None, None),
-    "texts": (Texts, Field(default_factory=dict)),
-    "any": (Any, None),
-    "needed": (str, ...),
-    # Some tables of the service's documents have the other spelling.
-    "product": (str, Field("", validation_alias=AliasChoices("product_name", "product_nume"))),
-}
-#: The models of other types, by name.
-MODELS: dict[str, Any] = {}
-_Model = TypeVar("_Model", bound=BaseModel)
+    unreadable: tuple[Unreadable, ...] = ()
 
 
-def fields_of(table: str) -> dict[str, Any]:
-    """Read a table of fields: `key size:number tags:Label*` is a text, a number and a list of models."""
-    fields: dict[str, Any] = {}
-    for name, _, kind in (entry.partition(":") for entry in table.split()):
-        model: Any = MODELS.get(kind.rstrip("*"))
-        if model is None:
-            fields[name] = KINDS[kind]
-        else:
-            fields[name] = (tuple[(model, ...)], ()) if kind.endswith("*") else (model | None, None)
-    return fields
+class Event(ResponseModel):
+    """Something that happened to a job. `time` is text, as the service writes it."""
+
+    time: str = ""
+    level: str = ""
+    message: str = ""
+    source: str = ""
 
 
-def make_models(base: type[ResponseModel], tables: Mapping[str, str]) -> None:
-    """Make models, each of which may have those before it as the type of a field."""
-    for name, table in tables.items():
-        MODELS[name] = create_model(name, __base__=base, __module__=base.__module__, **fields_of(table))
+class Metric(ResponseModel):
+    """One value per minute, in percent; None where there is none."""
+
+    metric: str = ""
+    value: tuple[float | None, ...] = ()
 
 
-def with_fields(fields: str | Mapping[str, Any] = "") -> Callable[[type[_Model]], type[_Model]]:
-    """Give a model more fields than its class shows, those of a table or as they are."""
+class LogPreview(NamedTuple):
+    """The end of a log, at most 5 MB; `full_size` is that of the whole log, in bytes."""
 
-    def extended(own: type[_Model]) -> type[_Model]:
-        given = fields_of(fields) if isinstance(fields, str) else fields
-        more: dict[str, Any] = {name: kind for name, kind in given.items() if name not in own.model_fields}
-        made = create_model(
-            own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **more
-        )
-        MODELS[own.__name__] = made
-        return made
-
-    return extended
-
-
-make_models(
-    Lenient,
-    {
-        "Accelerators": "unit_num:int product_name:product memory",
-        "Cpu": "arch core_num:int",
-        "Capacity": "size:number unit",
-        # What a node of a flavor has; at most `max_num` of them.
-        "FlavorInfo": "max_num:int cpu:Cpu gpu:Accelerators npu:Accelerators memory:Capacity disk:Capacity",
-        "Billing": "code unit_num:int",
-    },
-)
-
-
-@with_fields()
-class Task(Lenient):
-    """A task of a job, and where it ran."""
-
-    task: str = ""
-    ip: str = ""
-    host_ip: str = ""
-    schedule_count: Count = None
+    content: str
+    full_size: int | None = None
 
 
 # --- calls in groups
@@ -192,19 +113,39 @@ class Task(Lenient):
 _T = TypeVar("_T")
 
 
-def parsed(shape: type[_T] | str, answer: ServiceResponse) -> _T:
-    """Return an answer as a value of `shape`, a type or the name of a model.
+def _parts(answer: ServiceResponse, name: str) -> list[dict[str, Any]]:
+    """Return the objects of a list in an answer.
 
     Raises:
         UnreadableAnswer: it is not one.
     """
-    kind: type[_T] = MODELS[shape] if isinstance(shape, str) else shape
-    try:
-        return TypeAdapter(kind).validate_python(answer.json())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise answer.unreadable(f"{where or 'the answer'}: {first['msg']}") from None
+    parts = _object(answer).get(name) or []
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise answer.unreadable(f"{name}: expected a list of objects")
+    return parts
+
+
+def _object(answer: ServiceResponse) -> dict[str, Any]:
+    content = answer.json()
+    if not isinstance(content, dict):
+        raise answer.unreadable("the response is not an object")
+    return content
+
+
+def _part(whole: Mapping[str, Any], name: str) -> dict[str, Any]:
+    part = whole.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _text(whole: Mapping[str, Any], *names: str) -> str:
+    """The first of these members that is there, as text."""
+    values = (whole.get(name) for name in names)
+    return next((str(one) for one in values if isinstance(one, str | int) and one != ""), "")
+
+
+def _count(value: Any) -> int | None:
+    read = number(value)
+    return None if read is None else int(read)
 
 
 class OperationGroup:
@@ -216,11 +157,9 @@ class OperationGroup:
         self._workspace = workspace
         self._root = f"/v2/{workspace.project_id}"
 
-    def _get(
-        self, path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
-    ) -> ServiceResponse:
+    def _get(self, path: str, query: Mapping[str, Any] | None = None) -> ServiceResponse:
         return self._workspace.session.call(
-            "GET", path, query=query, headers=headers, repeat=RetryPolicy.SAFE, retry_for_s=self._retry_for_s
+            "GET", path, query=query, repeat=RetryPolicy.SAFE, retry_for_s=self._retry_for_s
         )
 
     def _only_on_huawei(self, what: str) -> None:
@@ -234,301 +173,50 @@ class OperationGroup:
 _NO_LOG_YET = frozenset({"ModelArts.2776", "ModelArts.2777", "ModelArts.2818"})
 
 
-class Event(ResponseModel):
-    """Something that happened to a job. `time` is text, as the service writes it."""
-
-    time: str = ""
-    level: str = ""
-    message: str = ""
-    source: str = ""
-
-
-@with_fields("limit:int offset:int order start_time end_time")
-class Events(ResponseModel):
-    """A page of events; `total` is how many there are."""
-
-    total: Count = None
-    events: tuple[Event, ...] = ()
-
-
-make_models(
-    ResponseModel,
-    {
-        "SubStage": "name en_message zh_message create_time",
-        # Of a run: scheduling, preparing, running or end.
-        "Stage": "job_id name en_message zh_message start_time end_time stage_order:int sub_stages:SubStage*",
-        # A job that was restarted has several runs.
-        "RunResponse": "record_order:int stages:Stage*",
-    },
-)
-
-
-@with_fields("running_records:RunResponse*")
-class Stages(ResponseModel):
-    """The runs of a job."""
-
-    total_count: Count = None
-
-
-class LogPreview(ResponseModel):
-    """The end of a log, at most 5 MB; sizes in bytes."""
-
-    # It was named `context` before March 2022.
-    content: str = Field("", validation_alias=AliasChoices("content", "context"))
-    current_size: Count = None
-    full_size: Count = None
-
-
-@with_fields("start_line end_line lines:int")
-class LogLines(ResponseModel):
-    """Some lines of a log."""
-
-    content: str = ""
-
-
-@with_fields()
-class Metric(ResponseModel):
-    """One value per minute, in percent; None where there is none (the service says -1)."""
-
-    metric: str = ""
-    value: tuple[Number, ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _minus_one_is_none(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and isinstance(value.get("value"), list):
-            return {**value, "value": [None if v in (-1, "-1") else v for v in value["value"]]}
-        return value
-
-
-# The link to a whole log is valid for five minutes, and grants access without credentials.
-make_models(ResponseModel, {"Metrics": "metrics:Metric*", "LogUrl": "obs_url:needed"})
-
-
-class EventQuery(TypedDict, total=False):
-    """Which events of a job are asked for. `limit` is 1 to 100 (50), `level` Info, Error or Warning.
-
-    `start_time` and `end_time` go together, in RFC 3339. `source` is K8S, Job or Task.
-    """
-
-    offset: int | None
-    limit: int | None
-    order: str | None
-    level: str | None
-    pattern: str | None
-    start_time: str | None
-    end_time: str | None
-    source: str | None
-
-
 class Logs(OperationGroup):
     """What the jobs of one workspace report. A task is e.g. `worker-0`."""
 
-    def events(self, job_id: str, **query: Unpack[EventQuery]) -> Events:
-        """Return a page of events, the first fifty unless `limit` and `offset` say otherwise.
-
-        `source` is known to Open Telekom Cloud only.
-
-        Raises:
-            NotSupported: another cloud would ignore the `source`, so nothing was sent.
-        """
-        if query.get("source") is not None and self._workspace.cloud is not Cloud.OTC:
-            raise NotSupported("only Open Telekom Cloud supports filtering events by source")
-        return parsed(Events, self._get(f"{self._workspace.path_of(job_id)}/events", query))
-
-    def tasks(self, job_id: str, schedule_count: int | None = None) -> tuple[Task, ...]:
-        """Return the tasks of the nth scheduling (None: the last one), and where they ran."""
-        self._only_on_huawei("tasks")
-        answer = self._get(f"{self._workspace.path_of(job_id)}/tasks", {"schedule_count": schedule_count})
-        return parsed(tuple[Task, ...], answer)
-
-    def stages(self, job_id: str) -> Stages:
-        """Return the stages of each run."""
-        self._only_on_huawei("stages")
-        return parsed(Stages, self._get(f"{self._workspace.path_of(job_id)}/stages"))
+    def events(self, job_id: str, offset: int = 0, limit: int = 50) -> list[Event]:
+        """Return a page of events, the oldest first; `limit` is 100 at most."""
+        query = {"offset": offset, "limit": limit, "order": "asc"}
+        answer = self._get(f"{self._workspace.path_of(job_id)}/events", query)
+        return [Event.model_validate(event) for event in _parts(answer, "events")]
 
     def preview(self, job_id: str, task: str) -> LogPreview | None:
         """Return the end of a task's log, or None while there is none."""
-        return self._if_any(LogPreview, self._path(job_id, "tasks", task, "/logs/preview"))
-
-    def url(self, job_id: str, task: str, *, download: bool = False) -> str | None:
-        """Return a link to a task's whole log, or None while there is none."""
-        kind = "application/octet-stream" if download else "text/plain"
-        path = self._path(job_id, "tasks", task, "/logs/url")
-        link: Any = self._if_any("LogUrl", path, headers={"Content-Type": kind})
-        return link.obs_url if link else None
-
-    def lines(
-        self,
-        job_id: str,
-        task: str,
-        *,
-        base_line: str | None = None,
-        lines: int | None = None,
-        order: str | None = None,
-    ) -> LogLines | None:
-        """Return 1 to 500 (50) lines of a task's log from `base_line` on, or None while there is none."""
-        self._only_on_huawei("logs by line")
-        query = {"base_line": base_line, "lines": lines, "order": order}
-        return self._if_any(LogLines, self._path(job_id, "logs", task), query)
+        if (answer := self._if_any(f"{self._path(job_id, 'tasks', task)}/logs/preview")) is None:
+            return None
+        log = _object(answer)
+        # It was named `context` before March 2022.
+        return LogPreview(_text(log, "content", "context"), _count(log.get("full_size")))
 
     def metrics(self, job_id: str, task: str) -> tuple[Metric, ...] | None:
         """Return how busy a task's node was, minute by minute, or None while there is nothing yet."""
-        found: Any = self._if_any("Metrics", self._path(job_id, "metrics", task))
-        return found.metrics if found else None
+        if (answer := self._if_any(self._path(job_id, "metrics", task))) is None:
+            return None
+        metrics = []
+        for metric in _parts(answer, "metrics"):
+            values = metric.get("value")
+            # The service says -1 where there is no value.
+            read = [number(value) for value in values] if isinstance(values, list) else []
+            known = [None if value == -1 else value for value in read]
+            metrics.append(Metric.model_validate({**metric, "value": known}))
+        return tuple(metrics)
 
-    def _path(self, job_id: str, kind: str, task: str, rest: str = "") -> str:
+    def _path(self, job_id: str, kind: str, task: str) -> str:
         path = self._workspace.path_of(job_id)
         if task.strip(".") == "":
             raise NotFound(f"{task!r} is not a valid task id")
-        return f"{path}/{kind}/{quote(task, safe='')}{rest}"
+        return f"{path}/{kind}/{quote(task, safe='')}"
 
-    def _if_any(
-        self,
-        shape: type[_T] | str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> _T | None:
+    def _if_any(self, path: str) -> ServiceResponse | None:
         try:
-            answer = self._get(path, query, headers)
+            answer = self._get(path)
         except Rejected as refusal:
             if refusal.code in _NO_LOG_YET:
                 return None
             raise
-        return None if answer.status == 204 else parsed(shape, answer)
-
-
-# --- tags
-
-#: The service's limit: tags listed by one call.
-TAG_PAGE = 1000
-
-
-make_models(
-    ResponseModel,
-    {
-        "Tag": "key:needed value",
-        "TagList": "tags:Tag*",
-        "TagValues": "key:needed values:*",
-        "ProjectTags": "tags:TagValues*",
-    },
-)
-
-
-@with_fields("tags:Tag* resource_detail:any")
-class TaggedJob(ResponseModel):
-    """A job that was found by its tags."""
-
-    resource_id: str
-    resource_name: str = ""
-    workspace_id: str = ""
-
-
-class TaggedCount(ResponseModel):
-    total_count: int
-
-
-make_models(ResponseModel, {"TaggedJobs": "resources:TaggedJob* total_count:int"})
-
-
-class Tags(OperationGroup):
-    """The tags of the jobs of one workspace; only on Huawei Cloud."""
-
-    def of_job(self, job_id: str) -> dict[str, str]:
-        """Return the tags of a job."""
-        found: Any = parsed("TagList", self._get(self._tags_of(job_id)))
-        return {tag.key: tag.value for tag in found.tags}
-
-    def add(self, job_id: str, tags: Mapping[str, str]) -> None:
-        """Give a job tags; a key that it has gets the new value."""
-        body = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
-        self._workspace.session.call(
-            "POST", f"{self._tags_of(job_id)}/create", body=body, repeat=RetryPolicy.SAFE, changes=True
-        )
-
-    def remove(self, job_id: str, keys: Iterable[str]) -> None:
-        """Take tags off a job."""
-        body = {"tags": [{"key": key} for key in keys]}
-        self._workspace.session.call(
-            "DELETE", f"{self._tags_of(job_id)}/delete", body=body, repeat=RetryPolicy.SAFE, changes=True
-        )
-
-    def of_project(self) -> dict[str, tuple[str, ...]]:
-        """Return the values of all tags of the project, by key."""
-        self._only_on_huawei("tags")
-
-        def page(offset: int) -> list[tuple[str, tuple[str, ...]]]:
-            answer = self._get(f"{self._tags}/tags", {"limit": TAG_PAGE, "offset": offset})
-            found: Any = parsed("ProjectTags", answer)
-            return [(tag.key, tag.values) for tag in found.tags]
-
-        return _all_pages(page)
-
-    def find(
-        self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
-    ) -> tuple[TaggedJob, ...]:
-        """Return all jobs of the workspace with these tags: all keys, for each one of its values.
-
-        No value for a key means any. With `name` only jobs whose name contains that text; `without_any`
-        finds those without a tag.
-        """
-        budget = MemoryBudget()
-
-        def page(offset: int) -> list[tuple[str, TaggedJob]]:
-            query = {"limit": TAG_PAGE, "offset": offset}
-            answer = self._search("filter", tags, name, without_any, query)
-            budget.take(answer.content)
-            found: Any = parsed("TaggedJobs", answer)
-            return [(job.resource_id, job) for job in found.resources]
-
-        return tuple(_all_pages(page).values())
-
-    def count(
-        self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
-    ) -> int:
-        return parsed(TaggedCount, self._search("count", tags, name, without_any)).total_count
-
-    @property
-    def _tags(self) -> str:
-        return f"{self._root}/modelarts-training-job"
-
-    def _tags_of(self, job_id: str) -> str:
-        self._only_on_huawei("tags")
-        self._workspace.path_of(job_id)
-        return f"{self._tags}/{job_id}/tags"
-
-    def _search(
-        self,
-        kind: str,
-        tags: Mapping[str, Sequence[str]],
-        name: str | None,
-        without_any: bool,
-        query: Mapping[str, Any] | None = None,
-    ) -> ServiceResponse:
-        """Send a search: a POST that changes nothing."""
-        self._only_on_huawei("tags")
-        conditions = [{"key": key, "values": list(values)} for key, values in tags.items()]
-        body: dict[str, Any] = {"workspace_id": self._workspace.workspace_id, "tags": conditions}
-        if name is not None:
-            body["matches"] = [{"key": "resource_name", "value": name}]
-        if without_any:
-            body["without_any_tag"] = True
-        path = f"{self._tags}/resource-instances/{kind}"
-        return self._workspace.session.call("POST", path, body=body, query=query, repeat=RetryPolicy.SAFE)
-
-
-def _all_pages(read_page: Callable[[int], list[tuple[str, _T]]]) -> dict[str, _T]:
-    """Read pages until one is short, or has nothing new: a service may ignore the offset."""
-    found: dict[str, _T] = {}
-    offset = 0
-    while True:
-        page = read_page(offset)
-        new = {key: value for key, value in page if key not in found}
-        found |= new
-        if len(page) < TAG_PAGE or not new:
-            return found
-        offset += len(page)
+        return None if answer.status == 204 else answer
 
 
 # --- the catalog
@@ -541,51 +229,8 @@ _FLAVOR_UNKNOWN = "ModelArts.2781"
 _JOB_RECORDS = "job-num"
 
 
-@with_fields()
-class Quota(ResponseModel):
-    """How many of something there may be, and are."""
-
-    resource: str = ""
-    quota: Count = None
-    used: Count = None
-
-
-@with_fields(
-    "pool_id max_num:int support_engines support_groups billing:Billing flavor_info:FlavorInfo "
-    "attributes:texts"
-)
-class Flavor(Lenient):
-    """A kind of node."""
-
-    flavor_id: str = ""
-    flavor_name: str = ""
-    flavor_type: str = ""
-
-
-make_models(ResponseModel, {"ImageInfo": "cpu_image_url gpu_image_url image_version"})
-
-
-@with_fields("v1_compatible:bool run_user image_info:ImageInfo tags:Tag*")
-class Engine(ResponseModel):
-    """A preset framework in one version."""
-
-    engine_id: str = ""
-    engine_name: str = ""
-    engine_version: str = ""
-
-
-make_models(
-    ResponseModel,
-    {
-        "Quotas": "quotas:Quota*",
-        "Flavors": "total_count:int flavors:Flavor*",
-        "Engines": "total:int items:Engine*",
-    },
-)
-
-
 class Catalog(OperationGroup):
-    """Flavors of the public pools, preset engines, dedicated pools and quotas, asked anew each time.
+    """What `core.ports.Catalog` asks for: flavors, engines, dedicated pools and quotas, asked anew each time.
 
     Source: docs/modelarts.md, "Calls"; ShowTrainingFlavorMaxAvailableResource of the vendor's SDK, which is
     refused where pool or flavor do not exist, and meant to be asked before a create.
@@ -594,50 +239,36 @@ class Catalog(OperationGroup):
     # Who asks goes on without the answer, with a lock held meanwhile.
     _retry_for_s = 15.0
 
-    def flavors(self, flavor_type: str | None = None) -> tuple[Flavor, ...]:
-        """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
-        found = self._list("Flavors", "flavors", {"flavor_type": flavor_type})
-        return cast("tuple[Flavor, ...]", found.flavors)
-
-    def engines(self) -> tuple[Engine, ...]:
-        """Return the preset engines."""
-        return cast("tuple[Engine, ...]", self._list("Engines", "engines").items)
-
-    def _list(self, shape: str, what: str, query: Mapping[str, Any] | None = None) -> Any:
-        return parsed(shape, self._get(f"{self._root}/training-job-{what}", query))
-
-    def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[Quota, ...]:
-        """Return how many job records there may be, and are."""
-        self._only_on_huawei("quotas")
-        answer = self._get(f"{self._root}/training-quotas", {"resource": resource, "user_id": user_id})
-        found: Any = parsed("Quotas", answer)
-        return cast("tuple[Quota, ...]", found.quotas)
-
-    # What core.ports.Catalog asks for.
-
     def flavor_offers(self, flavor_type: str | None = None) -> Offered[FlavorOffer]:
-        """Return the flavors of the public pools; the list may have gaps."""
-        listed = self._list("Flavors", "flavors", {"flavor_type": flavor_type})
-        flavors = [_flavor_offer(flavor) for flavor in listed.flavors]
-        return Offered(flavors, _is_whole([one.flavor_id for one in flavors], listed.total_count))
+        """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all, maybe with gaps."""
+        answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
+        flavors = [_flavor_offer(flavor) for flavor in _parts(answer, "flavors")]
+        return _offered(flavors, [one.flavor_id for one in flavors], _object(answer).get("total_count"))
 
     def engine_offers(self) -> Offered[EngineOffer]:
         """Return the preset engines; the list may have gaps."""
-        listed = self._list("Engines", "engines")
+        answer = self._get(f"{self._root}/training-job-engines")
         engines = [
-            EngineOffer(one.engine_id, one.engine_name, one.engine_version, one.run_user, _reported(one))
-            for one in listed.items
+            EngineOffer(
+                _text(one, "engine_id"),
+                _text(one, "engine_name"),
+                _text(one, "engine_version"),
+                _text(one, "run_user"),
+                reported=one,
+            )
+            for one in _parts(answer, "items")
         ]
-        return Offered(engines, _is_whole([one.engine_id for one in engines], listed.total))
+        return _offered(engines, [one.engine_id for one in engines], _object(answer).get("total"))
 
     def record_quota(self) -> RecordQuota | None:
         """Return how many job records there may be, and are; None where the service does not list them."""
-        quotas = self.quotas(_JOB_RECORDS)
+        self._only_on_huawei("quotas")
+        quotas = _parts(self._get(f"{self._root}/training-quotas", {"resource": _JOB_RECORDS}), "quotas")
         # The service may list others than the requested one.
-        found = [one for one in quotas if one.resource == _JOB_RECORDS]
-        if not found and len(quotas) == 1 and not quotas[0].resource:
-            found = [*quotas]
-        return RecordQuota(found[0].quota, found[0].used) if found else None
+        found = [one for one in quotas if _text(one, "resource") == _JOB_RECORDS]
+        if not found and len(quotas) == 1 and not _text(quotas[0], "resource"):
+            found = quotas
+        return RecordQuota(_count(found[0].get("quota")), _count(found[0].get("used"))) if found else None
 
     def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
         """Return why the service would refuse a pool, or a flavor of it; None if it would not."""
@@ -652,28 +283,28 @@ class Catalog(OperationGroup):
         return None
 
 
-def _is_whole(ids: Sequence[str], total: int | None) -> bool:
-    """Whether what is not on a list is not offered: each entry could be read, and none is left out."""
-    return bool(ids) and all(ids) and (total or 0) <= len(set(ids))
+def _offered(offers: list[_T], ids: list[str], total: Any) -> Offered[_T]:
+    """What is not on a list is not offered if each entry could be read, and none is left out."""
+    return Offered(offers, bool(ids) and all(ids) and (number(total) or 0) <= len(set(ids)))
 
 
-def _flavor_offer(flavor: Flavor) -> FlavorOffer:
-    def shown(count: float | None, *words: str) -> str:
-        return " ".join(["" if count is None else f"{count:g}", *words]).strip()
+def _flavor_offer(flavor: dict[str, Any]) -> FlavorOffer:
+    def shown(count: Any, *words: str) -> str:
+        read = number(count)
+        return " ".join(["" if read is None else f"{read:g}", *words]).strip()
 
-    info: Any = flavor.flavor_info or MODELS["FlavorInfo"]()
-    cards = info.gpu or info.npu
-    named = cards and f"{shown(cards.unit_num)} x {cards.product_name}"
+    info = _part(flavor, "flavor_info")
+    cpu, memory = _part(info, "cpu"), _part(info, "memory")
+    cards = _part(info, "gpu") or _part(info, "npu")
+    # Some tables of the service's documents have the other spelling.
+    named = f"{shown(cards.get('unit_num'))} x {_text(cards, 'product_name', 'product_nume')}"
+    of_card = _text(cards, "memory")
     return FlavorOffer(
-        flavor.flavor_id,
-        flavor.flavor_type,
-        cores=shown(info.cpu.core_num, info.cpu.arch) if info.cpu else "",
-        memory=shown(info.memory.size, info.memory.unit) if info.memory else "",
-        cards=named + (f" ({cards.memory})" if cards.memory else "") if cards else "",
-        max_nodes=info.max_num,
-        reported=_reported(flavor),
+        _text(flavor, "flavor_id"),
+        _text(flavor, "flavor_type"),
+        cores=shown(cpu.get("core_num"), _text(cpu, "arch")),
+        memory=shown(memory.get("size"), _text(memory, "unit")),
+        cards=named + (f" ({of_card})" if of_card else "") if cards else "",
+        max_nodes=_count(info.get("max_num")),
+        reported=flavor,
     )
-
-
-def _reported(answer: BaseModel) -> dict[str, Any]:
-    return answer.model_dump(mode="json", exclude_unset=True)

@@ -143,7 +143,9 @@ class Workspace:
             NotSupported: the cloud does not know one of these fields; nothing was sent.
         """
         fields = {"sort_by": sort_by, "order": order, **more}
-        self._check_search(fields)
+        for field in HUAWEI_ONLY:
+            if self.cloud is Cloud.OTC and fields.get(field) not in (None, "", [], ()):
+                raise NotSupported(f"Open Telekom Cloud does not support searching by {field}")
         fetch = partial(self._page, filters=filters, budget=MemoryBudget(), fields=fields)
         return self._reader.read(fetch, limit=limit, wanted=wanted)
 
@@ -177,22 +179,6 @@ class Workspace:
             raise answer.unreadable(page)
         report_count(len(page.items))
         return page
-
-    def ask_for_page(self, body: Mapping[str, Any]) -> ServiceResponse:
-        """Send a search; the answer is one page of it.
-
-        Raises:
-            NotSupported: the cloud does not know one of these fields; nothing was sent.
-        """
-        self._check_search(body)
-        return self.session.call("POST", self._search_path, body=body, repeat=RetryPolicy.SAFE)
-
-    def _check_search(self, fields: Mapping[str, Any]) -> None:
-        if self.cloud is not Cloud.OTC:
-            return
-        for field in HUAWEI_ONLY:
-            if fields.get(field) not in (None, "", [], ()):
-                raise NotSupported(f"Open Telekom Cloud does not support searching by {field}")
 
     def name_is_taken(self, name: str) -> bool | None:
         """Ask whether the name is held; None on a cloud that has no such call."""
@@ -250,13 +236,9 @@ class Workspace:
         Raises:
             WrongPhase: it has ended, or its phase just changed: read it again.
         """
-        self.act(job_id, {"action_type": "terminate"})
-
-    def act(self, job_id: str, action: Mapping[str, Any]) -> ServiceResponse:
-        """Ask for an action on a job; the answer is the job, as it is from then on. Raises as `terminate`."""
         # A second one finds the job Terminating, and is refused (WrongPhase): the caller reads again.
-        path = f"{self.path_of(job_id)}/actions"
-        return self.session.call("POST", path, body=action, repeat=RetryPolicy.SAFE, changes=True)
+        path, body = f"{self.path_of(job_id)}/actions", {"action_type": "terminate"}
+        self.session.call("POST", path, body=body, repeat=RetryPolicy.SAFE, changes=True)
 
     def delete(self, job_id: str) -> None:
         """Delete a job's record. It is gone some time later, when `details` raises `NotFound`."""

@@ -20,7 +20,8 @@ from reconciler.decide.outcome import EventType, Result, Status
 from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Interrupted, ServerError
-from reconciler.modelarts.operations import MODELS, Catalog
+from reconciler.modelarts.http import ServiceResponse
+from reconciler.modelarts.operations import Catalog
 from tests.apply.service import CREATE, STOP, UPDATE, Service, a_service, the_only
 from tests.builders import a_job, a_stack
 
@@ -193,8 +194,8 @@ def test_unavailable_catalogs_let_replaces_pass_with_one_warning_each(target: Ta
 def test_incomplete_catalog_lets_the_replace_pass(
     target: Target, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = {"Flavors": MODELS["Flavors"].model_validate_json(text), "Engines": MODELS["Engines"]()}
-    monkeypatch.setattr(Catalog, "_list", lambda _, shape, *__: listed[shape])
+    answer = ServiceResponse(200, text.encode(), {})
+    monkeypatch.setattr(Catalog, "_get", lambda *_: answer)
     target.service.run(good())
     assert the_only(target.apply(resource(flavor_id="modelarts.vm.cpu.8u"))).status is Status.DONE
 

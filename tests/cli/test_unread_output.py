@@ -72,7 +72,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "history": [("history", 0), ("history --json", 0), ("history -v", 0)],
     "jobs": [
         *(("jobs list", 0), ("jobs list --json", 0), ("jobs show a", 0), ("jobs show nothing", 1)),
-        *(("jobs logs a", 0), ("jobs logs a --json", 0), ("jobs events a", 0), ("jobs metrics a", 0)),
+        *(("jobs logs a", 0), ("jobs logs a --json", 0), ("jobs events a", 0)),
         *(("jobs wait a --for running --timeout 0s", 9), ("jobs terminate a", 3), ("jobs delete a", 3)),
     ],
     "flavors": [("flavors", 0), ("flavors --json", 0)],

@@ -1,21 +1,24 @@
-"""The service's other calls: logs, tags and catalog, and answers in either of two spellings."""
+"""The service's other calls, logs and catalog, typed jobs, and answers in either of two spellings."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import requests
 
-from reconciler.core.catalog import RecordQuota
+from reconciler.core.catalog import FlavorOffer, RecordQuota
 from reconciler.core.fields.field_types import Cloud
 from reconciler.errors import NotFound, Rejected, Throttled, Unanswered, UnreadableAnswer
 from reconciler.modelarts.auth import Anonymous
 from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.http import ServiceSession, SessionOptions
 from reconciler.modelarts.inprocess import WsgiAdapter, connect_inprocess
+from reconciler.modelarts.operations import ReportedJob
 from tests.modelarts.building import PROJECT, StoppedClock
 from tests.modelarts.conftest import LocalBackend
 from tests.modelarts.serving import Canned
@@ -47,18 +50,6 @@ def test_pool_is_not_asked_for_on_otc() -> None:
     assert app.environs == []
 
 
-def test_event_source_is_sent_to_otc_only() -> None:
-    app = Canned((200, "{}"))
-    for cloud in Cloud:
-        backend = connect_inprocess(app, project_id=PROJECT, cloud=cloud)
-        if cloud is Cloud.OTC:
-            backend.logs.events(JOB, source="K8S")
-        else:
-            with pytest.raises(Rejected, match="source"):
-                backend.logs.events(JOB, source="K8S")
-    assert [environ["QUERY_STRING"] for environ in app.environs] == ["source=K8S"]
-
-
 # ── both spellings ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -73,8 +64,6 @@ def flavor(**info: object) -> object:
 @pytest.mark.parametrize(
     ("answer", "read", "value"),
     [
-        ({"total": 7}, lambda it: it.logs.events(JOB).total, 7),
-        ({"total": "7", "events": None}, lambda it: it.logs.events(JOB).total, 7),
         ({"content": "hello"}, lambda it: it.logs.preview(JOB, "worker-0").content, "hello"),
         ({"context": "hello"}, lambda it: it.logs.preview(JOB, "worker-0").content, "hello"),
         (
@@ -82,25 +71,48 @@ def flavor(**info: object) -> object:
             lambda it: it.logs.metrics(JOB, "worker-0")[0].value,
             (None, None, 7, 8.5),
         ),
-        (flavor(gpu={"product_name": "V"}), lambda it: the_flavor(it).gpu.product_name, "V"),
-        (flavor(gpu={"product_nume": "V"}, npu=None), lambda it: the_flavor(it).gpu.product_name, "V"),
-        (flavor(gpu={"unit_num": 8}), lambda it: the_flavor(it).gpu.unit_num, 8),
-        (flavor(gpu={"unit_num": "8"}), lambda it: the_flavor(it).gpu.unit_num, 8),
-        (flavor(disk={"size": 50}), lambda it: the_flavor(it).disk.size, 50),
-        (flavor(disk={"size": "50"}), lambda it: the_flavor(it).disk.size, 50),
-        (flavor(disk={"size": ""}), lambda it: the_flavor(it).disk.size, None),
-        (flavor(), lambda it: it.catalog.flavors()[0].model_extra, {"new": 1}),
-        ({"items": [{"run_user": "1102"}]}, lambda it: it.catalog.engines()[0].run_user, "1102"),
-        ({"items": [{"run_user": 1102}]}, lambda it: it.catalog.engines()[0].run_user, "1102"),
-        ({"items": [{"run_user": None}]}, lambda it: it.catalog.engines()[0].run_user, ""),
+        (flavor(gpu={"product_name": "V"}), lambda it: the_flavor(it).cards, " x V"),
+        (flavor(gpu={"product_nume": "V"}, npu=None), lambda it: the_flavor(it).cards, " x V"),
+        (flavor(npu={"unit_num": 8, "memory": "32GB"}), lambda it: the_flavor(it).cards, "8 x  (32GB)"),
+        (flavor(gpu={"unit_num": "8"}), lambda it: the_flavor(it).cards, "8 x "),
+        (flavor(memory={"size": 50, "unit": "GB"}), lambda it: the_flavor(it).memory, "50 GB"),
+        (flavor(memory={"size": "50"}), lambda it: the_flavor(it).memory, "50"),
+        (flavor(memory={"size": ""}, cpu=[]), lambda it: the_flavor(it).memory, ""),
+        (flavor(max_num="7"), lambda it: the_flavor(it).max_nodes, 7),
+        (flavor(), lambda it: the_flavor(it).reported["new"], 1),
+        ({"items": [{"run_user": "1102"}]}, lambda it: it.catalog.engine_offers().items[0].run_user, "1102"),
+        ({"items": [{"run_user": 1102}]}, lambda it: it.catalog.engine_offers().items[0].run_user, "1102"),
+        ({"items": [{"run_user": None}]}, lambda it: it.catalog.engine_offers().items[0].run_user, ""),
     ],
 )
 def test_value_is_read_in_either_spelling(answer: object, read: Callable[[Any], Any], value: object) -> None:
     assert read(telling(answer)) == value
 
 
-def the_flavor(backend: ModelArtsBackend) -> Any:
-    return backend.catalog.flavors()[0].flavor_info
+def the_flavor(backend: ModelArtsBackend) -> FlavorOffer:
+    return backend.catalog.flavor_offers().items[0]
+
+
+def test_job_is_typed_where_it_is_known_and_as_it_came_elsewhere() -> None:
+    answer = {
+        "metadata": {"id": "1", "name": "a", "create_time": "17", "description": None, "new": {"x": [1]}},
+        "status": {"phase": "Running", "duration": {}, "tasks": None},
+        "spec": {"resource": {"node_count": 2}},
+    }
+    job: Any = ReportedJob.model_validate(answer)
+    assert (job.metadata.create_time, job.metadata.description, job.metadata.new) == (17, "", {"x": [1]})
+    assert (job.status.phase, job.status.duration, job.status.tasks) == ("Running", None, ())
+    assert job.spec == {"resource": {"node_count": 2}}
+    assert repr(job) == str(job) == "<ReportedJob a 1: Running>"
+    assert ReportedJob.model_validate({"status": 7}).status.phase == ""
+
+
+def test_plan_imports_no_typed_answers() -> None:
+    probe = "import sys, reconciler.reconcile, reconciler.modelarts.connect; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "reconciler.modelarts.connect" in loaded
+    assert not {"reconciler.modelarts.jobs", "reconciler.modelarts.operations"} & loaded
 
 
 @pytest.mark.parametrize("answer", [[], "x", {"events": 7}, {"events": ["x"]}])
@@ -135,9 +147,8 @@ def records(quota: object, used: object, **more: Any) -> dict[str, Any]:
 def test_list_is_whole_if_each_entry_was_read(ids: list[object], total: object, is_whole: bool) -> None:
     flavors = telling({"total_count": total, "flavors": [{"flavor_id": one} for one in ids]})
     assert flavors.catalog.flavor_offers().is_whole is is_whole
-    if not any(isinstance(one, dict) for one in ids):  # an engine of another shape is an unreadable answer
-        engines = telling({"total": total, "items": [{"engine_id": one} for one in ids]})
-        assert engines.catalog.engine_offers().is_whole is is_whole
+    engines = telling({"total": total, "items": [{"engine_id": one} for one in ids]})
+    assert engines.catalog.engine_offers().is_whole is is_whole
 
 
 @pytest.mark.parametrize(

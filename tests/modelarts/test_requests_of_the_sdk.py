@@ -107,8 +107,9 @@ class Sides(NamedTuple):
         return self.recorder.record(ask)
 
     def sent_for(self, operation: str) -> tuple[Sent, Sent]:
-        ours = self.recorder.record(lambda job_id: PAIRS[operation][1](self.backend, job_id))
-        return self.by_sdk(operation), ours
+        call = PAIRS[operation][1]
+        assert call is not None
+        return self.by_sdk(operation), self.recorder.record(lambda job_id: call(self.backend, job_id))
 
 
 def method_of(operation: str) -> str:
@@ -163,7 +164,7 @@ CHANGES_OF_THE_SDK = sdk.JobUpdateRequestBody(
     ),
     endpoints=sdk.JobEndpointsReq(ssh=sdk.SSHReq(key_pair_names=["key-1"])),
 )
-EVENTS: dict[str, Any] = {"offset": 0, "limit": 7, "order": "asc", "level": "Info", "pattern": "job é & ~"}
+EVENTS: dict[str, Any] = {"offset": 0, "limit": 7, "order": "asc"}
 LINES: dict[str, Any] = {"base_line": "1", "lines": 2, "order": "asc"}
 
 OF_JOB = {"training_job_id": "{id}"}
@@ -175,8 +176,8 @@ def doomed(job_id: str) -> Any:
     return sdk.BatchDeleteJobsReq(jobs=[job])
 
 
-#: The arguments of the SDK's request, and the same call by us.
-PAIRS: dict[str, tuple[dict[str, Any], Callable[[ModelArtsBackend, str], object]]] = {
+#: The arguments of the SDK's request, and the same call by us, if we make it.
+PAIRS: dict[str, tuple[dict[str, Any], Callable[[ModelArtsBackend, str], object] | None]] = {
     "CreateTrainingJob": ({"body": JOB}, lambda our, _: our.create(a_body("new", TEXT))),
     "ListTrainingJobs": (
         {"body": SEARCHES},
@@ -197,31 +198,31 @@ PAIRS: dict[str, tuple[dict[str, Any], Callable[[ModelArtsBackend, str], object]
         {"job_name": "old", "workspace_id": "0"},
         lambda our, _: our.name_is_taken("old"),
     ),
-    "ShowTrainingJobFlavors": ({"flavor_type": "GPU"}, lambda our, _: our.catalog.flavors("GPU")),
-    "ShowTrainingJobEngines": ({}, lambda our, _: our.catalog.engines()),
+    "ShowTrainingJobFlavors": ({"flavor_type": "GPU"}, lambda our, _: our.catalog.flavor_offers("GPU")),
+    "ShowTrainingJobEngines": ({}, lambda our, _: our.catalog.engine_offers()),
     "ShowTrainingQuotas": (
-        {"resource": "job-num", "user_id": "me"},
-        lambda our, _: our.catalog.quotas("job-num", "me"),
+        {"resource": "job-num"},
+        lambda our, _: our.catalog.record_quota(),
     ),
-    "ListTrainingJobEvents": ({**OF_JOB, **EVENTS}, lambda our, job_id: our.logs.events(job_id, **EVENTS)),
-    "ListTrainingJobTasks": ({**OF_JOB, "schedule_count": 1}, lambda our, job_id: our.logs.tasks(job_id, 1)),
-    "ListTrainingJobStages": (OF_JOB, lambda our, job_id: our.logs.stages(job_id)),
+    "ListTrainingJobEvents": ({**OF_JOB, **EVENTS}, lambda our, job_id: our.logs.events(job_id, 0, 7)),
+    "ListTrainingJobTasks": ({**OF_JOB, "schedule_count": 1}, None),
+    "ListTrainingJobStages": (OF_JOB, None),
     "ShowTrainingJobLogsPreview": (OF_WORKER, lambda our, job_id: our.logs.preview(job_id, "worker-0")),
     "ShowTrainingJobLogsFromAom": (
         {**OF_WORKER, **LINES},
-        lambda our, job_id: our.logs.lines(job_id, "worker-0", **LINES),
+        None,
     ),
     "ShowTrainingJobMetrics": (OF_WORKER, lambda our, job_id: our.logs.metrics(job_id, "worker-0")),
     "CreateTrainJobTags": (
         {**OF_JOB, "body": sdk.CreateTmsTagsRequest(tags=[sdk.TmsTag(key="a", value="新")])},
-        lambda our, job_id: our.tags.add(job_id, {"a": "新"}),
+        None,
     ),
     "DeleteTrainJobTags": (
         {**OF_JOB, "body": sdk.DeleteTmsTagsRequest(tags=[sdk.TmsTagForDeletion(key="team")])},
-        lambda our, job_id: our.tags.remove(job_id, ["team"]),
+        None,
     ),
-    "ShowTrainJobTags": (OF_JOB, lambda our, job_id: our.tags.of_job(job_id)),
-    "ListTrainingJobTags": ({"limit": 1000, "offset": 0}, lambda our, _: our.tags.of_project()),
+    "ShowTrainJobTags": (OF_JOB, None),
+    "ListTrainingJobTags": ({"limit": 1000, "offset": 0}, None),
     "ListTrainingJobsByTags": (
         {
             "limit": 1000,
@@ -230,7 +231,7 @@ PAIRS: dict[str, tuple[dict[str, Any], Callable[[ModelArtsBackend, str], object]
                 workspace_id="0", tags=[sdk.MutiValueTag(key="team", values=["vision", "nlp"])]
             ),
         },
-        lambda our, _: our.tags.find({"team": ["vision", "nlp"]}),
+        None,
     ),
     "CountTrainingJobsByTags": (
         {
@@ -238,7 +239,7 @@ PAIRS: dict[str, tuple[dict[str, Any], Callable[[ModelArtsBackend, str], object]
                 workspace_id="0", tags=[sdk.CountResourceInstancesReqTags(**VISION)]
             )
         },
-        lambda our, _: our.tags.count({"team": ["vision"]}),
+        None,
     ),
 }
 
@@ -269,7 +270,7 @@ OTHER_VALUE = {
 }
 
 
-@pytest.mark.parametrize("operation", PAIRS)
+@pytest.mark.parametrize("operation", [name for name, (_, call) in PAIRS.items() if call])
 def test_request_equals_that_of_the_sdk(sides: Sides, operation: str) -> None:
     sdks, ours = sides.sent_for(operation)
     assert ours.request == sdks.request
