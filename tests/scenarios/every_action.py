@@ -7,6 +7,7 @@ written down. Time stands still there unless somebody puts it forward.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -14,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,14 +23,12 @@ from reconciler.core.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
 from reconciler.files import RECORD_DIRECTORY as RECORDS
 from reconciler.modelarts.local import LOCAL_PROJECT
-from tests.scenarios.fork_server import ForkServer
-from tests.scenarios.hooks import AFTER, BEFORE
+from tests.scenarios.fork_server import ERR, OUT, ForkServer
+from tests.scenarios.hooks import BEFORE, EVERY, STAND, Accident
 
 STACK = "every"
 APPLY = ("apply", "--yes", "--parallelism", "1")
 PLAN_FILE = "saved.plan"
-#: Runs that are watched before the accidents begin.
-UNDISTURBED = 3
 #: The share of the chosen moments that a test has to meet at least: those of look-ups may fail to come.
 MET = 0.8
 APPLY_SAVED = (*APPLY, "--plan", PLAN_FILE)
@@ -120,8 +120,17 @@ class Place(NamedTuple):
         (self.home / "jobs.yaml").write_text(json.dumps(document), encoding="utf-8")
 
     def copy(self, to: Path) -> Place:
-        shutil.copytree(self.home, to)
+        shutil.copytree(self.home, to, copy_function=_copy)
         return Place(to)
+
+    def state(self) -> bytes:
+        """What a process that is gone now would leave behind, but for its words."""
+        state = sha256()
+        for file in sorted(self.home.rglob("*")):
+            # The index of a log is made again from the log.
+            if file.is_file() and file.name not in (OUT, ERR) and not file.name.endswith("-shm"):
+                state.update(f"{file.name} {file.stat().st_size}\n".encode() + file.read_bytes())
+        return state.digest()
 
     def let_pass(self, seconds: float) -> None:
         with self.store as store:
@@ -161,6 +170,12 @@ class Place(NamedTuple):
             for job in self.jobs()
             if job.name in KEPT | NOT_OURS or job.name.startswith("foreign-")
         }
+
+
+def _copy(source: str, to: str) -> None:
+    """That a holder is gone is proved by his file itself, not by a copy of it."""
+    is_process_lock = any(kind in source for kind in (".lock-", ".run-"))
+    (os.link if is_process_lock else shutil.copy2)(source, to)
 
 
 def _fate(job: Job) -> Fate:
@@ -282,9 +297,33 @@ class World(NamedTuple):
         names = (moment.removeprefix(f"{BEFORE} ") for moment in self.moments if moment.startswith(BEFORE))
         return tuple(name for name in names if not name.startswith("write "))
 
-    @property
-    def moments_of_requests(self) -> tuple[str, ...]:
-        return tuple(f"{when} {name}" for name in self.requests for when in (BEFORE, AFTER))
+
+class StillLife(NamedTuple):
+    """What lies there at some moments of an apply, one after the other: what a kill would leave."""
+
+    place: Place
+    moments: list[str]
+
+
+def still_lives(
+    world: World, directory: Path, fork_server: ForkServer, *, apply: Sequence[str] = APPLY
+) -> list[StillLife]:
+    """Let an apply stand still at every moment; each state of the disk is copied once."""
+    place, log = world.place.copy(directory / "running"), directory / "moments.txt"
+    found: dict[bytes, StillLife] = {}
+    # Somebody repairs them by and by, while the lease goes on.
+    started = fork_server.start(
+        place.home, *apply, "--lease", "1h", accidents=[Accident(EVERY, STAND)], log=log
+    )
+    while started.stands():
+        moment, state = log.read_text(encoding="utf-8").splitlines()[-1], place.state()
+        if state not in found:
+            found[state] = StillLife(place.copy(directory / f"state-{len(found)}"), [])
+        found[state].moments.append(moment)
+        started.go_on()
+    run = started.end()
+    assert run.code == 0, run.err
+    return list(found.values())
 
 
 def a_world(
@@ -297,17 +336,12 @@ def a_world(
 ) -> World:
     place = build(directory / "first", fork_server, with_records=with_records, foreign=foreign)
     assert fork_server.run(place.home, "plan", "--out", PLAN_FILE).code == 0
-    # How often a call that waits for its turn looks again is a matter of timing, so that one run has
-    # moments that another one lacks: those count that each of several runs had.
-    moments: tuple[str, ...] = ()
-    for number in range(UNDISTURBED):
-        undisturbed, log = place.copy(directory / f"undisturbed-{number}"), directory / f"{number}.txt"
-        run = fork_server.run(undisturbed.home, *apply, log=log)
-        assert run.code == 0, run.err
-        had = tuple(log.read_text(encoding="utf-8").splitlines())
-        moments = tuple(moment for moment in had if number == 0 or moment in moments)
+    undisturbed, log = place.copy(directory / "undisturbed"), directory / "moments.txt"
+    run = fork_server.run(undisturbed.home, *apply, log=log)
+    assert run.code == 0, run.err
     undisturbed.let_pass(60)
     assert changes(undisturbed, fork_server) == []
+    moments = tuple(log.read_text(encoding="utf-8").splitlines())
     return World(place, moments, undisturbed.fates(), place.untouchable())
 
 

@@ -103,6 +103,9 @@ class ForkServer:
     def wait(self, pid: int) -> int:
         return self._ask({"wait": pid})
 
+    def stands(self, pid: int) -> bool:
+        return bool(self._ask({"stands": pid}))
+
     def _ask(self, order: Mapping[str, Any]) -> int:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
@@ -123,6 +126,13 @@ class Started(NamedTuple):
     pid: int
     home: Path
     name: str
+
+    def stands(self) -> bool:
+        """Wait until it stands still; whether it does, and has not ended."""
+        return self.fork_server.stands(self.pid)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
     def end(self) -> Run:
         code = self.fork_server.wait(self.pid)
@@ -165,6 +175,10 @@ def _obey() -> None:
         if "wait" in order:
             _, status = os.waitpid(order["wait"], 0)
             _say(str(os.waitstatus_to_exitcode(status)))
+            continue
+        if "stands" in order:
+            found = os.waitid(os.P_PID, order["stands"], os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+            _say(str(int(found is not None and found.si_code == os.CLD_STOPPED)))
             continue
         pid = os.fork()
         if pid == 0:

@@ -5,7 +5,8 @@ right after each commit of its record store. A moment is named by what is done, 
 manieth that is: `after StopTrainingJob a-r2 #1`, `before write #12`. Names, and not a bare count, since two
 threads look ahead while a third one acts: what they do is always the same, in which order is not.
 
-A run with a log says which moments there are; later runs take one of them each for an accident.
+A run with a log says which moments there are; later runs take one of them each for an accident. A run can
+also stand still at each moment, until whoever watches it lets it go on.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CATALOG = {
 
 
 class Accident(NamedTuple):
-    """What happens at a moment: KILL or another signal; or to a request, by its name without `before`."""
+    """What happens at a moment: a signal, or to a request, by its name without `before`."""
 
     at: str
     what: str
@@ -46,6 +47,8 @@ class Accident(NamedTuple):
 
 #: The process is gone, without a last word.
 KILL = "SIGKILL"
+#: The process stands still, all its threads, until a SIGCONT; here or at every moment.
+STAND, EVERY = "SIGSTOP", "every moment"
 #: A line of the log of moments: from here on the program knows of a signal.
 HANDLED = "signal handled"
 #: So long a signal may take until it is handled, in seconds; whoever has no handler ends by it.
@@ -81,7 +84,7 @@ class _Watch:
     def __init__(self, accidents: Sequence[Accident], log: str | None) -> None:
         self._what_at = {accident.at: accident.what for accident in accidents}
         self._passed: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock, self._turn = threading.Lock(), threading.RLock()
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else None
         self.names: dict[str, str] = {}
         self.heard = threading.Event()
@@ -101,9 +104,15 @@ class _Watch:
     def passes(self, when: str, name: str) -> None:
         """A moment has come; it may be the last."""
         moment = f"{when} {name}"
-        self.note(moment)
-        for one in (moment, self.count("moment")):
-            if what := self.accident(one):
+        with self._turn:
+            self.note(moment)
+            names = (moment, self.count("moment"), EVERY)
+            whats = [what for one in names if (what := self.accident(one))]
+            if STAND in whats:
+                # To this very thread: it takes it before it goes on.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+        for what in whats:
+            if what != STAND:
                 self.heard.clear()
                 os.kill(os.getpid(), signal.Signals[what])
                 # The main thread takes it before this one goes on, however busy the machine is. If it was

@@ -1,14 +1,11 @@
 """`kill -9` at any moment of an apply: nothing starts twice, and the next apply completes it.
 
-How kill points are counted: an undisturbed run of the real command line writes down every moment that it
-passes, which are two for each request (right before it is sent, right after its answer came) and two for
-each transaction of the record store (right before its commit, right after), see `hooks`. For each of
-these moments the whole world is made anew, a process is killed when it gets there, and another process
-applies what is left, at once or a minute later. What came in each of several undisturbed runs may still
-not come again, where threads shared a transaction or a call had to wait; such a run is not counted.
-
-Before and after a request that only reads there is what the last change left, and a kill there is one more of
-the same: of these moments each third is taken, and every one with `EVERY_MOMENT=1`.
+How kill points are counted: one apply of the real command line stands still at every moment that it passes,
+which are two for each request (right before it is sent, right after its answer came) and two for each
+transaction of the record store (right before its commit, right after), see `hooks`. What lies on the disk
+then is what a kill would leave, since a process that is gone leaves nothing else. Another process applies
+what is left, at once or a minute later: once for each state of the disk, for at many moments it is the same.
+That a kill changes nothing about it is tried at some of the moments.
 """
 
 from __future__ import annotations
@@ -18,8 +15,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import Queue
 from threading import Event
@@ -33,26 +29,27 @@ from tests.scenarios.every_action import (
     APPLY,
     APPLY_SAVED,
     KEPT,
-    MET,
     NOT_OURS,
     PLANNED,
     Place,
+    StillLife,
     World,
     a_world,
     check_it_ended_well,
     check_none_is_there_twice,
     check_the_next_apply_does_the_rest,
+    still_lives,
 )
 from tests.scenarios.fork_server import ForkServer
-from tests.scenarios.hooks import AFTER, BEFORE, KILL, Accident
+from tests.scenarios.hooks import AFTER, BEFORE, KILL, STAND, Accident
 from tests.scenarios.over_http import a_service, entry
 
 RecordProperty = Callable[[str, object], None]
 
 #: Parts of the work, for several workers.
-CHUNKS = 8
-#: Far fewer than there are would mean that nothing is counted any more.
-AT_LEAST = 150
+CHUNKS = 4
+#: Far fewer than there are would mean that nothing is counted any more: moments, and states of the disk.
+MOMENTS, STATES = 200, 60
 CALLS = {
     "CreateTrainingJob": "create",
     "ChangeTrainingJobDescription": "update",
@@ -60,20 +57,11 @@ CALLS = {
 }
 
 
-def _of_states(moments: Iterable[str]) -> list[str]:
-    """The moments around each change, and some of the others; by name, so that each worker takes the same."""
-    share = 1 if os.environ.get("EVERY_MOMENT") else 3
-    around_a_change = ("write", *CALLS)
-    return [
-        moment
-        for moment in moments
-        if moment.partition(" ")[2].startswith(around_a_change) or crc32(moment.encode()) % share == 0
-    ]
-
-
 @pytest.fixture(scope="module")
-def world_without_records(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return a_world(tmp_path_factory.mktemp("world"), fork_server, with_records=False)
+def states(
+    world: World, fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory
+) -> list[StillLife]:
+    return still_lives(world, tmp_path_factory.mktemp("states"), fork_server)
 
 
 def test_world_plan_has_every_kind_of_action(world: World, fork_server: ForkServer) -> None:
@@ -83,43 +71,60 @@ def test_world_plan_has_every_kind_of_action(world: World, fork_server: ForkServ
     assert {*KEPT, *NOT_OURS} <= world.place.fates().keys()
 
 
-def test_kill_points_are_before_and_after_each_request_and_write(world: World) -> None:
-    assert len(world.moments) >= AT_LEAST
-    names = {moment.partition(" ")[2] for moment in world.moments}
-    assert {f"{when} {name}" for when in (BEFORE, AFTER) for name in names} == set(world.moments)
-    for operation in CALLS:
-        assert any(name.startswith(operation) for name in names)
-    assert sum(name.startswith("write ") for name in names) >= AT_LEAST // 8
+def test_kill_points_are_before_and_after_each_request_and_write(states: list[StillLife]) -> None:
+    assert len(states) >= STATES
+    moments = [moment for state in states for moment in state.moments]
+    assert len(moments) == len(set(moments)) >= MOMENTS
+    names = {moment.partition(" ")[2] for moment in moments}
+    assert {f"{when} {name}" for when in (BEFORE, AFTER) for name in names} == set(moments)
+    assert {operation for operation in CALLS for name in names if name.startswith(operation)} == set(CALLS)
+    assert sum(name.startswith("write ") for name in names) >= MOMENTS // 8
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_apply_killed_at_any_moment_is_completed_by_the_next_apply(
-    world: World, fork_server: ForkServer, tmp_path: Path, chunk: int, record_property: RecordProperty
-) -> None:
-    # By its name, so that each worker makes the same parts of what it counts.
-    chosen = [m for m in _of_states(world.moments) if crc32(m.encode()[::-1]) % CHUNKS == chunk]
-    tally = _kill_at_each(world, chosen, fork_server, tmp_path)
-    assert tally.killed >= len(chosen) * MET
-    assert tally.left_a_lock >= tally.killed * 0.8
-    record_property("figure", ["kill points, each followed by an apply that did the rest", tally.killed])
-    record_property("figure", ["of these left a lock behind that kept nobody out", tally.left_a_lock])
-
-
-@pytest.mark.parametrize("chunk", range(2))
-def test_apply_killed_without_records_is_completed_by_the_next_apply(
-    world_without_records: World,
+    world: World,
+    states: list[StillLife],
     fork_server: ForkServer,
-    tmp_path: Path,
     chunk: int,
     record_property: RecordProperty,
 ) -> None:
+    # By its name, so that each worker makes the same parts of what it counts.
+    chosen = [state for state in states if crc32(state.moments[0].encode()) % CHUNKS == chunk]
+    locked = _repair_each(world, chosen, fork_server)
+    assert locked >= len(chosen) * 0.8
+    moments = sum(len(state.moments) for state in chosen)
+    record_property("figure", ["moments at which an apply stood still", moments])
+    record_property("figure", ["states of the disk then, each completed by another apply", len(chosen)])
+    record_property("figure", ["of these left a lock behind that kept nobody out", locked])
+
+
+def test_kill_leaves_the_disk_as_it_was_when_the_apply_stood_still(
+    world: World, fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    chosen = random.Random("killed").sample(range(1, MOMENTS), 10)
+    for number in chosen:
+        place = world.place.copy(tmp_path / str(number))
+        stands = fork_server.start(place.home, *APPLY, accidents=[Accident(f"moment #{number}", STAND)])
+        assert stands.stands()
+        state = place.state()
+        os.kill(stands.pid, signal.SIGKILL)
+        assert stands.end().code == -signal.SIGKILL
+        assert place.state() == state, number
+    record_property("figure", ["kills that left the disk as it was", len(chosen)])
+
+
+def test_apply_killed_without_records_is_completed_by_the_next_apply(
+    fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
+) -> None:
     """The store is made on the way, and nobody remembers anything. Later moments are like those above."""
-    moments = world_without_records.moments
-    first = next(place for place, moment in enumerate(moments) if "StopTrainingJob" in moment)
-    chosen = _of_states((*moments[:first], *moments[first::12]))[chunk::2]
-    tally = _kill_at_each(world_without_records, chosen, fork_server, tmp_path)
-    assert tally.killed >= len(chosen) * MET
-    record_property("figure", ["kill points in a directory that had lost its records", tally.killed])
+    world = a_world(tmp_path, fork_server, with_records=False)
+    states = still_lives(world, tmp_path, fork_server)
+    first = next(place for place, state in enumerate(states) if "StopTrainingJob" in str(state.moments))
+    chosen = [*states[:first], *states[first::12]]
+    assert len(chosen) >= 12
+    _repair_each(world, chosen, fork_server)
+    record_property("figure", ["kill points in a directory that had lost its records", len(chosen)])
 
 
 def test_apply_killed_among_350_foreign_jobs_is_completed_by_the_next_apply(
@@ -127,23 +132,30 @@ def test_apply_killed_among_350_foreign_jobs_is_completed_by_the_next_apply(
 ) -> None:
     """Every plan on the way reads a workspace of eight pages."""
     world = a_world(tmp_path, fork_server, foreign=350)
-    chosen = random.Random("foreign").sample(world.moments, 24)
-    tally = _kill_at_each(world, chosen, fork_server, tmp_path)
-    assert tally.killed >= 20
-    record_property("figure", ["kill points among 350 foreign jobs", tally.killed])
+    chosen = random.Random("foreign").sample(still_lives(world, tmp_path, fork_server), 8)
+    _repair_each(world, chosen, fork_server)
+    record_property("figure", ["kill points among 350 foreign jobs", len(chosen)])
 
 
 def test_apply_killed_with_several_actions_in_flight_is_completed_by_the_next_apply(
     world: World, fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     """With the usual parallelism the order is another one each time, so this is a sample."""
-    chosen = random.Random("in flight").sample(world.moments_of_requests, 16)
-    tally = _kill_at_each(world, chosen, fork_server, tmp_path, apply=("apply", "--yes"))
-    assert tally.killed >= 8
-    record_property("figure", ["kill points with several actions in flight", tally.killed])
+    requests = [f"{when} {name}" for name in world.requests for when in (BEFORE, AFTER)]
+    killed = 0
+    for number, moment in enumerate(random.Random("in flight").sample(requests, 10)):
+        place = world.place.copy(tmp_path / str(number))
+        run = fork_server.run(place.home, "apply", "--yes", accidents=[Accident(moment, KILL)])
+        assert run.code in (-signal.SIGKILL, 0), run.err
+        if run.code:
+            killed += 1
+            _see_what_the_journal_says(place, moment)
+        _repair(world, place, fork_server, number, moment)
+    assert killed >= 5
+    record_property("figure", ["kill points with several actions in flight", killed])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_repeatedly_killed_applies_are_completed_by_a_last_one(
     world: World, fork_server: ForkServer, tmp_path: Path, seed: int, record_property: RecordProperty
 ) -> None:
@@ -204,17 +216,15 @@ def test_killed_saved_plan_is_stale_or_unchanged_and_a_fresh_apply_does_the_rest
 ) -> None:
     """Every other moment right after a call that changes something, and a few of the others."""
     world = a_world(tmp_path, fork_server, apply=APPLY_SAVED)
+    states = still_lives(world, tmp_path, fork_server, apply=APPLY_SAVED)
     after_a_change = tuple(f"{AFTER} {operation}" for operation in CALLS)
-    some = [moment for moment in world.moments if moment.startswith(after_a_change)][::2]
-    chosen, stale = [*world.moments[::72], *some, world.moments[-1]], 0
-    for number, moment in enumerate(chosen):
-        place = world.place.copy(tmp_path / str(number))
-        killed = fork_server.run(place.home, *APPLY_SAVED, accidents=[Accident(moment, KILL)])
-        assert killed.code in (-signal.SIGKILL, 0), killed.err
+    some = [state for state in states if any(m.startswith(after_a_change) for m in state.moments)][::2]
+    chosen, stale = [*states[::24], *some, states[-1]], 0
+    for number, (place, moments) in enumerate(chosen):
         check_none_is_there_twice(place)
         left = place.fates()
         again = fork_server.run(place.home, *APPLY_SAVED)
-        assert again.code in (0, ExitCode.STALE), (moment, again.err)
+        assert again.code in (0, ExitCode.STALE), (moments, again.err)
         if again.code == ExitCode.STALE:
             stale += 1
             assert "stale plan" in again.err
@@ -224,8 +234,7 @@ def test_killed_saved_plan_is_stale_or_unchanged_and_a_fresh_apply_does_the_rest
                 {name: fate.past for name, fate in fates.items()} for fates in (left, world.place.fates())
             )
             assert lives == before, "it holds where no job came or went"
-        check_the_next_apply_does_the_rest(world, place, fork_server, moment, with_plan=number % 3 == 0)
-        shutil.rmtree(place.home)
+        check_the_next_apply_does_the_rest(world, place, fork_server, moments, with_plan=number % 3 == 0)
     assert len(chosen) // 2 < stale < len(chosen)
     record_property("figure", ["kill points of a saved plan, each repaired by a fresh one", len(chosen)])
     place = world.place.copy(tmp_path / "applied")
@@ -235,41 +244,26 @@ def test_killed_saved_plan_is_stale_or_unchanged_and_a_fresh_apply_does_the_rest
     check_it_ended_well(world, place)
 
 
-# --- how it is killed
+# --- how it is repaired
 
 
-@dataclass
-class Tally:
-    """What came of a number of moments."""
-
-    killed: int = 0
-    left_a_lock: int = 0
-
-
-def _kill_at_each(
-    world: World,
-    moments: Iterable[str],
-    fork_server: ForkServer,
-    directory: Path,
-    *,
-    apply: Sequence[str] = APPLY,
-) -> Tally:
-    tally = Tally()
-    for number, moment in enumerate(moments):
-        place = world.place.copy(directory / str(number))
-        killed = fork_server.run(place.home, *apply, accidents=[Accident(moment, KILL)])
-        check_none_is_there_twice(place)
-        if killed.code == -signal.SIGKILL:
-            tally.killed += 1
-            tally.left_a_lock += place.is_locked()
+def _repair_each(world: World, states: Iterable[StillLife], fork_server: ForkServer) -> int:
+    """Let another apply complete each; how many had left a lock."""
+    locked = 0
+    for number, (place, moments) in enumerate(states):
+        locked += place.is_locked()
+        for moment in moments:
             _see_what_the_journal_says(place, moment)
-        else:
-            assert killed.code == 0, killed.err
-        if number % 2:
-            place.let_pass(60)
-        check_the_next_apply_does_the_rest(world, place, fork_server, moment, with_plan=number % 3 == 0)
-        shutil.rmtree(place.home)
-    return tally
+        _repair(world, place, fork_server, number, moments)
+    return locked
+
+
+def _repair(world: World, place: Place, fork_server: ForkServer, number: int, after: object) -> None:
+    check_none_is_there_twice(place)
+    if number % 2:
+        place.let_pass(60)
+    check_the_next_apply_does_the_rest(world, place, fork_server, after, with_plan=number % 3 == 0)
+    shutil.rmtree(place.home)
 
 
 def _see_what_the_journal_says(place: Place, moment: str) -> None:
