@@ -153,9 +153,9 @@ def validate_command(
 def fmt_command(paths: Sequence[Path], check: bool) -> int:
     """Rewrite manifest files in the canonical layout.
 
-    PATH is one or more manifest files or directories; default: the current directory. Keys are put
-    in order and nesting is two spaces. Comments, blank lines, anchors, quotes and the spelling of
-    values are kept, and no value changes. The names of the files that were changed go to stdout.
+    PATH is one or more manifest files or directories; default: the current directory. Nesting is two
+    spaces. Comments, blank lines, anchors, quotes, the order of keys and the spelling of values are kept,
+    and no value changes. The names of the files that were changed go to stdout.
     """
     from reconciler.manifest.files import manifest_files
     from reconciler.manifest.format import format_text, written_secrets

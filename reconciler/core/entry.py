@@ -378,7 +378,7 @@ def manifest_entry(
         _sugar(algorithm)
     description, omitted = _description(job, room_for_description(stack, key), is_secret)
     if description:
-        tree["description"] = description
+        tree = {"description": description, **tree}
     _check_writable(tree, is_secret)
     return ManifestEntry(key, tree, job, (*omissions, *omitted), tuple(_unreported(tree)))
 

@@ -24,7 +24,7 @@ from reconciler.core.scalar import save
 from reconciler.core.stack import Target
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import ManifestInvalid
-from reconciler.manifest.format import MANIFEST, yaml_lines, yaml_text
+from reconciler.manifest.format import indented, yaml_lines, yaml_text
 from reconciler.manifest.load import load_mapping
 from reconciler.manifest.merge import API_VERSION
 from reconciler.secrets import stands_out
@@ -190,8 +190,7 @@ class ExportedStack:
             if entry in self.unmatched:
                 command = printable(adopt_command(entry.key, job.id))
                 yield f"  # that is no name of this key, so apply would create it; first: {command}"
-            for line in yaml_lines({entry.key: rest[entry.key]}, MANIFEST.member("jobs")):
-                yield f"  {line}" if line else ""
+            yield from indented(yaml_lines({entry.key: rest[entry.key]}))
 
     def mapping(self) -> Tree:
         """The manifest as data, nothing lifted into `defaults`."""

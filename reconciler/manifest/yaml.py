@@ -129,9 +129,12 @@ _INNER_COLON = r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])"
 
 
 def _shield(text: str) -> str:
-    if any(chr(shield) in text for shield in _SHIELDS):
-        return text
-    return re.sub(_INNER_COLON, _COLON, re.sub(_EXPRESSION, rf"${_OPEN}\1{_CLOSE}", text))
+    return text if any(chr(one) in text for one in _SHIELDS) else shield(text, _COLON, _OPEN, _CLOSE)
+
+
+def shield(text: str, colon: str, opening: str, closing: str) -> str:
+    """The text with other characters for the colons and braces that can only be meant as text."""
+    return re.sub(_INNER_COLON, colon, re.sub(_EXPRESSION, rf"${opening}\1{closing}", text))
 
 
 #: YAML 1.1, and so libyaml, takes them for line breaks; YAML 1.2, editors and people do not.

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Reconciler, write
 
 MESSY = "jobs: { }\nstack:   test   # its name\n"
-TIDY = "stack: test   # its name\njobs: {}\n"
+TIDY = "jobs: {}\nstack: test     # its name\n"
 
 
 def test_changed_files_are_named_and_a_second_time_there_is_nothing_to_do(reconciler: Reconciler) -> None:
@@ -27,7 +27,7 @@ def test_check_changes_nothing_shows_a_diff_and_exits_1(reconciler: Reconciler) 
     write(MESSY)
     said = reconciler.ends(1, "fmt --check .")
     assert said.out.splitlines()[:2] == ["--- jobs.yaml", "+++ jobs.yaml"]
-    assert "+stack: test   # its name" in said.out
+    assert "+stack: test     # its name" in said.out
     assert Path("jobs.yaml").read_text(encoding="utf-8") == MESSY
     reconciler.ends(0, "fmt")
     reconciler.ends(0, "fmt --check")
@@ -37,7 +37,7 @@ SECRET = "hunter-2-hunter"
 #: Lines of a manifest with a secret that no mark tells.
 UNMARKED = {
     "by the name of a variable": f"variables: {{hf_token:   {{default: {SECRET}}}}}",
-    "by the name of a value on a target": f"targets: {{t: {{variables: {{password: {SECRET}}}}}}}",
+    "by the name of a value on a target": f"targets: {{t:   {{variables: {{password: {SECRET}}}}}}}",
     "by the name of a parameter": f"defaults: {{algorithm: {{parameters:   {{api_key: {SECRET}}}}}}}",
     "in a list": f"defaults: {{algorithm: {{parameters:   [{{name: api_key, value: {SECRET}}}]}}}}",
     "in an environment": f"defaults: {{algorithm: {{environments:   {{DB_PASSWORD: {SECRET}}}}}}}",

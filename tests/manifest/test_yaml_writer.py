@@ -69,18 +69,3 @@ def test_anything_is_read_back_and_in_canonical_layout(tree: dict[str, Any]) -> 
 )
 def test_ordinary_text_needs_no_quotes(text: str) -> None:
     assert scalar_text(text) == text
-
-
-def test_keys_stand_in_the_order_of_the_language() -> None:
-    tree = {
-        "jobs": {
-            "b": {"spec": {}, "algorithm": {"parameters": {"z": "1"}, "id": "x"}, "description": "B"},
-            "a": {},
-        },
-        "stack": "s",
-        "apiVersion": "reconciler/v1",
-    }
-    assert yaml_text(tree) == (
-        "apiVersion: reconciler/v1\nstack: s\njobs:\n  b:\n    description: B\n    algorithm:\n      id: x\n"
-        '      parameters:\n        z: "1"\n    spec: {}\n  a: {}\n'
-    )
