@@ -116,7 +116,7 @@ def _run_again(page: Path, directory: Path) -> str:
 
 
 def _with_rules(page: Path) -> str:
-    """The page, with the table of `explain rules` in place of the one that it has."""
+    """The page, with the table of the rules in place of the one that it has."""
     text = (ROOT / page).read_text(encoding="utf-8")
     head, row = "| rule | when | action |\n|---|---|---|\n", "| `{}` | {} | {} |\n"
     before, _, rest = text.partition(head)

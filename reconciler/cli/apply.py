@@ -120,7 +120,7 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
 
 @opt.command(
     "adopt",
-    click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]...", shell_complete=opt.keys),
+    click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]..."),
     opt.flag("--accept", "Take a job as it is where it differs from its declaration."),
     opt.flag("--all", "Adopt each unmanaged job that has a name of a declared key.", "every"),
     opt.option("--match GLOB", "With --all: only jobs of such a name.", "pattern"),

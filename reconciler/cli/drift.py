@@ -95,7 +95,7 @@ _ELAPSED = {"queued_s": None, "ran_s": None}
 
 @opt.command(
     "status",
-    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]...", shell_complete=opt.keys_and_paths),
+    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]..."),
     opt.TARGET[1:],
     opt.flag("--watch", "Refresh until Ctrl-C."),
     opt.JSON,
@@ -109,12 +109,7 @@ def status_command(
     or .yml is a PATH, any other a KEY. --watch redraws a terminal; elsewhere it prints changes,
     at most once a minute. With --json each update is one line. Exits 8 if something could not be read.
     """
-    values = {name: options[name] for name in ("variables", "var_files", "target")}
-
-    def has_key(paths: Sequence[Path], key: str) -> bool:
-        return key in load_stack(paths, **values, offline=True).stack.whole
-
-    keys, paths = opt.split_arguments(words, has_key, "status")
+    keys, paths = opt.split_arguments(words)
     with opened(paths=paths, only=(*keys, *only), offline=True, **options) as context:
         if watch:
             return _watch(context, as_json=as_json)
@@ -205,7 +200,7 @@ class NotRecorded(ReconcilerError):
 
 @opt.command(
     "history",
-    click.argument("words", nargs=-1, metavar="[KEY] [PATH]...", shell_complete=opt.keys_and_paths),
+    click.argument("words", nargs=-1, metavar="[KEY] [PATH]..."),
     opt.VARIABLES,
     opt.TARGET_NAME,
     opt.RECORDS,
@@ -265,14 +260,7 @@ def history_command(
         fix = f"reconciler history {html} --html history.html"
         raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
 
-    def has_key(paths: Sequence[Path], key: str) -> bool:
-        loaded = load_stack(paths, **options, offline=True)
-        if key in _declared(loaded):
-            return True
-        with open_records_of(loaded, options["target"], records, runtime()) as place:
-            return _was_recorded(place, key)
-
-    keys, paths = opt.split_arguments(words, has_key, "history")
+    keys, paths = opt.split_arguments(words)
     if strays := [key for key in keys if key != words[0]]:
         raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
     loaded, key = load_stack(paths, **options, offline=True), keys[0] if keys else None

@@ -16,8 +16,8 @@ from reconciler.cli.progress import reading
 from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.files import write_new_file
 
-_JOB = click.argument("job", metavar="JOB", shell_complete=opt.keys)
-_JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=opt.keys)
+_JOB = click.argument("job", metavar="JOB")
+_JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
 _TASK = opt.option("--task TASK", "Task of the job; default: the first one.")
 #: The options that say which target is meant.
 _WHERE = ("paths", "variables", "var_files", "target")
@@ -198,7 +198,7 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
 
 @opt.command(
     "export",
-    click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=opt.keys),
+    click.argument("jobs", metavar="[JOB]...", nargs=-1),
     opt.flag("--all", "All jobs that no stack owns and that match the filters.", "all_jobs"),
     opt.many("--match GLOB", "Only jobs with such a name; repeatable.", "globs"),
     opt.BESIDE_JOBS,

@@ -48,7 +48,7 @@ COMMANDS = {
         "Print a JSON Schema: manifest, plan, drift, events, history, status, review, "
         "validate, why or fleet.",
     ),
-    "explain": ("project", "Print the decision tables: states, rules, fields."),
+    "explain": ("project", "Print the decision tables: states, fields."),
     "completion": ("project", "Print the script that completes commands in a shell."),
     "emulator": ("project", "Run the embedded emulator as an HTTP server."),
 }

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -19,95 +18,15 @@ from click.core import ParameterSource
 from reconciler.cli.console import console
 from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.render import Content, formats_of
-from reconciler.text import parse_duration, printable
+from reconciler.text import parse_duration
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from reconciler.decide.plan import Allowances
     from reconciler.decide.wait import Goal
     from reconciler.modelarts.jobs import Moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 Add = Callable[[Any], Any]
-
-
-# --- what a shell offers
-
-
-def target_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return starting_with(incomplete, _names(_sections(ctx, "targets")))
-
-
-def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Keys of the stack; of several with commas between them the last one is completed."""
-    before, comma, last = incomplete.rpartition(",")
-    return starting_with(last, _keys(ctx), prefix=before + comma)
-
-
-def keys_and_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Keys of the stack; where none fits, files and directories."""
-    from click.shell_completion import CompletionItem
-
-    return keys(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
-
-
-def _variables(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """The variables of the stack, each with the = behind which its value stands."""
-    if "=" in incomplete:
-        return []
-    return starting_with(incomplete, (f"{name}=" for name in _names(_sections(ctx, "variables"))))
-
-
-def _guards(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """The guards, and lost-work for each key."""
-    from reconciler.decide.plan import Guard
-
-    before, equals, key = incomplete.partition("=")
-    if equals and before == Guard.LOST_WORK:
-        return starting_with(key, _keys(ctx), prefix=f"{Guard.LOST_WORK}=")
-    return starting_with(incomplete, Guard)
-
-
-def starting_with(incomplete: str, names: Iterable[str], prefix: str = "") -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(prefix + name) for name in names if name.startswith(incomplete)]
-
-
-def _paths(ctx: click.Context) -> list[Path]:
-    """The PATHs that stand on the line so far: what exists of its words.
-
-    Before an option that has no value yet click has not made arguments of them.
-    """
-    words: list[Any] = [*(ctx.params.get("paths") or ()), *(ctx.params.get("words") or ()), *ctx.args]
-    return [path for path in map(Path, words) if path.exists()]
-
-
-def _sections(ctx: click.Context, name: str) -> list[dict[Any, Any]]:
-    """The parts of one section, a file each; none where the stack cannot be read, as the command will say."""
-    from reconciler.manifest.files import find_stack
-
-    try:
-        found = [document.tree.get(name) for document in find_stack(_paths(ctx)).documents]
-    except Exception:
-        return []
-    return [section for section in found if isinstance(section, dict)]
-
-
-def _keys(ctx: click.Context) -> list[str]:
-    """The keys of the stack's jobs, the members of a sweep in the place of its entry."""
-    sections = _sections(ctx, "jobs")
-    if any(isinstance(entry, dict) and "matrix" in entry for jobs in sections for entry in jobs.values()):
-        from reconciler.manifest.load import load
-
-        with suppress(Exception):  # the entries are a help too
-            return sorted(load(_paths(ctx), environ=os.environ, offline=True).stack.whole)
-    return _names(sections)
-
-
-def _names(sections: Iterable[dict[Any, Any]]) -> list[str]:
-    return sorted({str(name) for section in sections for name in section})
 
 
 # --- types of values
@@ -125,9 +44,8 @@ class Parsed(click.ParamType[Any]):
         parse: Callable[[str], Any],
         *,
         split: Callable[[str], list[str]] | None = None,
-        complete: Callable[[click.Context, str], list[CompletionItem]] | None = None,
     ) -> None:
-        self.name, self._parse, self._split, self._complete = name, parse, split, complete
+        self.name, self._parse, self._split = name, parse, split
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):  # a default, or read already
@@ -139,11 +57,6 @@ class Parsed(click.ParamType[Any]):
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return list(self._split(rv) if self._split else super().split_envvar_value(rv))
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return self._complete(ctx, incomplete) if self._complete else []
 
 
 def by_line(text: str) -> list[str]:
@@ -243,7 +156,7 @@ ANY_PATH = click.Path(path_type=Path)
 DURATION = Parsed("duration", parse_duration)
 #: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (UTC where no zone is named), or a span: so long ago.
 MOMENT = Parsed("time", _parse_moment)
-_GOAL = Parsed("goal", _parse_goal, complete=lambda _, begun: starting_with(begun, ("completed", "running")))
+_GOAL = Parsed("goal", _parse_goal)
 
 
 # --- options and commands
@@ -318,7 +231,7 @@ def group(name: str) -> Callable[[Callable[..., Any]], click.Group]:
     return click.group(name, no_args_is_help=False, context_settings=settings)
 
 
-KEY = click.argument("key", metavar="KEY", shell_complete=keys)
+KEY = click.argument("key", metavar="KEY")
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", type=ANY_PATH)
 
 #: How variables get their values.
@@ -327,7 +240,7 @@ VARIABLES = (
         "--var",
         "Set a variable; repeatable.",
         "variables",
-        type=Parsed("name=value", _parse_assignment, split=by_line, complete=_variables),
+        type=Parsed("name=value", _parse_assignment, split=by_line),
     ),
     many("--var-file", "Read variables from a YAML file; repeatable.", "var_files", type=ANY_PATH),
 )
@@ -339,7 +252,7 @@ RECORDS = option(
 WITHOUT_RECORDS = flag(
     "--without-records", "Work without lock, journal and history if their store is unavailable."
 )
-TARGET_NAME = option("-t --target NAME", "Target of the manifest to use.", shell_complete=target_names)
+TARGET_NAME = option("-t --target NAME", "Target of the manifest to use.")
 #: Where the stack is, for a command whose arguments end in PATH….
 WHERE = (*STACK, TARGET_NAME)
 #: The same for a command whose arguments are jobs, as many as one likes.
@@ -359,7 +272,6 @@ ONLY = many(
     "Only these keys, or declared keys that match a glob; repeatable.",
     type=Parsed("keys", _parse_keys, split=by_word),
     callback=lambda ctx, param, value: tuple(dict.fromkeys(key for keys in value for key in keys)),
-    shell_complete=keys,
 )
 #: The target of a command whose first arguments are no paths, how it is worked on, and its records.
 TARGET_OF_KEYS = (
@@ -397,7 +309,7 @@ GUARDS = (
         "--allow GUARD",
         "Override one guard: lost-work (or lost-work=KEY), reruns (or reruns=KEY), budget, "
         "terminations, found-nothing, empty; repeatable. Policies cannot be overridden.",
-        type=Parsed("guard", _parse_guard, split=by_word, complete=_guards),
+        type=Parsed("guard", _parse_guard, split=by_word),
     ),
     FORCE,
 )
@@ -479,14 +391,13 @@ def output(content: Content) -> Sequence[Add]:
         if value:
             ctx.params["outputs"] = (*ctx.params.get("outputs", ()), OutputSpec("json", None))
 
-    complete = lambda _, incomplete: starting_with(incomplete, formats_of(content))  # noqa: E731
     return (
         flag("--json", "JSON on stdout; same as -o json.", expose_value=False, callback=add_json),
         many(
             "-o --output",
             f"Output format ({', '.join(formats_of(content))}), and file unless stdout; repeatable.",
             "outputs",
-            type=Parsed("format[=file]", parse, split=by_line, complete=complete),
+            type=Parsed("format[=file]", parse, split=by_line),
             # Before an option that is wrong ends the run, which metrics have to tell.
             is_eager=True,
             callback=note,
@@ -556,31 +467,12 @@ def is_typed(*options: str) -> bool:
     return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in options)
 
 
-def split_arguments(
-    words: Sequence[str], has_key: Callable[[Sequence[Path], str], bool], command: str
-) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Tell keys, each once, from paths: what exists, holds a separator or ends in .yaml or .yml is a path.
-
-    A key may have the name of a directory, in which its code is. It is the key then if the stack has it
-    and another path follows. Without one it is the path, and stderr says how `command` is told the key.
-    """
-    from reconciler.core.identity import KEY_PATTERN
+def split_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Tell keys, each once, from paths: what exists, holds a separator or ends in .yaml or .yml is a path."""
 
     def is_path(word: str) -> bool:
         has_separator = any(separator in word for separator in (os.sep, os.altsep) if separator)
         return has_separator or word.lower().endswith((".yaml", ".yml")) or Path(word).exists()
 
-    places = [place for place, word in enumerate(words) if is_path(word)]
-    paths = [Path(words[place]) for place in places]
-    keys: list[str] = []
-    for place, word in enumerate(words):
-        if place not in places:
-            keys.append(word)
-        elif KEY_PATTERN.fullmatch(word) and has_key(paths, word):
-            if place != places[-1]:
-                keys.append(word)
-                paths.remove(Path(word))
-            elif not keys:
-                also = f"{word} is both a path and a key; for the key use: reconciler {command} {word} ."
-                console.say(printable(also))
-    return tuple(dict.fromkeys(keys)), tuple(paths)
+    paths = tuple(Path(word) for word in words if is_path(word))
+    return tuple(dict.fromkeys(word for word in words if not is_path(word))), paths

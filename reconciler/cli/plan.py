@@ -122,7 +122,7 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
 
 @opt.command(
     "why",
-    click.argument("key", shell_complete=opt.keys),
+    click.argument("key"),
     opt.WHERE,
     opt.RECORDS,
     opt.WITHOUT_RECORDS,

@@ -29,10 +29,7 @@ from reconciler.render import Content
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from reconciler.emulator import Server
-    from reconciler.manifest.yaml import Document
     from reconciler.render import Style
 
 
@@ -148,17 +145,17 @@ def validate_command(
 @opt.command(
     "fmt",
     opt.PATHS,
-    opt.flag("--check", "Change nothing; show a diff, and exit 1 if a file would change."),
+    opt.flag("--check", "Change nothing; exit 1 if a file would change."),
 )
 def fmt_command(paths: Sequence[Path], check: bool) -> int:
     """Rewrite manifest files in the canonical layout.
 
     PATH is one or more manifest files or directories; default: the current directory. Nesting is two
     spaces. Comments, blank lines, anchors, quotes, the order of keys and the spelling of values are kept,
-    and no value changes. The names of the files that were changed go to stdout.
+    and no value changes. The names of the files that change go to stdout.
     """
     from reconciler.manifest.files import manifest_files
-    from reconciler.manifest.format import format_text, written_secrets
+    from reconciler.manifest.format import format_text
 
     problems: list[Diagnostic] = []
     has_changed = False
@@ -173,33 +170,12 @@ def fmt_command(paths: Sequence[Path], check: bool) -> int:
         if (data := formatted.encode("utf-8")) == document.data:
             continue
         has_changed = True
-        if check:
-            console.redact.learn(written_secrets(document, os.environ))
-            console.result(_diff(document, formatted))
-        else:
+        if not check:
             write_file(document.path, data)
-            console.result(printable(document.file) + "\n")
+        console.result(printable(document.file) + "\n")
     if problems:
         raise ManifestInvalid(*problems)
     return ExitCode.FAILED if check and has_changed else ExitCode.DONE
-
-
-def _diff(document: Document, formatted: str) -> str:
-    """A diff whose lines are those that a reader of the log sees; any other break is shown as an escape."""
-    from difflib import unified_diff
-
-    def lines(text: str) -> list[str]:
-        *lines, last = text.split("\n")
-        return [*(f"{line}\n" for line in lines), *([last] if last else [])]
-
-    # Hidden before they are compared: the marks of a diff would cut a value of several lines to pieces.
-    texts = (document.data.decode("utf-8"), formatted)
-    before, after = (lines(console.redact(text)) for text in texts)
-    return "".join(
-        printable(line.removesuffix("\n"))
-        + ("\n" if line.endswith("\n") else "\n\\ No newline at end of file\n")
-        for line in unified_diff(before, after, document.file, document.file)
-    )
 
 
 @opt.group("policies")
@@ -272,42 +248,22 @@ def schema_command(name: str) -> None:
     console.document(schema(name))
 
 
-_TABLES, _ORIGIN = ("states", "rules", "fields"), "origin"
-
-
-def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What `explain` explains: its tables, and the fields of a job."""
-    from reconciler.core.schema import fields
-
-    return opt.starting_with(incomplete, (*_TABLES, _ORIGIN, *(one.path for one in fields())))
+_TABLES, _ORIGIN = ("states", "fields"), "origin"
 
 
 @opt.command(
     "explain",
-    click.argument(
-        "topic",
-        metavar="[states|rules|fields|FIELD|origin KEY [PATH]...]",
-        default="states",
-        shell_complete=_topics,
-    ),
-    click.argument(
-        "words",
-        nargs=-1,
-        metavar="",
-        shell_complete=lambda ctx, param, begun: (
-            opt.keys_and_paths(ctx, param, begun) if ctx.params.get("topic") == _ORIGIN else []
-        ),
-    ),
+    click.argument("topic", metavar="[states|fields|FIELD|origin KEY [PATH]...]", default="states"),
+    click.argument("words", nargs=-1, metavar=""),
     opt.VARIABLES,
     opt.TARGET_NAME,
 )
 def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     """Print one of the tables that decide, or where the values of a job come from.
 
-    states: what is legal in each phase. rules: how the action for a key is chosen. fields: what
-    changing each field of a job means. FIELD is one of them, such as spec.resource.node_count,
-    schedule_policy or on_change. origin KEY: each value of the job with the file and line that gave it;
-    PATH is as in plan.
+    states: what is legal in each phase. fields: what changing each field of a job means. FIELD is one of
+    them, such as spec.resource.node_count, schedule_policy or on_change. origin KEY: each value of the
+    job with the file and line that gave it; PATH is as in plan.
     """
     from reconciler.core.stack import unknown_key
     from reconciler.render import commands
@@ -382,7 +338,7 @@ def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
 
 @opt.command("completion", click.argument("shell", type=click.Choice(("bash", "zsh", "fish"))))
 def completion_command(shell: str) -> None:
-    """Print the script that completes commands, options, keys and targets in a shell.
+    """Print the script that completes commands, options and choices in a shell.
 
     \b
     bash: reconciler completion bash > ~/.local/share/bash-completion/completions/reconciler

@@ -406,7 +406,7 @@ _SHARES: Mapping[Guard, Callable[[PlannedAction], str]] = {
 class RuleCheck(Frozen):
     """A rule that was asked, in the order of the decision."""
 
-    name: str = Field(description="Name of the rule, as in `explain rules`.")
+    name: str = Field(description="Name of the rule.")
     when: str = Field(description="When it applies.")
     applies: bool = Field(description="Whether it applied: the last one did, and decided.")
 

@@ -18,13 +18,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.resolver import VersionedResolver
 
-from reconciler.core.addresses import looks_like_passwords
-from reconciler.core.scalar import Reference, parts_of
 from reconciler.errors import Diagnostic, Location, ManifestInvalid
-from reconciler.manifest.settings import misplaced_urls
-from reconciler.manifest.variables import declared_sensitive, marked_texts, texts_in
 from reconciler.manifest.yaml import SEPARATORS, Document, parse, parse_scalar, parser_events, shield
-from reconciler.secrets import is_secret_name, looks_secret, secret_parts
 from reconciler.text import COMMAND_MARK, INVISIBLE, printable_lines
 
 #: A text without quotes: no indicator at its beginning, and no `: `, ` #` or space at an end.
@@ -261,42 +256,3 @@ class _Comments:
     def _indent(self, old: int) -> str:
         """The space before a comment in a line of its own: that of the deepest collection it stands in."""
         return " " * max(new for column, new in self._columns if column <= old)
-
-
-def written_secrets(document: Document, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the secrets in a file that can be parsed, those in comments too.
-
-    `fmt` reads files one by one and puts nothing together, so it goes by marks, names and looks.
-    """
-    yield from marked_texts(document.tree)
-    yield from misplaced_urls([document])
-    yield from looks_like_passwords(document.text)
-    yield from _by_look(document.tree, "")
-    for comment in _comments_of(document.text):
-        yield from (comment[part.start : part.end] for part in secret_parts(comment))
-    for _, entry in declared_sensitive([document]):
-        env = entry.get("env")
-        if isinstance(env, str) and (value := environ.get(env)):
-            yield value
-
-
-def _by_look(tree: Any, name: str) -> Iterator[str]:
-    """What looks secret in the texts of a tree, by the name that it goes by or by itself."""
-    if isinstance(tree, dict):
-        beside = tree.get("name")
-        for key, value in tree.items():
-            # What a variable or a parameter says of its value: the name is the one above, or beside.
-            is_value = key in ("default", "value")
-            yield from _by_look(value, (beside if isinstance(beside, str) else name) if is_value else key)
-        return
-    if isinstance(tree, list):
-        for item in tree:
-            yield from _by_look(item, name)
-        return
-    for text in texts_in(tree):
-        parts = parts_of(text)  # an expression is no secret
-        own_name = "" if any(isinstance(part, Reference) for part in parts) else name
-        for part in parts:
-            if isinstance(part, str) and looks_secret(own_name, part):
-                found = [] if is_secret_name(own_name) else secret_parts(part)
-                yield from (part[one.start : one.end] for one in found) if found else (part,)

@@ -17,7 +17,6 @@ from reconciler.decide.doctor import Check, Health
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.reports import JobStatus, StatusReport, WaitKind
-from reconciler.decide.rules import RULES
 from reconciler.render import PLAIN, Style
 from reconciler.render.reports import since_and_cost
 from reconciler.render.text import (
@@ -317,21 +316,6 @@ def render_origins(
 
 
 # ── the tables that decide ──────────────────────────────────────────────────────────────────────────
-
-
-def render_rules(style: Style = PLAIN) -> str:
-    """The rules of the decision in their order: docs/semantics.md, "Decisions"."""
-    rows = [
-        [str(number), rule.name, ", ".join(rule.actions), rule.when]
-        for number, rule in enumerate(RULES, start=1)
-    ]
-    notes = (
-        "The first rule that applies decides. A keep becomes an update where a mutable field or the marker\n"
-        "differs. What would start a job is held back while a job that it needs is not completed (defer,\n"
-        "blocked), where its name would be too long (blocked), and where a newer job of the key may exist\n"
-        "that could not be read (unknown).\n"
-    )
-    return f"{_table([['#', 'rule', 'action', 'when'], *rows], style)}\n{notes}"
 
 
 def render_states(style: Style = PLAIN) -> str:

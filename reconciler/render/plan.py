@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.masking import texts_in
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, spell_work
+from reconciler.decide.plan import Action, Plan, PlannedAction, spell_work
 from reconciler.render import Style, View
 from reconciler.render.groups import (
     explain_group,
@@ -29,15 +29,12 @@ from reconciler.render.text import (
     width_of_names,
 )
 from reconciler.secrets import show
-from reconciler.text import few, printable
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.core.settings import VariableSource
     from reconciler.decide.review import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
-
-#: How many times of schedules are named of keys that are not listed.
-_MOST_TIMES = 5
 
 
 def plan_text(plan: Plan, view: View) -> str:
@@ -71,7 +68,6 @@ def plan_text(plan: Plan, view: View) -> str:
     if shown:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
-    lines += _next_runs(plan, view)
     lines += sums_of(plan)
     lines.append(plan.last_line)
     return "\n".join(lines) + "\n"
@@ -113,18 +109,6 @@ def _shows_cost(action: PlannedAction) -> bool:
     """Whether an action says what its job costs: a deferred or blocked one does if that is bounded."""
     cost = action.cost
     return cost is not None and (action.traits.starts_a_job or cost.node_hours_max is not None)
-
-
-def _next_runs(plan: Plan, view: View) -> Iterator[str]:
-    """When the schedules of keys that are not listed start them next, the soonest first."""
-    keys_by_time: dict[tuple[str, str], list[str]] = {}
-    for action in plan.actions:
-        if action.next_run_at and action.next_run and not _is_shown(action, view):
-            keys_by_time.setdefault((action.next_run_at, action.next_run), []).append(action.key)
-    for (_, words), keys in sorted(keys_by_time.items())[:_MOST_TIMES]:
-        yield printable(f"next: {words}: {few(keys, FOLDED_FROM)}")
-    if (more := len(keys_by_time) - _MOST_TIMES) > 0:
-        yield f"next: {more} later {'time' if more == 1 else 'times'}; --show-keep lists all keys"
 
 
 def sums_of(plan: Plan) -> Iterator[str]:

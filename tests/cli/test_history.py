@@ -215,23 +215,6 @@ def test_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> No
         reconciler.ends(64, f"history {words}", err="no such path")
 
 
-def test_key_whose_code_lies_in_a_directory_of_its_name(reconciler: Reconciler) -> None:
-    write("import torch\n", "a/train.py")
-    reconciler.apply(manifest("a"))
-    said = reconciler("history a --json")
-    assert said.document["key"] is None
-    assert said.err == "a is both a path and a key; for the key use: reconciler history a .\n"
-    for words in ("a .", "a jobs.yaml", "a a"):
-        said = reconciler.ends(0, f"history --json {words}", err="")
-        assert said.document["key"] == "a"
-    write(manifest("b"))
-    assert "for the key" in reconciler("history a").err  # declared no more, and recorded
-    Path("b").mkdir()
-    Path("c").mkdir()
-    assert reconciler("history b c --json").document["key"] == "b"
-    assert reconciler("history c b --json").document["key"] is None
-
-
 # ── --diff ─────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -81,8 +81,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "unlock": [("unlock", 0)],
     "schema": [("schema", 0), ("schema plan", 0), ("schema nonsense", 64)],
     "explain": [
-        *(("explain states", 0), ("explain rules", 0), ("explain fields", 0), ("explain nonsense", 64)),
-        ("explain origin a", 0),
+        *(("explain states", 0), ("explain fields", 0), ("explain nonsense", 64), ("explain origin a", 0)),
     ],
     "completion": [("completion bash", 0), ("completion tcsh", 64)],
     "emulator": [("emulator serve --speed nan", 64), ("emulator --help", 0)],
