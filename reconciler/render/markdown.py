@@ -76,7 +76,7 @@ def render(content: Content, value: Any, view: View) -> str:
 def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[str, int]]:
     """Lay sections out in `room` characters; what is left out is counted by its words.
 
-    What must stay goes first. If all of it does not fit, the last kinds of it are listed by key only.
+    What must stay goes first. If not all of it fits, it is listed by key only.
     The rest is cut by whole jobs: first what starts or edits a job and ends none.
     """
     left_out: dict[str, int] = {}
@@ -95,17 +95,13 @@ def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[
 
 
 def _fit_staying(sections: Sequence[Sequence[Row]], room: int, left_out: dict[str, int]) -> list[str]:
-    for in_full in range(len(sections), -1, -1):
-        shown = [
-            line
-            for section in sections[:in_full]
-            for line in (*_heading(section), *(line for row in section for line in _row(row)), "")
-        ]
-        shown += [line for section in sections[in_full:] for line in _keys_only(section)]
-        if _size(shown) <= room:
-            return shown
-    # As many keys as there is room for, in the order of the sections.
     lines: list[str] = []
+    for section in sections:
+        lines += (*_heading(section), *(line for row in section for line in _row(row)), "")
+    if _size(lines) <= room:
+        return lines
+    # As many keys as there is room for, in the order of the sections.
+    lines = []
     for section in sections:
         block = _keys_only(section)
         missing, over = 0, _size(block) - room

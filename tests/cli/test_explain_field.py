@@ -76,5 +76,5 @@ def test_misspelt_name_is_wrong_use_with_the_nearest_field(reconciler: Reconcile
         ("spec.resource.node_cout", "spec.resource.node_count"),
     ):
         reconciler.ends(64, f"explain {typo}", err=f'Did you mean "{meant}"?')
-    words = '"xyzzy" is not "states", "rules", "fields", "origin" or a field of a job.'
+    words = '"xyzzy" is not "states", "fields", "origin" or a field of a job.'
     reconciler.ends(64, "explain xyzzy", err=words, lacks="Did you mean")
