@@ -539,23 +539,6 @@ def test_review_says_that_an_edit_waits(on_change: str | None, expected: tuple[A
     assert (job.action, job.reason) == expected
 
 
-def test_plan_names_the_next_times_of_keys_that_are_not_listed() -> None:
-    crons = ["0 2 * * *"] * 7 + [f"0 {hour} * * *" for hour in range(3, 8)]
-    jobs = [a_job(f"k{number}", lifecycle={"schedule": cron}) for number, cron in enumerate(crons)]
-    plan = plan_of(jobs[0], *(ended(job, DONE, 300) for job in jobs), others=tuple(jobs[1:]))
-    assert render_plan(plan, View()).splitlines()[2:-1] == [
-        "next: 02:00 tomorrow: k0, k1, k2, k3, k4 and 2 more",
-        "next: 03:00 tomorrow: k7",
-        "next: 04:00 tomorrow: k8",
-        "next: 05:00 tomorrow: k9",
-        "next: 06:00 tomorrow: k10",
-        "next: 1 later time; --show-keep lists all keys",
-    ]
-    listed = render_plan(plan, View(show_keep=True))
-    assert "completed; next: 07:00 tomorrow" in listed
-    assert "next: 02:00 tomorrow: " not in listed
-
-
 # --- whatever happens
 
 
