@@ -2,7 +2,7 @@
 
 A file imports only files that stand before it::
 
-    clock known_secrets                time, retries and rates; what is known to be secret
+    clock known_secrets                time and retries; what is known to be secret
     content errors http login auth     requests: bodies read and bounded, refusals, transport, credentials
     observe workspace                  jobs read page by page; one workspace as a backend
     operations                         the further calls in groups, and typed answers

@@ -1,4 +1,4 @@
-"""The clock of this machine, and by it when a request is sent again and how fast requests follow each other.
+"""The clock of this machine, and by it when a request is sent again.
 
 Source: docs/modelarts.md, "Rate limits".
 """
@@ -57,7 +57,7 @@ class Backoff(NamedTuple):
     """How often and how long to wait, in seconds; the wait doubles each time, and half of it is chance.
 
     The urllib3 `Retry` would do the same with a clock and a chance of its own, below the place that
-    signs requests and limits their rate, and so for sockets only.
+    signs requests, and so for sockets only.
     """
 
     attempts: int = 5
@@ -85,33 +85,3 @@ class Backoff(NamedTuple):
             return None
         step = min(self.longest_wait_s, self.first_wait_s * 2.0 ** (attempt - 1))
         return max(wanted, step * (0.5 + 0.5 * chance()))
-
-
-#: A place further away than this was reckoned with another time of day.
-_LONGEST_PAUSE_S = 120.0
-
-
-class RateLimiter:
-    """Spreads requests so that no more than `per_second` go out, after a first `burst`; for all threads."""
-
-    def __init__(self, per_second: float = 100.0, burst: int = 50) -> None:
-        self.per_second = per_second
-        self._step_s = 1.0 / per_second
-        self._burst_s = burst * self._step_s
-        self._next_s = 0.0
-        self._lock = threading.Lock()
-
-    def reserve(self, now_s: float) -> float:
-        """Take the next free place; return how many seconds away it is."""
-        with self._lock:
-            # The clock of the machine may have been put back.
-            if self._next_s - now_s > _LONGEST_PAUSE_S:
-                self._next_s = 0.0
-            self._next_s = max(self._next_s, now_s - self._burst_s) + self._step_s
-            return max(0.0, self._next_s - now_s - self._step_s)
-
-    def pause(self, now_s: float, seconds: float) -> None:
-        """Hold back every request for a while, because one of them was throttled."""
-        if seconds > 0:
-            with self._lock:
-                self._next_s = max(self._next_s, now_s + min(seconds, LONGEST_RETRY_AFTER_S))

@@ -17,7 +17,7 @@ from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.modelarts.auth import Anonymous, find_credentials
-from reconciler.modelarts.clock import RateLimiter, SystemClock
+from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.http import (
     DEFAULT_OPTIONS,
     Credentials,
@@ -50,9 +50,6 @@ class ModelArtsBackend(Workspace):
 
 
 # --- connect
-
-#: The gateway counts requests of an account, so all backends of a process share one limit.
-PROCESS_LIMITER = RateLimiter()
 
 #: Regions whose address does not follow the pattern. Source: docs/modelarts.md, "Endpoints".
 _ENDPOINTS = {
@@ -103,7 +100,7 @@ def connect(
     """Return the backend of a target.
 
     Nothing is sent yet, unless the project has to be learnt from IAM's token. The network is the one that
-    `environ` says. The limiter defaults to the one of this process; on this machine there is none.
+    `environ` says.
 
     Raises:
         NoCredentials: there are none in `environ`, nor in a credentials file.
@@ -112,12 +109,7 @@ def connect(
     clock = options.clock or SystemClock(options.stop)
 
     def open_session(endpoint: str, credentials: Credentials) -> ServiceSession:
-        is_here = is_loopback(urlsplit(endpoint).hostname or "")
-        own = options._replace(
-            network=network_of(endpoint, environ),
-            clock=clock,
-            limiter=None if is_here else options.limiter or PROCESS_LIMITER,
-        )
+        own = options._replace(network=network_of(endpoint, environ), clock=clock)
         return ServiceSession(endpoint, credentials, own)
 
     def open_iam(url: str) -> ServiceSession:

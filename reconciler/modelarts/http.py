@@ -8,19 +8,14 @@ bundle are read once, from the environment handed in.
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
 import math
 import random
 import re
-import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import mktime_tz, parsedate_tz
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -40,7 +35,7 @@ from reconciler.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.modelarts.clock import Backoff, RateLimiter, RetryPolicy, SystemClock
+from reconciler.modelarts.clock import Backoff, RetryPolicy, SystemClock
 from reconciler.modelarts.content import parse, read_content
 from reconciler.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.secrets import Redactor, user_info_secrets
@@ -185,92 +180,12 @@ def sendable(secret: str, source: str) -> str:
     return trimmed
 
 
-# --- transports
-
-
-class DeadlineAdapter(HTTPAdapter):
-    """Gives each answer `longest_s` seconds, from the moment when the request has been sent.
-
-    The read timeout of requests holds for each piece: of a server that sends a byte now and then, be it of
-    the status line or a header, one would wait for ever.
-
-    `has_begun` says of the last request whether any of it may have left: what its failure means rests on
-    that alone, since the library raises the same errors before a connection exists and after it broke.
-    """
-
-    def __init__(self, longest_s: float) -> None:
-        self._longest_s = longest_s
-        self._class_of = cache(self._with_deadline)
-        self.has_begun = False
-        super().__init__()
-
-    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
-        """Return the connections to a host, which may be plain, TLS, or by a proxy of either kind."""
-        self.has_begun = False
-        pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = self._class_of(type(pool).ConnectionCls)
-        return pool
-
-    def _with_deadline(self, plain: Any) -> Any:
-        """The same class of connections; the answers of a proxy to CONNECT are read in the same way."""
-        adapter = self
-
-        class Response(http.client.HTTPResponse):
-            def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
-                super().__init__(sock, *args, **options)
-                assert isinstance(self.fp, io.BufferedReader)
-                stream = _DeadlineStream(adapter._longest_s, sock, self.fp.detach())
-                self.fp = io.BufferedReader(stream)
-
-        def endheaders(self: Any, *args: Any, **options: Any) -> Any:
-            # Only a request ends its headers here: TLS and a tunnel through a proxy are part of connecting.
-            if self.sock is None:
-                self.connect()
-            adapter.has_begun = True
-            return plain.endheaders(self, *args, **options)
-
-        return type(plain.__name__, (plain,), {"response_class": Response, "endheaders": endheaders})
-
-
-class _DeadlineStream(io.RawIOBase):
-    """What comes out of a socket from now on, for so long; `raw` is the socket as a stream."""
-
-    def __init__(self, longest_s: float, sock: socket.socket, raw: io.RawIOBase) -> None:
-        super().__init__()
-        self._ends_at_s = time.monotonic() + longest_s
-        self._longest_s, self._sock, self._raw = longest_s, sock, raw
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        left_s = self._ends_at_s - time.monotonic()
-        if left_s > 0:
-            timeout_s = self._sock.gettimeout()
-            if timeout_s is None or left_s < timeout_s:
-                self._sock.settimeout(left_s)
-            try:
-                return self._raw.readinto(buffer)
-            except TimeoutError:
-                if time.monotonic() < self._ends_at_s:
-                    raise
-        # No TimeoutError: urllib3 would tell of its own limit instead.
-        raise OSError(f"the response was not complete after {format_duration(self._longest_s)}")
-
-    def close(self) -> None:
-        if not self.closed:
-            self._raw.close()
-        super().close()
-
-
 # --- sessions
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 #: How far our clock may be from the service's. Source: docs/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0
-#: A whole answer may take so long, however steadily it comes.
-ANSWER_TIMEOUT_S = 600.0
 #: What a service asks for beyond this is not believed.
 _LONGEST_RETRY_AFTER_S = 3600.0
 
@@ -282,7 +197,6 @@ class Network(NamedTuple):
     ca_bundle: str | None = None
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     read_timeout_s: float = READ_TIMEOUT_S
-    answer_timeout_s: float = ANSWER_TIMEOUT_S
 
 
 class SessionOptions(NamedTuple):
@@ -290,8 +204,8 @@ class SessionOptions(NamedTuple):
 
     `make_adapter` makes a transport for one request at a time, `listener` gets each request, and `learn`
     each value that must not be seen, tokens fetched later included; `redact` takes out of a text what others
-    know of. `chance` is between 0 and 1; without a `limiter` requests go as fast as they can. Once `stop`
-    is set no request that changes something is sent, and nothing is sent again.
+    know of. `chance` is between 0 and 1. Once `stop` is set no request that changes something is sent, and
+    nothing is sent again.
     """
 
     network: Network = Network()
@@ -301,7 +215,6 @@ class SessionOptions(NamedTuple):
     stop: threading.Event | None = None
     chance: Callable[[], float] = random.random
     backoff: Backoff = Backoff()
-    limiter: RateLimiter | None = None
     learn: Callable[[Iterable[str]], None] | None = None
     redact: Callable[[str], str] | None = None
     user_agent: str = "reconciler"
@@ -392,8 +305,6 @@ class ServiceSession:
         attempt, requests_sent, has_renewed = 1, 0, False
         while True:
             requests_sent += 1
-            if (limiter := self._options.limiter) and (wait_s := limiter.reserve(self._clock.now())):
-                self._clock.sleep(wait_s)
             proof = self.credentials.headers(request, self._clock.now())
             self._learn_secrets()
             if changes and self._stop.is_set():
@@ -408,8 +319,6 @@ class ServiceSession:
             except ServiceError as failure:
                 options, now_s = self._options, self._clock.now()
                 pause_s = options.backoff.wait_s(failure, attempt, repeat, options.chance)
-                if options.limiter and isinstance(failure, Throttled):
-                    options.limiter.pause(now_s, pause_s or failure.retry_after_s or 0.0)
                 if pause_s is None or now_s + pause_s > until_s:
                     raise
                 self._clock.sleep(pause_s)
@@ -448,7 +357,7 @@ class ServiceSession:
             adapter = self._idle.pop()
         except IndexError:
             make_adapter = self._options.make_adapter
-            adapter = make_adapter() if make_adapter else DeadlineAdapter(self._network.answer_timeout_s)
+            adapter = make_adapter() if make_adapter else HTTPAdapter()
             self._adapters.append(adapter)
         # `requests.Request.prepare` would encode the URL anew; what was signed must be what is sent.
         prepared = requests.PreparedRequest()
@@ -477,10 +386,8 @@ class ServiceSession:
                 response.close()
             if isinstance(error, ServiceError):
                 raise
-            # A transport that does not say whether anything left is not trusted to have sent nothing.
-            has_begun = response is not None or getattr(adapter, "has_begun", True)
             # `from None`: the library's own texts may quote what must not be seen.
-            raise self._unanswered(error, has_begun=has_begun) from None
+            raise self._unanswered(error) from None
         finally:
             self._idle.append(adapter)
             seconds = max(0.0, self._clock.now() - began)
@@ -508,15 +415,15 @@ class ServiceSession:
             redact=self._redact,
         )
 
-    def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered:
-        reason: BaseException = error
+    def _unanswered(self, error: Exception) -> Unanswered:
+        reasons: list[BaseException] = [error]
         while True:
-            nested = (one for one in reversed(reason.args) if isinstance(one, BaseException))
-            inner = getattr(reason, "reason", None) or next(nested, None)
-            if not isinstance(inner, BaseException) or inner is reason:
+            parts = (getattr(reasons[-1], "reason", None), *reversed(reasons[-1].args))
+            inner = next((one for one in parts if isinstance(one, BaseException)), None)
+            if inner is None or inner in reasons:
                 break
-            reason = inner
-        said = reason
+            reasons.append(inner)
+        said = reasons[-1]
         if isinstance(said, urllib3.exceptions.NewConnectionError) and isinstance(said.__cause__, OSError):
             # The system's own words, and not the library's around them.
             said = said.__cause__
@@ -529,16 +436,25 @@ class ServiceSession:
         why = harmless(words, 300, self._redact)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
-        if has_begun:
+        # A CA bundle that is missing is an OSError of Python's own.
+        if type(error) is not OSError and not any(isinstance(reason, _UNSENT) for reason in reasons):
             return Unanswered(f"{self._origin}: {why}")
         fix = "check endpoint or region of the target, the network, and HTTPS_PROXY"
-        if isinstance(reason, ssl.SSLCertVerificationError):
+        if isinstance(said, ssl.SSLCertVerificationError):
             fix = "set REQUESTS_CA_BUNDLE to the certificates of your network, or correct the endpoint"
         return Unreachable(f"{self._origin}: {why}", fix=fix)
 
 
 #: All that a transport raises.
 _BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
+#: What is raised before anything of a request has left. Other failures of TLS may come in an answer.
+_UNSENT = (
+    requests.exceptions.InvalidSchema,
+    urllib3.exceptions.ConnectTimeoutError,
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ProxyError,
+    ssl.SSLCertVerificationError,
+)
 
 
 def _fix_of_clock(skew_s: float | None) -> str | None:

@@ -16,7 +16,6 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Listing, Observation, ObservedJob, SearchFilter, Unreadable, named
 from reconciler.errors import NotFound, NotSupported, Rejected, ServiceError, Unauthorized, UnreadableAnswer
 from reconciler.modelarts.clock import RetryPolicy
-from reconciler.modelarts.content import MemoryBudget
 from reconciler.modelarts.http import ServiceResponse, ServiceSession
 from reconciler.modelarts.observe import (
     PAGE_SIZE,
@@ -101,7 +100,7 @@ class Workspace:
             Unauthorized: the account may not read it.
         """
         with self.reading() as report_count:
-            fetch = partial(self._page, budget=MemoryBudget(), report_count=report_count)
+            fetch = partial(self._page, report_count=report_count)
             return observe(fetch, self._reader, names, needs_absence)
 
     def find(self, name: str) -> list[ObservedJob]:
@@ -146,7 +145,7 @@ class Workspace:
         for field in HUAWEI_ONLY:
             if self.cloud is Cloud.OTC and fields.get(field) not in (None, "", [], ()):
                 raise NotSupported(f"Open Telekom Cloud does not support searching by {field}")
-        fetch = partial(self._page, filters=filters, budget=MemoryBudget(), fields=fields)
+        fetch = partial(self._page, filters=filters, fields=fields)
         return self._reader.read(fetch, limit=limit, wanted=wanted)
 
     def _is_ours(self, job: ObservedJob) -> bool:
@@ -158,7 +157,6 @@ class Workspace:
         self,
         offset: int,
         filters: Sequence[SearchFilter],
-        budget: MemoryBudget,
         fields: Mapping[str, Any] = _NOTHING,
         report_count: Callable[[int], None] = lambda _: None,
     ) -> SearchPage:
@@ -173,7 +171,6 @@ class Workspace:
         if filters:
             body["filters"] = list(filters)
         answer = self.session.call("POST", self._search_path, body=body, repeat=RetryPolicy.SAFE)
-        budget.take(answer.content)
         page = page_of(answer.json(), answer.requests, answer.seconds)
         if isinstance(page, str):
             raise answer.unreadable(page)

@@ -43,7 +43,7 @@ def a_wired_service(files: tuple[Path, Path] | None) -> Iterator[tuple[Service, 
         said = {"kind": "modelarts", "endpoint": wire.url, "project_id": PROJECT}
         environ = {"MODELARTS_AUTH_TOKEN": "t", "REQUESTS_CA_BUNDLE": str(files[0]) if files else ""}
         with connect(Target.model_validate(said), environ, SessionOptions(clock=service.time)) as backend:
-            network = backend.session._network._replace(read_timeout_s=1.0, answer_timeout_s=3.0)
+            network = backend.session._network._replace(read_timeout_s=1.0)
             backend.session._network = network
             service.backend = backend
             yield service, wire

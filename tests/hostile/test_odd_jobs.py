@@ -6,11 +6,8 @@ What is odd stands as text in the answer, since most of it is more than a JSON l
 from __future__ import annotations
 
 import copy
-import gzip
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -21,11 +18,8 @@ from hypothesis import strategies as st
 
 from reconciler import reconcile
 from reconciler.decide.plan import Action, Plan
-from reconciler.emulator.server import running
-from reconciler.errors import UnreadableAnswer
-from reconciler.modelarts.auth import Anonymous
-from reconciler.modelarts.content import MemoryBudget, memory_of, parse
-from reconciler.modelarts.http import ServiceSession, SessionOptions
+from reconciler.modelarts.content import parse
+from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.render import Content, View, render
 from reconciler.render.commands import render_status
@@ -185,86 +179,6 @@ def test_any_value_anywhere_in_a_job_does_not_break_the_plan(
         except Exception as error:
             raise AssertionError(chosen) from error
     count_tried(record_property, "any value anywhere in a job", count)
-
-
-# ── memory ─────────────────────────────────────────────────────────────────────────────────────────
-
-#: Answers that are small on the wire, or large, and would be very large as values.
-SWELLING: dict[str, bytes] = {
-    "lists": b"[" + b"[]," * 4_000_000 + b"[]]",
-    "objects": b"[" + b'{"":0},' * 2_000_000 + b"0]",
-    "texts": b"[" + b'"ab",' * 5_000_000 + b"0]",
-    "spaces": b" " * 40_000_000,
-}
-
-
-@pytest.mark.parametrize("kind", SWELLING)
-def test_answer_that_would_exceed_the_memory_limit_is_refused_before_parsing(
-    kind: str, record_property: RecordProperty
-) -> None:
-    zipped = gzip.compress(SWELLING[kind], 1)
-    app = Canned((200, zipped, {"Content-Encoding": "gzip"}))
-    with (
-        running(app) as url,
-        ServiceSession(url, Anonymous()) as session,
-        pytest.raises(UnreadableAnswer, match=r"larger than 32 MB|more than 256 MB"),
-    ):
-        session.call("GET", "/x").json()
-    count_tried(record_property, "answers that swell", 1)
-
-
-@pytest.mark.parametrize(
-    "piece", [b"[]", b"{}", b'{"":0}', b'"ab"', b"1.5", b"123456", b'{"a":[1,{"b":""}]}']
-)
-def test_memory_estimate_is_at_least_the_memory_used(piece: bytes) -> None:
-    text = b"[" + b",".join([piece] * 20_000) + b"]"
-    assert memory_of(text) >= _taken_by(json.loads(text))
-
-
-def _taken_by(value: Any) -> int:
-    inside: list[Any] = []
-    if isinstance(value, dict):
-        inside = list(value.values())
-    elif isinstance(value, list):
-        inside = value
-    return sys.getsizeof(value) + sum(map(_taken_by, inside))
-
-
-def test_many_large_answers_end_unknown_with_bounded_memory() -> None:
-    """In a process of its own, whose memory is limited: a page of 3 MB that becomes 80 MB, each time."""
-    script = """
-import json, resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from reconciler.modelarts import workspace
-from reconciler.modelarts import content
-from reconciler.modelarts.inprocess import connect_inprocess
-workspace.MemoryBudget = lambda: content.MemoryBudget(400 << 20)
-count = [0]
-def app(environ, start):
-    count[0] += 1
-    pad = "[" + "[]," * 20_000 + "0]"
-    jobs = [
-        '{"metadata": {"id": "%d-%d", "name": "x"}, "status": {"phase": "Completed"}, "pad": %s}'
-        % (count[0], n, pad) for n in range(50)
-    ]
-    start("200 OK", [])
-    return [('{"items": [' + ",".join(jobs) + "]}").encode()]
-with connect_inprocess(app, project_id="p1") as backend:
-    seen = backend.observe()
-print(count[0], seen.problem, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-"""
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert run.returncode == 0, run.stderr
-    pages, problem = run.stdout.split(" ", 1)
-    assert int(pages) < 20
-    assert "take more than 400 MB of memory" in problem
-
-
-def test_memory_budget_counts_all_answers() -> None:
-    budget = MemoryBudget(1000)
-    budget.take(b"x" * 400)
-    with pytest.raises(UnreadableAnswer):
-        budget.take(b"x" * 400)
 
 
 # ── parsing ────────────────────────────────────────────────────────────────────────────────────────

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import socket
 import ssl
-import threading
-import time
 import traceback
 import tracemalloc
 import zlib
@@ -25,7 +22,6 @@ from reconciler.errors import (
     Rejected,
     ServiceError,
     Throttled,
-    Unanswered,
     Unreachable,
     UnreadableAnswer,
 )
@@ -198,7 +194,6 @@ def test_absurd_retry_after_and_date_are_ignored_or_bounded(said: str) -> None:
 # ── answers without end ────────────────────────────────────────────────────────────────────────────
 
 OK = b"HTTP/1.1 200 OK\r\n"
-HASTY = Network(answer_timeout_s=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +218,6 @@ def secured(
 
 
 def endless(begin: bytes, piece: bytes) -> Callable[[socket.socket], None]:
-    pause = threading.Event()
-
     def serve(connection: socket.socket) -> None:
         connection.recv(65536)
         try:
@@ -232,45 +225,10 @@ def endless(begin: bytes, piece: bytes) -> Callable[[socket.socket], None]:
             connection.sendall(begin)
             while True:
                 connection.sendall(piece)
-                if len(piece) < 100:
-                    pause.wait(0.01)
         except OSError:
             pass  # the client has gone
 
     return serve
-
-
-DRIPPING = {
-    "status": (b"", b"H"),
-    "header": (OK + b"X-Request-Id: ", b"r"),
-    "headers": (OK, b"X: y\r\n"),
-    "100 Continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    "length": (OK + b"Content-Length: 9999999\r\n\r\n", b" "),
-    "no length": (OK + b"\r\n", b" "),
-    "chunked": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-    "a chunk": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
-    "compressed": (OK + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"{}")[:10], b"\x00"),
-}
-
-
-@pytest.mark.parametrize(
-    ("dripping", "by"), [*((name, "http") for name in DRIPPING), ("headers", "https"), ("headers", "proxy")]
-)
-def test_slowly_dripping_answer_is_unanswered(dripping: str, by: str, certificate: tuple[Path, Path]) -> None:
-    serve = endless(*DRIPPING[dripping])
-    with a_socket(secured(serve, certificate) if by == "https" else serve) as url:
-        network = HASTY._replace(
-            proxies={"https": url} if by == "proxy" else {}, ca_bundle=str(certificate[0])
-        )
-        to = {"http": url, "https": url.replace("http:", "https:"), "proxy": "https://far.example"}[by]
-        began = time.monotonic()
-        with (
-            session_to(to, network=network) as session,
-            pytest.raises(Unanswered, match=r"was not complete after 0\.3 s") as failure,
-        ):
-            session.call("POST", "/x", body={})
-        assert time.monotonic() - began < 20
-    assert isinstance(failure.value, Unreachable) == (by == "proxy")
 
 
 @pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", None])
@@ -342,7 +300,7 @@ def test_inflating_answer_is_refused_before_decompression(
     with running(app) as url, session_to(url) as session:
         tracemalloc.start()
         try:
-            with pytest.raises(UnreadableAnswer, match=r"larger than 2 MB|not requested"):
+            with pytest.raises(UnreadableAnswer, match=r"larger than 2 MB|cannot be decompressed"):
                 session.call("GET", "/x")
             _, peak = tracemalloc.get_traced_memory()
         finally:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import requests
-from requests.adapters import BaseAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 from sqlalchemy import Connection
 
 BEFORE, AFTER = "before", "after"
@@ -65,12 +65,11 @@ Send = Callable[..., requests.Response]
 
 def install(accidents: Sequence[Accident], log: str | None, clock_url: str | None) -> None:
     """Watch the requests and the writes of this process, and let its clock run without waiting."""
-    from reconciler.modelarts.http import DeadlineAdapter
     from reconciler.modelarts.inprocess import WsgiAdapter
     from reconciler.records.database import Database
 
     watch = _Watch(accidents, log)
-    for adapter in (WsgiAdapter, DeadlineAdapter):
+    for adapter in (WsgiAdapter, HTTPAdapter):
         _watch_requests(adapter, watch)
     _watch_writes(Database, watch)
     signal.signal(signal.SIGURG, lambda number, frame: None)
@@ -161,8 +160,6 @@ def _watch_requests(adapter: type[BaseAdapter], watch: _Watch) -> None:
     def send(self: BaseAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         name = watch.count(watch.name(request))
         watch.passes(BEFORE, name)
-        # Whatever breaks here has been sent, as far as the client can know.
-        self.has_begun = True  # type: ignore[attr-defined]
         response = _suffer(watch.accident(name), request, lambda: sends(self, request, **options))
         watch.learn_names(response)
         response.raw = io.BytesIO(response.content)  # for who reads it next
