@@ -16,7 +16,7 @@ from reconciler.core.body import OWN_KEYS
 from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.phase import Phase
 from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES, Manifest, Variable
 from reconciler.core.stack import Limits, Target
 from reconciler.core.values import MODELARTS
@@ -26,7 +26,6 @@ from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line
 from reconciler.decide.review import Review, ReviewSummary
 from reconciler.decide.rules import RULES
-from reconciler.emulator.app import MORE_ROUTES, ROUTES
 from reconciler.errors import PRECEDENCE, ExitCode
 from reconciler.manifest import load
 from reconciler.modelarts.auth import find_credentials
@@ -38,7 +37,7 @@ from reconciler.modelarts.workspace import BATCH
 from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.text import parse_duration
 from reconciler.watch import CheckReport, WatchState, watch_figures
-from tests.pages import ROOT, fenced, names, section, table
+from tests.pages import fenced, names, section, table
 from tests.test_messages import OPTIONS
 
 _CODE = re.compile(r"`([^`]+)`")
@@ -243,17 +242,6 @@ def test_endpoints_of_regions_are_those_of_the_page() -> None:
         assert endpoint_of(Target(kind=MODELARTS, region=region), {}) == endpoint
 
 
-def test_every_documented_call_is_one_of_the_service() -> None:
-    known = {(route.operation, route.method, _plain(route.path)) for route in (*ROUTES, *MORE_ROUTES)}
-    for operation, request, _ in table("docs/modelarts.md", "Calls", "operation"):
-        method, path = request.strip("`").split(" ")
-        assert (operation.strip("`"), method, path) in known
-
-
-def _plain(path: str) -> str:
-    return path.removeprefix("/v2/<project_id>").replace("<job_id>", "JOB_ID")
-
-
 def test_limits_of_the_service_are_those_of_the_program() -> None:
     numbers = [float(row[1]) for row in table("docs/modelarts.md", "Limits", "what")]
     assert numbers == [PAGE_SIZE, MAX_NAME, MAX_DESCRIPTION, BATCH, MAX_SKEW_S]
@@ -287,25 +275,9 @@ def test_reference_shows_the_fields_of_the_update_call() -> None:
     assert all(path.startswith(mutable) for path in shown)
 
 
-def test_other_words_for_pending_are_read() -> None:
-    text = section("docs/modelarts.md", "Phases")
-    for word in ("Waiting", "Awaiting", "等待中"):
-        assert word in text
-        assert parse_phase(word) is Phase.PENDING
-    assert all(phase.value in text for phase in Phase)
-
-
 # ── docs/glossary.md ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_words_of_the_glossary_stand_in_order_and_once() -> None:
     words = [row[0] for row in table("docs/glossary.md", "Glossary", "word")]
     assert words == sorted(set(words), key=str.casefold)
-
-
-def test_words_that_contributing_asks_for_are_in_the_glossary() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    listed = " ".join(text.partition("One word for one thing, and one meaning for each name:")[2].split())
-    asked = listed.partition(".")[0].split(", ")
-    assert {row[0] for row in table("docs/glossary.md", "Glossary", "word")} >= set(asked)
-    assert len(asked) > 10

@@ -13,8 +13,6 @@ from ruamel.yaml import YAML
 
 from docs.doc_runner import PageRun, WentWrong
 from docs.generate import generate
-from reconciler.cli.main import cli, run
-from reconciler.errors import ExitCode
 
 ROOT = Path(__file__).parents[1]
 #: Those with a stack, which may lie in a directory `jobs`. The other files have tests of their own: tests/ci,
@@ -47,12 +45,6 @@ def test_examples_are_these() -> None:
 def _stack(example: Path) -> Path:
     """The directory of its root file."""
     return example / "jobs" if (example / "jobs").is_dir() else example
-
-
-@each_example
-def test_example_is_valid(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(cli, ["validate", str(_stack(example))]) == ExitCode.DONE
-    assert f"Valid: stack {example.name}, " in capsys.readouterr().out
 
 
 @each_example

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import modules
+
 ROOT = Path(__file__).parents[1]
 MANIFEST = """\
 apiVersion: reconciler/v1
@@ -56,12 +58,10 @@ print(*sys.modules, sep="\\n", file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "arguments"), [(_PROBE, "--help"), (_PROBE, "--version"), (_ALL_COMMANDS, "")]
-)
-def test_help_and_options_load_neither_models_nor_network(code: str, arguments: str) -> None:
+@pytest.mark.parametrize("code", [f"import sys; sys.argv[1:] = ['--help']\n{_PROBE}", _ALL_COMMANDS])
+def test_help_and_options_load_neither_models_nor_network(code: str) -> None:
     """So that `COMMAND --help` and a misspelt option are answered at once."""
-    loaded = _loaded(*arguments.split(), code=code)
+    loaded = _loaded(code=code)
     assert "click" in loaded
     assert loaded & MODELS_AND_NETWORK == set()
 
@@ -96,7 +96,6 @@ def test_status_and_an_unchanged_plan_on_the_local_target_need_no_server(tmp_pat
 
 OPTIONS = "loaded with the options of a command, whose --help needs nothing of what it does"
 UNUSED = "what it imports is not needed by every command, an unchanged plan or a check of a manifest"
-PUBLIC = "the public names are imported when they are used"
 
 #: Modules in which a function may import, and why; all others import where one sees it, at the top.
 LATE: Mapping[str, str] = {
@@ -123,13 +122,11 @@ LATE: Mapping[str, str] = {
 
 
 def _importing_late() -> Iterator[str]:
-    package = ROOT / "reconciler"
-    for path in sorted(package.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path, tree in modules().items():
         functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
         inside = (node for function in functions for node in ast.walk(function))
         if any(isinstance(node, ast.Import | ast.ImportFrom) for node in inside):
-            yield str(path.relative_to(package))
+            yield path
 
 
 def test_functions_import_only_where_starting_time_needs_it() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "reconciler"
+from tests.sources import modules
 
 CORE, DECIDE, EMULATOR, CLI = "core", "decide", "emulator", "cli"
 EDGES = frozenset({"manifest", "modelarts", "apply", "records", "render", "notify", "metrics"})
@@ -132,12 +131,7 @@ class Import(NamedTuple):
         return f"reconciler/{self.path}:{self.line} imports {self.name}"
 
 
-def _modules() -> dict[str, ast.Module]:
-    paths = sorted(PACKAGE.rglob("*.py"))
-    return {str(p.relative_to(PACKAGE)): ast.parse(p.read_text(encoding="utf-8")) for p in paths}
-
-
-MODULES = _modules()
+MODULES = modules()
 TOP = {path.removesuffix(".py").partition("/")[0] for path in MODULES}
 
 

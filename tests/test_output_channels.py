@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "reconciler"
+from tests.sources import modules
 
 #: What writes something that somebody may read: functions, and methods of whatever.
 FUNCTIONS = frozenset({"print", "echo", "secho", "confirm", "prompt", "input", "pager", "open", "fdopen"})
@@ -55,9 +54,7 @@ WRITES_STREAMS = frozenset(
 
 def _trees() -> Iterator[tuple[str, ast.Module]]:
     """The modules but those of the emulator, a service: what it says is said to clients."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if not (place := path.relative_to(PACKAGE).as_posix()).startswith("emulator/"):
-            yield place, ast.parse(path.read_text(encoding="utf-8"))
+    return (module for module in modules().items() if not module[0].startswith("emulator/"))
 
 
 def _name(call: ast.Call) -> str:
