@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.catalog import CatalogReader
 from reconciler.apply.executor import EventStream
-from reconciler.core.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
+from reconciler.core.catalog import EngineOffer, Offers, missing
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Source
@@ -294,26 +294,6 @@ OFFERS = Offers(
 def test_values_missing_from_the_catalog_are_found(body: dict[str, Any], count: int) -> None:
     assert len(missing(body, OFFERS)) == count
     assert missing(body, Offers()) == []
-
-
-@pytest.mark.parametrize(
-    ("needs", "body"),
-    [
-        (needs_flavors, {"spec": {"resource": {"pool_id": "p", "flavor_id": "x"}}}),
-        (needs_flavors, {}),
-        (needs_engines, {"algorithm": {"engine": {"image_url": "x", "engine_id": "y"}}}),
-        (needs_engines, {"algorithm": {"id": "x", "engine": {"engine_id": "y"}}}),
-    ],
-)
-def test_body_without_checkable_values_needs_no_catalog(
-    needs: Callable[[Any], bool], body: dict[str, Any]
-) -> None:
-    assert not needs(body)
-
-
-def test_pools_of_tasks_are_found() -> None:
-    body = {"tasks": [{"task_resource": {"pool_id": "p", "flavor_id": "f"}}], "spec": None}
-    assert [*pools(body)] == [("tasks[0].task_resource.pool_id", ("p", "f"))]
 
 
 @pytest.mark.parametrize(("failure", "asked"), [(ServerError("down"), 1), (Interrupted("not sent"), 2)])

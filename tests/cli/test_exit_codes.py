@@ -8,14 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import pytest
 
-from reconciler.cli.project import schema
 from reconciler.emulator import Effect
 from reconciler.emulator.lifecycle import Durations
 from reconciler.errors import PRECEDENCE, ExitCode, first_of
-from tests.cli.conftest import JOB, Reconciler, World, manifest, put_finished_job, write
+from tests.cli.conftest import Reconciler, World, manifest, put_finished_job, write
 from tests.cli.terminal import Terminal, run_on_terminal
 
 
@@ -131,20 +129,6 @@ def many(world: World) -> str:
     return world.manifest("a")
 
 
-def empty(world: World) -> str:
-    """A job runs; nothing is declared."""
-    world.apply(world.manifest("a"))
-    return world.manifest()
-
-
-def finished(world: World) -> str:
-    """Five jobs have completed; they were edited since."""
-    world.apply(world.manifest(*"abcde"))
-    for job in world.store.jobs():
-        world.store.set_phase(job.id, "Completed")
-    return world.manifest(*"abcde", lr="0.2")
-
-
 def long_running(world: World) -> str:
     """A job has run for 30 hours; it is declared no more."""
     world.store.durations = Durations(running=100 * 3600)
@@ -165,8 +149,6 @@ def vanished(world: World) -> str:
 
 GUARDED = {
     "terminations": many,
-    "empty": empty,
-    "reruns": finished,
     "lost-work": long_running,
     "found-nothing": vanished,
 }
@@ -186,52 +168,6 @@ def test_guard_refuses_with_3_and_names_what_allows_it(world: World, guard: str)
     world.setenv("RECONCILER_ALLOW", f"budget, {guard}")
     world.ends(0, "plan")
     world.ends(0, "apply --yes")
-
-
-def test_key_that_a_guard_blocks_keeps_what_it_would_have_been(world: World) -> None:
-    write(long_running(world).replace("jobs:\n", "jobs:\n" + JOB.format(key="new", lr="0.1")))
-    document = world("plan --json").document
-    jsonschema.validate(document, schema("plan"))
-    assert document["applyable"] is True
-    expected = {"a": "blocked", "b": "keep", "new": "create"}
-    assert {one["key"]: one["action"] for one in document["actions"]} == expected
-    blocked = document["actions"][0]
-    reason = ("guard", "terminate", ["lost-work"])
-    assert (blocked["reason"], blocked["blocked_action"], blocked["blocked_by"]) == reason
-    assert (blocked["before"]["name"], blocked["after"], blocked["lost_node_hours"]) == ("a", None, 0)
-    said = world.ends(3, "apply --yes")
-    assert {job.name: job.life.phase for job in world.store.jobs()}.keys() == {"a", "b", "new"}
-    assert "--allow lost-work" in said.err
-    world.ends(0, "apply --yes --allow lost-work=a")
-
-
-def test_job_that_was_requeued_after_30_hours_counts_as_30_hours(world: World) -> None:
-    write(long_running(world))
-    world.set_phase("Pending", "b")
-    world.write("a", "b", lr="0.2")
-    said = world("plan --allow lost-work=a")
-    assert "conflict  b  r1   algorithm.parameters.lr changed; would lose 30 h on 1 node; set" in said.out
-    assert said.out.splitlines()[-1].startswith("Plan: 0 to create, 0 to update, 1 to replace")
-
-
-@pytest.mark.parametrize("guarded", [long_running, many])
-def test_destroy_is_exempt_from_every_guard(world: World, guarded: Callable[[World], str]) -> None:
-    write(guarded(world))
-    world.ends(0, "destroy --yes")
-
-
-@pytest.mark.parametrize(
-    ("guard", "limits"),
-    [
-        ("terminations", "terminations: 6"),
-        ("lost-work", "lost_node_hours: 31"),
-        ("reruns", "reruns_percent: 100, reruns: 6"),
-    ],
-)
-def test_limits_of_the_manifest_are_those_of_the_guards(world: World, guard: str, limits: str) -> None:
-    text = GUARDED[guard](world)
-    write(text.replace("jobs:\n", f"limits: {{{limits}}}\njobs:\n"))
-    world.ends(0, "plan")
 
 
 def test_first_apply_to_a_second_target_warns_and_local_targets_do_not_count(world: World) -> None:
@@ -331,11 +267,6 @@ def test_drift_is_0_2_or_8(world: World) -> None:
     world.ends(2, "drift", out="failed")
     world.fail("ListTrainingJobs", Effect.MALFORMED_JOB, count=99)
     world.ends(8, "drift")
-
-
-def test_drift_check_that_compared_nothing_is_8(reconciler: Reconciler) -> None:
-    write(manifest())
-    reconciler.ends(8, "drift")
 
 
 def test_fault_of_ours_is_70_with_a_report_that_holds_no_secret(world: World, tmp_path: Path) -> None:

@@ -88,16 +88,6 @@ def test_number_left_out_is_always_shown(reconciler: Reconciler, command: str, o
     assert f"{count} declared but not in view" in said.out
 
 
-@pytest.mark.parametrize(("others", "code"), [(5, 3), (11, 3), (12, 0)])
-def test_guards_count_over_the_whole_stack(reconciler: Reconciler, others: int, code: int) -> None:
-    """Five of ten or sixteen active jobs are 30 % at least, five of seventeen are not."""
-    edited, left = [f"e{n}" for n in range(5)], [f"o{n}" for n in range(others)]
-    write(manifest(*edited, *left))
-    reconciler("apply -y")
-    write(manifest(*edited, *left, lr="0.2"))
-    reconciler.ends(code, "plan --only e*")
-
-
 def test_owned_key_that_is_declared_no_more_is_left_alone(reconciler: Reconciler) -> None:
     write(manifest("a", "b", "c"))
     reconciler.ends(0, "apply --yes --only a --only b*")

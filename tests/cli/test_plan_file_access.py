@@ -43,9 +43,10 @@ def bound_socket(path: Path) -> None:
         server.bind(str(path))
 
 
-def large(path: Path, size: int = 17 * 1024 * 1024) -> None:
+def large(path: Path) -> None:
     with path.open("wb") as stream:
-        stream.truncate(size)
+        stream.truncate(MOST_BYTES + 1)
+    path.chmod(0o600)
 
 
 def link_to(name: str) -> Callable[[Path], None]:
@@ -56,39 +57,24 @@ def link_to(name: str) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("make", "found"),
-    [
-        (directory, "a directory"),
-        (pipe, "a pipe"),
-        (bound_socket, "a socket"),
-        (link_to("/dev/zero"), "a device"),
-        (link_to("nowhere"), "file not found"),
-        (link_to("odd.plan"), ""),
-    ],
-)
-def test_plan_that_is_no_regular_file_is_64_and_blocks_nothing(
-    reconciler: Reconciler,
-    record_property: RecordProperty,
-    command: str,
-    make: Callable[[Path], None],
-    found: str,
-) -> None:
-    make(Path("odd.plan"))
-    reconciler.ends(64 if found else 1, f"{command} odd.plan", err=found or None)
-    count_tried(record_property, NO_PLAN, 1)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_name_that_cannot_be_or_plan_that_is_too_large_is_no_fault(
-    reconciler: Reconciler, command: str
+def test_plan_that_is_no_regular_file_or_too_large_is_refused_and_blocks_nothing(
+    reconciler: Reconciler, record_property: RecordProperty, command: str
 ) -> None:
     write(manifest("a"))
-    for name in ("", "x" * 300, "jobs.yaml/plan"):
-        assert reconciler(command, name).code in (1, 64)
-    large(PLAN, MOST_BYTES + 1)
-    PLAN.chmod(0o600)
-    reconciler.ends(65, f"{command} {PLAN}", err="larger than 256 MB")
+    rows = {
+        "directory": (directory, 64, "a directory"),
+        "pipe": (pipe, 64, "a pipe"),
+        "socket": (bound_socket, 64, "a socket"),
+        "device": (link_to("/dev/zero"), 64, "a device"),
+        "nothing": (link_to("nowhere"), 64, "file not found"),
+        "loop": (link_to("loop"), 1, "Too many levels"),
+        "large": (large, 65, "larger than 256 MB"),
+    }
+    for name, (make, code, found) in rows.items():
+        make(Path(name))
+        reconciler.ends(code, f"{command} {name}", err=found)
+    reconciler.ends(1, f"{command} {'x' * 300}")
+    count_tried(record_property, NO_PLAN, len(rows))
 
 
 @pytest.mark.usefixtures("plan")

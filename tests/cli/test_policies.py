@@ -31,7 +31,6 @@ def never(condition: str) -> str:
 
 
 DENIED = "denied by one-node: one is enough"
-NOWHERE = "https://modelarts.example.com"
 
 
 # ── plan and apply ─────────────────────────────────────────────────────────────────────────────────
@@ -92,15 +91,6 @@ def test_github_annotates_each_denied_job_at_its_place(reconciler: Reconciler, c
     assert [line for line in said.out.splitlines() if line.startswith("::error ")] == [error]
 
 
-def test_saved_plan_holds_what_was_denied(world: World) -> None:
-    write(stack("a", two_nodes="a", url=world.url))
-    world.ends(3, "plan --out saved.plan")
-    Path("jobs.yaml").unlink()
-    world.ends(0, "show saved.plan", out=DENIED)
-    world.ends(3, "apply --plan saved.plan --yes")
-    assert world.phases() == {}
-
-
 def test_saved_plan_is_judged_by_the_policies_of_its_time(world: World) -> None:
     write(stack("a", two_nodes="a", more="", url=world.url))
     world.ends(0, "plan --out saved.plan")
@@ -130,19 +120,6 @@ def test_validate_asks_on_every_target_and_names_those_that_are_meant(reconciler
     write(stack("a").replace("targets:\n  there: {kind: local}\n", TARGETS))
     reconciler.ends(3, "validate", err="one-node denies a: one is enough (target prod)")
     reconciler.ends(0, "validate -t dev")
-    reconciler.ends(3, "validate -t prod")
-
-
-def test_validate_knows_the_target_without_credentials_and_says_what_only_a_plan_can_ask(
-    reconciler: Reconciler,
-) -> None:
-    text = stack("a", more=never('target.project_id == "p1"'), url=NOWHERE)
-    write(text)
-    reconciler.ends(3, "validate")
-    write(text.replace(", project_id: p1", ""))
-    reconciler.ends(0, "validate", err="only a plan can ask it: it needs project_id")
-    write(stack("a", more="policies: [{name: hint, warn: 'true', message: think twice}]\n"))
-    reconciler.ends(0, "validate", err="warning: policy hint\n  --> jobs.a\n  why: think twice")
 
 
 def test_review_asks_about_what_changes_and_refuses(reconciler: Reconciler) -> None:
@@ -159,22 +136,6 @@ def test_review_asks_about_what_changes_and_refuses(reconciler: Reconciler) -> N
     write(stack("a", "b", two_nodes="b", more=DENY.replace("> 1", "> 2")), "head/jobs.yaml")
     changed = 'policies.one-node.deny: "job.spec.resource.node_count > 1" -> '
     reconciler.ends(0, "review base head", out=changed)
-
-
-def test_review_does_not_guess_what_a_replace_throws_away(reconciler: Reconciler) -> None:
-    more = never('action.kind == "replace" && action.lost_node_hours > 1')
-    write(stack("a", more=more), "base/jobs.yaml")
-    write(stack("a", more=more, lr="0.2"), "head/jobs.yaml")
-    reconciler.ends(0, "review base head", out="only a plan can ask it: it needs lost_node_hours")
-
-
-HOSTILE = r"\e[31mred\e]0;title\a ::error::x ##vso[task] <script>&\u202e"
-
-
-def test_name_and_message_of_a_policy_steer_no_terminal_and_no_ci(reconciler: Reconciler) -> None:
-    write(stack("a", more=f'policies: [{{name: "{HOSTILE}", deny: "true", message: "{HOSTILE}"}}]\n'))
-    for line in ("plan", "plan --json", "validate", "validate --json"):
-        reconciler.ends(3, line, lacks=["\x1b", "\a", "\u202e", "##vso["])
 
 
 # ── policies test ──────────────────────────────────────────────────────────────────────────────────

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
-import jsonschema
 import pytest
 
 import reconciler as api
-from reconciler.cli.project import schema
-from reconciler.emulator import Effect, Fault
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Service, World, manifest, write
 
@@ -36,12 +29,6 @@ def nothing_was_changed(world: World) -> bool:
     return not CHANGING & {*world.requests}
 
 
-def fail(world: World, *operations: str, **how: Any) -> None:
-    world.service.app.faults.add(
-        *(Fault(Effect.ANSWER, operation=operation, count=None, **how) for operation in operations)
-    )
-
-
 # ── plan ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -56,29 +43,6 @@ def test_plan_says_key_place_value_and_nearest_offer(world: World) -> None:
         f"  why: b: {detail}\n  fix: {hint}\n"
     ) in said.err
     assert nothing_was_changed(world)
-
-
-def test_document_of_a_plan_has_the_findings_and_each_format_shows_them(world: World) -> None:
-    write(stack(world.service, "a", typo="a"))
-    shown = {
-        "json": '"reason": "preflight"',
-        "sarif": '"ruleId": "flavor_not_offered"',
-        "junit": 'type="refused: flavor_not_offered"',
-        "github": "::error file=jobs.yaml,line=6,col=3,title=refused a::spec.resource.flavor_id",
-        "markdown": "pre-flight: spec.resource.flavor_id",
-        "html": "pre-flight: spec.resource.flavor_id",
-    }
-    world.ends(3, "plan --preflight", *(word for name in shown for word in ("-o", f"{name}=out.{name}")))
-    for name, words in shown.items():
-        text = Path(f"out.{name}").read_text(encoding="utf-8")
-        assert words in text
-        assert TYPO in text
-    document = json.loads(Path("out.json").read_text(encoding="utf-8"))
-    jsonschema.validate(document, schema("plan"))
-    [blocked], [finding] = document["actions"], document["preflight"]
-    assert (blocked["action"], blocked["blocked_action"]) == ("blocked", "create")
-    assert (finding["key"], finding["reason"]) == ("a", "flavor_not_offered")
-    assert finding["source"] == {"file": "jobs.yaml", "line": 6, "column": 3}
 
 
 def test_catalog_is_asked_once_where_that_is_wanted(world: World) -> None:
@@ -130,26 +94,6 @@ def test_apply_leaves_the_key_of_a_finding_as_it_is_and_does_all_else(
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
 
 
-def test_apply_without_a_create_asks_for_nothing(world: World) -> None:
-    write(stack(world.service, "a"))
-    world("apply --yes")
-    world.time.sleep(10)
-    world.forget_requests()
-    write(world.manifest("a").replace("a of the test", "another text"))
-    world.ends(0, "apply --yes")
-    assert asked(world, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
-
-
-@pytest.mark.parametrize(("quota", "refused"), [(3, ""), (2, "abc")])
-def test_quota_that_does_not_suffice_for_all_stops_all(world: World, quota: int, refused: str) -> None:
-    write(stack(world.service, "a", "b", "c"))
-    world.store.quota = quota
-    said = world.ends(ExitCode.REFUSED if refused else 0, "apply --yes")
-    assert nothing_was_changed(world) is bool(refused)
-    for key in refused:
-        assert f"jobs.{key}\n  why: {key}: {quota} of {quota} job records are left" in said.err
-
-
 def test_pool_that_does_not_exist_is_refused(world: World) -> None:
     object.__setattr__(world.service.app.settings, "strict_catalogue", True)
     for pool, code in (("poolfaf38d76", 0), ("poolfaf38d67", ExitCode.REFUSED)):
@@ -157,20 +101,6 @@ def test_pool_that_does_not_exist_is_refused(world: World) -> None:
         said = world.ends(code, "plan --preflight")
         assert ("pool rejected" in said.err) is bool(code)
     assert asked(world, FLAVORS, POOL) == [0, 2]
-
-
-@pytest.mark.parametrize("how", [{"status": 403}, {"status": 404, "code": "APIGW.0101"}])
-def test_catalog_that_cannot_be_asked_is_a_warning(world: World, how: dict[str, Any]) -> None:
-    write(stack(world.service, "a", typo="a"))
-    fail(world, FLAVORS, ENGINES, QUOTAS, **how)
-    said = world("plan --preflight --json")
-    assert (said.code, said.document["complete"], said.document["preflight"]) == (0, True, [])
-    [warning] = said.document["warnings"]
-    assert warning["why"].startswith("flavors, engines, quota not checked: ")
-    assert "nothing found" not in said.err
-    assert world("plan --preflight --json").document["warnings"] == [warning]
-    said = world.ends(0, "apply --yes")
-    assert said.out.count("pre-flight is incomplete") == 1
 
 
 def test_cloud_without_quota_and_pools_says_so_only_where_it_was_asked(world: World) -> None:

@@ -317,20 +317,6 @@ def test_records_are_where_they_were(world: World, tmp_path: Path, way: str) -> 
     assert not Path(".reconciler").exists()
 
 
-def test_what_the_plan_does_not_execute_may_move(world: World, every_action: Document) -> None:
-    """Running instead of Pending, a kept job that failed, jobs of others, another manifest: all at once."""
-    phases = {one["before"]["phase"] for one in every_action["actions"] if one["before"]}
-    assert phases <= {"Creating", "Pending"}
-    world.time.sleep(30)
-    assert world.phases()["change"] == "Running"
-    world.set_phase("Failed", "same")
-    world.put("theirs", description="somebody's")
-    world.put("same-r2", description="somebody's")
-    write("stack: [\n")
-    world.patch.setattr("reconciler.plan_file.__version__", "0.1.99")
-    world.ends(0, APPLY)
-
-
 # ── secrets, found again ────────────────────────────────────────────────────────────────────────────
 
 
@@ -367,15 +353,6 @@ def test_composed_secret_is_put_together_again_from_its_parts(world: World) -> N
     world.setenv("A_TOKEN", "another " + SECRET)
     world.ends(0, APPLY, lacks=SECRET)
     assert world.job("a").body["algorithm"]["environments"] == {"TOKEN": f"Key another {SECRET}"}
-
-
-def test_plan_without_new_bodies_needs_no_secret(world: World) -> None:
-    world.setenv("A_TOKEN", SECRET)
-    world.apply(with_token(world.manifest("a", "b", more=TOKEN)))
-    write(with_token(world.manifest("a", more=TOKEN)))
-    save(world)
-    world.patch.delenv("A_TOKEN")
-    world.ends(0, APPLY, out="succeeded terminate b")
 
 
 # ── stale, or refused ───────────────────────────────────────────────────────────────────────────────
@@ -506,13 +483,6 @@ def test_what_a_guard_refused_or_was_allowed_stays_so(world: World, allowed: str
     said = world.ends(code, APPLY)
     assert ("too many terminations" in said.err) is bool(code)
     assert ("Applied: 5 succeeded." in said.out) is bool(world.changes) is not bool(code)
-
-
-def test_conflict_is_skipped_and_the_rest_is_done(world: World) -> None:
-    world.put("a", description="somebody's")
-    world.write("a", "b")
-    assert save(world)["summary"]["conflict"] == 1
-    world.ends(3, APPLY, out=["succeeded create b", "skipped   conflict a"])
 
 
 def test_variables_of_the_environment_that_shaped_the_plan_do_not_stand_in_its_way(world: World) -> None:

@@ -72,19 +72,3 @@ def test_what_blocks_the_key_is_shown_with_its_values(world: World) -> None:
     world.ends(0, "why b", out=[guard, "    this key: unbounded node-hours\n", fix])
     document = why(world, "b")
     assert ([one["guard"] for one in document["guards"]], document["preflight"]) == (["budget"], [])
-
-
-def test_quota_that_does_not_suffice_stands_against_all_keys(world: World) -> None:
-    world.write("a", "b")
-    world.store.quota = 1
-    for key in "ab":
-        [finding] = why(world, key)["preflight"]
-        assert finding["reason"] == "quota_exceeded"
-
-
-def test_deferred_job_is_held_against_the_catalog(world: World) -> None:
-    head, b, tail = world.manifest("a", "b").partition("  b:\n")
-    write(head + b + "    needs: [a]\n" + tail.replace(OFFERED, NOT_OFFERED))
-    [finding] = why(world, "b")["preflight"]
-    assert finding["reason"] == "flavor_not_offered"
-    world.ends(0, "plan --preflight", out="flavor not offered, for a job that is deferred")

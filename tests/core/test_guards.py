@@ -34,6 +34,7 @@ from tests.core.test_policies import a_policy
 from tests.core.worlds import a_world
 
 OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
+FIVE = [a_job(str(n)) for n in range(5)]
 
 
 class Case(NamedTuple):
@@ -77,12 +78,17 @@ def losing_sight(*phases: Phase) -> Case:
     return Case(a_stack(a_job("new")), [], a_memory(*known))
 
 
+def in_view(active: int) -> Case:
+    """Five edited jobs of so many active ones; only those five are in view."""
+    others = [a_job(f"other-{n}") for n in range(active - 5)]
+    stack = a_stack(*FIVE, *others)
+    stack = replace(stack, jobs={job.key: job for job in FIVE}, whole=stack.jobs, is_partial=True)
+    return Case(stack, [*(seen(a_job(job.key, **OLD)) for job in FIVE), *map(seen, others)])
+
+
 def with_ended(case: Case, count: int) -> Case:
     ended = [seen(a_job(f"old-{n}"), phase="Completed") for n in range(count)]
     return case._replace(jobs=[*ended, *case.jobs])
-
-
-FIVE = [a_job(str(n)) for n in range(5)]
 
 
 class Stops(NamedTuple):
@@ -339,6 +345,9 @@ def test_what_is_said_in_words_is_counted_by_no_guard(word: str, is_active: bool
         (ending(50, 100, terminations=60), None),
         (ending(50, 100, terminations_percent=51), None),
         (ending(5, 8, terminations_percent=62.6), None),
+        # over the whole stack, not over what is in view
+        (in_view(16), Guard.TERMINATIONS),
+        (in_view(17), None),
         # replaces count, and jobs that have ended are not among the active ones
         (Case(a_stack(*FIVE), [seen(a_job(job.key, **OLD)) for job in FIVE]), Guard.TERMINATIONS),
         (with_ended(ending(5, 5), 50), Guard.TERMINATIONS),

@@ -251,6 +251,10 @@ def asked(actions: Iterable[PlannedAction], *, with_offers: bool = True) -> str:
         ([resource(pool_id="pool1", flavor_id=VALUELESS)], "engines pool1 quota"),
         ([by_id()], "flavors quota"),
         ([IN_POOL, replace(IN_POOL, key="b")], "engines pool1 quota"),
+        (
+            [a_job("a", tasks=[{"task_resource": {"pool_id": "pool1", "flavor_id": "f"}}])],
+            "engines flavors pool1 quota",
+        ),
     ],
 )
 def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], parts: str) -> None:
