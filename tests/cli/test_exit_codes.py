@@ -47,6 +47,7 @@ WRONG_USE: dict[str, tuple[str, ...]] = {
         *("show", "show x --jsn", "terminate", "terminate x --in nowhere"),
         *("wait x --for joy", "wait x --timeout soon", "logs x --lines -1"),
     ),
+    "history": ("-o sarif", "-o junit"),
     "flavors": ("--type TPU",),
     "engines": ("--nme x",),
 }

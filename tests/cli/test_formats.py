@@ -78,20 +78,6 @@ def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, comman
     assert write("", "empty.txt").with_name("shown.txt").read_text().split()[1] == contents[0]
 
 
-@pytest.mark.parametrize("command", TAKES_FORMATS)
-def test_help_and_refusal_list_the_formats_that_can_render_the_content(
-    reconciler: Reconciler, command: str
-) -> None:
-    reconciler.patch.setitem(FORMATS, "counts", Format(frozenset({Content.RESULT})))
-    arguments, contents = ARGUMENTS[command]
-    known = ", ".join(formats_of(contents[0]))
-    words = " ".join(reconciler(command, "--help").out.split())
-    assert f"Output format ({known}), and file unless stdout" in words
-    for unknown in ("shot", "counts"):
-        said = reconciler.ends(64, command, *arguments, "-o", unknown, out="")
-        assert f"'{unknown}' is not one of {known}" in said.err
-
-
 @pytest.mark.usefixtures("stack")
 def test_all_formats_from_one_run_and_from_the_saved_plan(reconciler: Reconciler, tmp_path: Path) -> None:
     names = formats_of(Content.PLAN)
@@ -107,18 +93,6 @@ def test_all_formats_from_one_run_and_from_the_saved_plan(reconciler: Reconciler
         assert (
             'reconciler_plan_actions{stack="test",target="there",action="create"} 1.0' in shown["prometheus"]
         )
-
-
-@pytest.mark.usefixtures("stack")
-def test_file_of_apply_holds_the_result(reconciler: Reconciler, tmp_path: Path) -> None:
-    names = formats_of(Content.RESULT)
-    asked = [word for name in names for word in ("-o", f"{name}=out.{name}")]
-    reconciler.ends(0, "apply --yes", *asked)
-    shown = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in names}
-    assert shown["text"].index("Plan: 1 to create") < shown["text"].index("Applied: 1 succeeded.")
-    for name in ("markdown", "html", "github", "junit"):
-        assert "Applied: 1 succeeded." in shown[name]
-        assert "Plan: " not in shown[name]
 
 
 @pytest.mark.usefixtures("stack")

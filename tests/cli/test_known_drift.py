@@ -45,7 +45,6 @@ def check(reconciler: Reconciler, *more: str) -> Said:
 
 
 A_FAILED = [("a", "failed")]
-NOTHING: list[tuple[str, str]] = []
 
 
 # --- since the last check
@@ -95,26 +94,6 @@ def test_text_shows_what_is_new_first(world: World, failed: Job) -> None:
     assert lines.index(titles[0]) < next(n for n, line in enumerate(lines) if "terminated b" in line)
     assert lines.index(titles[1]) < next(n for n, line in enumerate(lines) if "failed     a" in line)
     assert lines[-1] == "Drift: 1 failed, 1 terminated; 1 new, 0 changed, 0 gone; 0 pending, 2 compared."
-
-
-def test_every_format_tells_what_is_new_and_what_is_ignored(world: World, failed: Job) -> None:
-    world.ends(2, "drift")
-    with_rule(world, "{key: a, class: failed, reason: known gap}")
-    [other] = [job for job in world.store.jobs() if job.name == "b"]
-    world.store.set_phase(other.id, "Terminated")
-    formats = ("text", "markdown", "html", "github", "junit", "sarif", "prometheus")
-    outputs = [word for name in formats for word in ("-o", f"{name}={name}.out")]
-    world.ends(2, "drift --since-last", *outputs)
-    texts = {name: Path(f"{name}.out").read_text(encoding="utf-8") for name in formats}
-    metrics = texts.pop("prometheus")
-    assert 'reconciler_drift_new{stack="test",target="there",class="terminated"} 1.0' in metrics
-    assert 'reconciler_drift_ignored{stack="test",target="there",class="failed"} 1.0' in metrics
-    assert 'reconciler_drift{stack="test",target="there",class="failed"} 0.0' in metrics
-    for name, text in texts.items():
-        assert "new" in text.lower(), name
-        assert "terminated" in text, name
-        # Two hold only what somebody has to do something about.
-        assert name in ("github", "sarif") or "known gap" in text, name
 
 
 def test_check_that_cannot_read_the_last_one_exits_8_and_says_so(reconciler: Reconciler, failed: Job) -> None:

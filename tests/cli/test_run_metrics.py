@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.errors import ExitCode
-from tests.cli.conftest import Reconciler, World, manifest, put_finished_job, write
+from tests.cli.conftest import Reconciler, manifest, put_finished_job, write
 
 FILE = "metrics.prom"
 
@@ -69,14 +69,6 @@ def test_changes_and_refusals_are_successes_and_wrong_use_is_none(reconciler: Re
         assert Metrics()["reconciler_run_success"] == 0
 
 
-def test_service_that_cannot_be_reached_or_lets_nobody_in(world: World) -> None:
-    world.setenv("MODELARTS_AUTH_TOKEN", "the-wrong-one")
-    world.write("a")
-    run(world, 7, "drift", 0)
-    write(manifest("a", url="http://127.0.0.1:1"))
-    assert run(world, 8, "plan", 0).labels == {"stack": "test", "target": "there", "command": "plan"}
-
-
 @pytest.mark.parametrize(
     ("text", "options", "labels"),
     [
@@ -100,14 +92,6 @@ def test_every_exit_code_is_a_success_or_a_failure(code: ExitCode, tmp_path: Pat
     final_outputs.ask("plan", [OutputSpec("prometheus", tmp_path / FILE)])
     final_outputs.finish(code)
     assert Metrics()["reconciler_run_success"] == (code in (0, 2, 3))
-
-
-@pytest.mark.usefixtures("stack")
-def test_saved_plan_that_was_not_approved(reconciler: Reconciler) -> None:
-    reconciler.ends(0, "plan --out plan.json")
-    write(manifest("a", lr="0.5"))
-    metrics = run(reconciler, 4, "apply --plan plan.json --approve sha256:0", 0)
-    assert metrics.labels == {"stack": "test", "target": "there", "command": "apply"}
 
 
 @pytest.mark.usefixtures("stack")

@@ -69,36 +69,6 @@ def test_document_follows_its_schema(reconciler: Reconciler) -> None:
     assert {one["path"] for one in document["diagnostics"]} >= {"jobs.b"}
 
 
-def test_policy_that_denies_is_in_every_format_at_the_job(reconciler: Reconciler) -> None:
-    write(manifest("a", "b", more=DENY))
-    reconciler.ends(3, "validate", *TO_FILES)
-    files = shown()
-    assert all("no-a" in text for text in files.values())
-    assert (
-        "::error file=jobs.yaml,line=7,col=3,title=denied a::policy no-a: not that one\n" in files["github"]
-    )
-    assert "jobs.yaml:7:3" in files["junit"]
-
-
-def test_step_of_a_workflow_gets_the_counts(reconciler: Reconciler, tmp_path: Path) -> None:
-    for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
-        reconciler.setenv(name, str(tmp_path / name))
-    broken()
-    reconciler("validate -o github")
-    outputs = dict(line.partition("=")[::2] for line in (tmp_path / "GITHUB_OUTPUT").read_text().splitlines())
-    assert outputs["valid"] == "false"
-    assert outputs["summary"].startswith("Invalid: stack test, ")
-    assert int(outputs["errors"]) >= 1
-    assert "Invalid: stack test" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
-
-
-def test_stack_without_a_readable_root_is_told_in_every_format(reconciler: Reconciler) -> None:
-    write("nothing: [\n")
-    reconciler.ends(65, "validate", *TO_FILES)
-    assert json.loads(shown()["json"])["stack"] is None
-    assert shown()["markdown"].startswith("<!-- reconciler: @ -->\n**Invalid: ")
-
-
 # ── what other commands leave behind where the manifest is invalid ──────────────────────────────────
 
 
