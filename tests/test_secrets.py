@@ -5,16 +5,10 @@ Source: docs/semantics.md, "Secrets".
 
 from __future__ import annotations
 
-import base64
 import json
 import pickle
-import random
-import string
-from urllib.parse import quote_plus
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from reconciler.core.canonical import walk_rules
 from reconciler.core.masking import _name_of
@@ -23,8 +17,6 @@ from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic
 from reconciler.secrets import (
-    REDACTED,
-    SHORTEST_SCANNED,
     Redactor,
     SecretText,
     is_secret_name,
@@ -36,24 +28,6 @@ from reconciler.secrets import (
 )
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import plan_for
-
-
-def _can_be_seen(secret: str) -> bool:
-    """Whether enough of it can be seen: marks without width are no part of what is looked for."""
-    return sum(char.isprintable() and not char.isspace() for char in secret) >= SHORTEST_SCANNED
-
-
-SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=6, max_size=30).filter(
-    _can_be_seen
-)
-
-
-@given(SECRETS)
-def test_every_form_of_a_secret_is_redacted(secret: str) -> None:
-    redact = Redactor([secret])
-    in_json = (json.dumps(secret, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))
-    for form in (secret, base64.b64encode(secret.encode()).decode(), quote_plus(secret), *in_json):
-        assert form not in redact(f"before {form} after") or form in REDACTED
 
 
 def test_secret_is_shown_as_its_source() -> None:
@@ -117,32 +91,26 @@ def words(text: str) -> list[str]:
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
 
 
-@pytest.mark.parametrize(
-    "name",
-    words("""
+def test_secret_name_is_detected() -> None:
+    names = words("""
     token TOKEN HF_TOKEN hf-token hf.token hfToken GITHUB_TOKEN_2 token_prod secret CLIENT_SECRET clientSecret
     password DB_PASSWORD dbpassword db_passwd MYSQL_PWD passphrase DB_PASS key API_KEY apikey apiKey APIKey
     WANDB_API_KEY AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY ssh_key encryption-key API_KEYS access_tokens
     credential CREDENTIALS gcpCredentials auth BASIC_AUTH authorization OBS_AK OBS_SK jwt session_cookie
-    """),
-)
-def test_secret_name_is_detected(name: str) -> None:
-    assert is_secret_name(name)
-    assert looks_secret(name, "hunter2")
+    """)
+    assert [name for name in names if not is_secret_name(name)] == []
+    assert [name for name in names if not looks_secret(name, "hunter2")] == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    words("""
+def test_name_that_only_contains_a_secret_word_is_no_secret_name() -> None:
+    names = words("""
     monkey keyboard turkey key_frames keyframes key-points keyPoints num_key_value_heads primary_key sort_key
     label_key tokenizer tokenizer_path max_tokens maxTokens max_new_tokens token_count tokens tokens_per_batch
     pad_token_id eos_token mask_token token_type_ids author authority auth_url OS_AUTH_URL auth_type
     secretary compass passes forward_pass bypass epochs lr batch_size skip ask break task NCCL_DEBUG
-    """),
-)
-def test_name_that_only_contains_a_secret_word_is_no_secret_name(name: str) -> None:
-    assert not is_secret_name(name)
-    assert not looks_secret(name, "hunter2")
+    """)
+    assert [name for name in names if is_secret_name(name)] == []
+    assert [name for name in names if looks_secret(name, "hunter2")] == []
 
 
 def test_field_name_of_the_service_is_no_secret_name() -> None:
@@ -229,13 +197,3 @@ def test_paths_names_numbers_and_commands_are_no_secrets(value: str) -> None:
 def test_long_random_value_of_an_identifier_field_is_no_secret(name: str) -> None:
     assert not looks_secret(name, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b")
     assert looks_secret(name, "ghp_16C7e42F292c6912E7710c838347Ae178B4a")
-
-
-@pytest.mark.parametrize(
-    "alphabet",
-    [string.ascii_letters + string.digits, string.ascii_lowercase + string.digits, string.hexdigits[:16]],
-)
-def test_nearly_every_random_text_of_32_characters_is_a_secret(alphabet: str) -> None:
-    chance = random.Random(1)
-    texts = ["".join(chance.choices(alphabet, k=32)) for _ in range(300)]
-    assert sum(looks_secret("NOTE", text) for text in texts) > 0.85 * len(texts)

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-import reconciler
 from reconciler import (
     ApplyEvent,
     ApplyFailed,
@@ -293,24 +292,6 @@ def test_wait_goes_on_until_every_job_has_completed(service: Service) -> None:
         assert [(one.key, one.end) for one in result.waits] == [("a", "reached")]
         assert session.jobs.get("a").status.phase == "Completed"
         assert "action_progress" in [event.type for event in seen]
-
-
-def test_destroy_without_secrets_terminates_without_confirmation(service: Service) -> None:
-    data = secret_manifest(url=service.url)
-    stack = Stack.from_dict(data, service.root, environ={"TOKEN": "tell-nobody-2"})
-    with stack.connect(environ=ENVIRON) as session:
-        session.apply().raise_for_failures()
-    without = Stack.from_dict(data, service.root, environ={})
-    with without.connect(environ=ENVIRON) as session:
-        with pytest.raises(reconciler.ManifestInvalid) as caught:
-            session.plan()
-        assert "token" in str(caught.value)
-        with pytest.raises(reconciler.ManifestInvalid):
-            session.apply()
-        assert session.drift().summary["terminated"] == 0
-        result = session.destroy()
-    assert result.summary["done"] == 1
-    assert {one.life.phase for one in service.app.store.jobs()} <= {"Terminating", "Terminated"}
 
 
 def test_second_apply_raises_lock_held_while_the_first_runs(service: Service) -> None:

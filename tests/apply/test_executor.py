@@ -63,11 +63,6 @@ def test_actions_that_free_capacity_run_before_actions_that_need_it(service: Ser
     assert service.changes.index(CREATE) > max(n for n, call in enumerate(service.changes) if call == STOP)
 
 
-def hung(service: Service, name: str) -> None:
-    """A job that does not get out of Terminating."""
-    service.gate.after(STOP, lambda: service.store.hold(service.job(name).id))
-
-
 @pytest.mark.parametrize("parallelism", [1, 8])
 def test_hanging_termination_delays_only_its_own_replacement(service: Service, parallelism: int) -> None:
     """It hangs until all the others are done, however long that takes."""
@@ -86,19 +81,6 @@ def test_hanging_termination_delays_only_its_own_replacement(service: Service, p
     result = service.carry_out(service.plan(*jobs), parallelism=parallelism, timeout_s=30_000)
     assert statuses(result) == dict.fromkeys("abcd", Status.DONE)
     assert service.job("a-r2").create_ms >= service.job("d").create_ms
-
-
-def test_hanging_terminations_do_not_block_other_creates(service: Service) -> None:
-    """More of them than threads for the calls."""
-    keys = [f"hung{n}" for n in range(8)]
-    service.run(*map(a_job, keys))
-    for job in service.store.jobs():
-        service.backend.terminate(job.id)
-        service.store.hold(job.id)
-    plan = service.plan(*(a_job(key, **NEW) for key in keys), a_job("z"))
-    assert {a.action for a in plan.actions} == {Action.CREATE}
-    result = service.carry_out(plan, parallelism=1, timeout_s=60)
-    assert {o.action.key for o in result.outcomes if o.status is Status.DONE} == {"z"}
 
 
 def test_actions_of_the_same_key_run_sequentially(service: Service) -> None:
@@ -287,18 +269,6 @@ def test_throttled_call_is_not_repeated_after_an_interrupt(service: Service, ope
     assert result.interrupted
 
 
-def test_wait_for_a_termination_ends_with_the_interrupt(service: Service) -> None:
-    service.run(a_job())
-    hung(service, "a")
-    plan = service.plan(a_job(**NEW))
-    service.time.at(20, service.stop.set)
-    began_s = service.time.now()
-    result = service.carry_out(plan, timeout_s=600)
-    assert the_only(result).status is Status.INTERRUPTED
-    assert service.time.now() - began_s <= 31
-    assert set(service.phases()) == {"a"}
-
-
 @pytest.mark.parametrize(("effect", "status"), [(Effect.LOST_AFTER, "done"), (Effect.LOST_BEFORE, "skipped")])
 def test_interrupted_create_without_answer_is_looked_up_and_not_resent(
     service: Service, effect: Effect, status: str
@@ -356,19 +326,6 @@ def test_events_have_consecutive_numbers_and_ascending_times(service: Service) -
         ]
     assert [event.type for event in of(service, "taken")] == [EventType.ACTION_SKIPPED]
     assert "adopt it" in (of(service, "taken")[0].detail or "")
-
-
-def test_event_stream_has_a_summary_at_any_time(service: Service) -> None:
-    """Who has to stop at once says at least that."""
-    service.run(a_job("edited", description="old"))
-    service.put_job("taken", "by hand")
-    plan = service.plan(a_job("created"), a_job("edited", description="new"), a_job("taken"))
-    seen: list[int] = []
-    stream = EventStream(service.time, lambda _: seen.append(stream.so_far.count(Status.DONE)))
-    result = reconcile.apply(service.context(a_stack()), plan, stream, service.stop, timeout_s=600)
-    assert stream.so_far.summary == result.summary == {**NOTHING, "done": 2, "skipped": 1}
-    assert seen[0] == 0
-    assert sorted(set(seen)) == [0, 1, 2]
 
 
 def test_events_after_completion_are_dropped(service: Service) -> None:

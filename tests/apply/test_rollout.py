@@ -24,7 +24,7 @@ from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic, Unauthorized
 from reconciler.records.recording import Recording, StackLock
 from reconciler.rollout import Rollout
-from tests.apply.service import CREATE, FIND, SHOW, UPDATE, Service, a_service, marker
+from tests.apply.service import CREATE, FIND, UPDATE, Service, a_service, marker
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 
 #: A job is created for 1 s, queued for 2 s, and runs for 20 s.
@@ -468,16 +468,6 @@ def test_reruns_are_carried_through_by_one_wait(service: Service, goal: Goal) ->
     assert rollout(service, a_job("a", **NEW), *jobs).done == []
 
 
-def test_chain_of_reruns_is_carried_through_by_repeated_applies(service: Service) -> None:
-    rollout(service, a_job("a"), *CHAIN)
-    done: list[tuple[str, Action]] = []
-    for _ in range(12):
-        done += rollout(service, a_job("a", **NEW), *CHAIN, goal=None).done
-        service.time.sleep(RUNS_S / 2)
-    assert done == [("a", Action.CREATE), ("b", Action.CREATE), ("c", Action.CREATE)]
-    assert set(service.phases().values()) == {"Completed"}
-
-
 def test_chain_of_reruns_waits_for_a_retry_of_its_first_link(service: Service) -> None:
     retried = a_job("a", lifecycle={"on_failure": "retry", "retry_delay": "1m"}, **NEW)
     rollout(service, a_job("a"), *CHAIN)
@@ -500,14 +490,6 @@ def test_chain_of_reruns_is_blocked_where_its_first_link_fails(service: Service)
     assert rollout(service, a_job("a", **NEW), *CHAIN, goal=None).done == []
 
 
-def test_deferred_rerun_starts_within_the_wait(service: Service) -> None:
-    b, c = needing("a", "x", key="b", **RERUN), needing("b", key="c")
-    rollout(service, a_job("a"), a_job("x"), b, c)
-    rollout(service, a_job("a", **NEW), a_job("x"), b, c, goal=None)
-    told = rollout(service, a_job("a", **NEW), a_job("x", **NEW), b, c)
-    assert told.done == [("x", Action.CREATE), ("b", Action.CREATE)]
-
-
 def test_stage_denied_by_a_policy_in_its_turn_blocks_the_pipeline(service: Service) -> None:
     policy = Policy("not-b", PolicyEffect.DENY, 'job.key == "b"', "not now")
     stack = a_stack(*PIPELINE, policies=(policy,))
@@ -522,18 +504,6 @@ def test_stage_denied_by_a_policy_in_its_turn_blocks_the_pipeline(service: Servi
 
 
 # --- what cannot be read for a while
-
-
-def test_repeated_read_failures_do_not_extend_the_timeout(service: Service) -> None:
-    def stumble() -> None:
-        service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=12))
-        service.time.at(60, stumble)
-
-    service.time.at(8, stumble)
-    slow = a_job(algorithm__environments={"EMULATOR_RUN_SECONDS": "5000"})
-    told = rollout(service, slow, timeout_s=600)
-    assert told.ends == {"a": "timed_out"}
-    assert told.took_s < 900
 
 
 def test_unauthorized_read_during_the_wait_raises_and_closes_the_run(
@@ -566,12 +536,6 @@ def test_progress_is_reported_on_change_and_every_ten_seconds_and_not_more_often
             assert one.detail != other.detail or later - sooner >= 4
 
 
-def test_every_observation_is_shown_until_the_goal_is_reached(service: Service) -> None:
-    told = rollout(service, a_job())
-    assert [waits[0].end for waits in told.shown][-1] is WaitEnd.REACHED
-    assert all(waits[0].end is WaitEnd.WAITING for waits in told.shown[:-1])
-
-
 # --- what it costs
 
 
@@ -591,21 +555,6 @@ def test_lagging_list_causes_no_second_create_and_no_request_burst(service: Serv
     assert told.done == [("a", Action.CREATE)]
     assert service.asked(CREATE) == 1
     assert len(service.app.requests) <= 200
-
-
-def test_long_wait_sends_at_most_six_requests_a_minute(service: Service) -> None:
-    rollout(service, a_job(**runs_for(1200)), timeout_s=4000)
-    assert len(service.app.requests) <= 1200 / 10 + 20
-    assert service.asked(SHOW) <= 3
-
-
-def test_wait_for_a_later_retry_does_not_poll_faster(service: Service) -> None:
-    service.run(a_job())
-    service.store.set_phase(service.job("a").id, "Failed")
-    told = rollout(service, a_job(lifecycle={"on_failure": "retry", "retry_delay": "9m"}))
-    assert told.ends == {"a": "reached"}
-    assert len(service.app.requests) <= told.took_s / 10 + 25
-    assert min(service.time.slept) > 0
 
 
 # --- what is recorded

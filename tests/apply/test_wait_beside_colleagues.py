@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.record import Call, LockHeld, LockLost, RecordsUnavailable, RunKind, Scope
+from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.outcome import EventType, Step, Waited, WaitEnd
+from reconciler.decide.outcome import EventType, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, Action
-from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic
 from reconciler.records.recording import Recording
-from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
+from tests.apply.service import CREATE, FIND, PROJECT, Service, a_service, marker
 from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout
 from tests.builders import STACK, TARGET, a_job, a_stack
 
@@ -344,35 +343,6 @@ def test_records_unavailable_for_a_minute_do_not_end_the_wait(
     assert service.job("b").create_ms / 1000 >= back_s
 
 
-def test_journal_refuses_a_call_after_the_lock_was_released(
-    service: Service, open_recording: OpenRecording
-) -> None:
-    recording, scope = open_recording(), Scope.of(STACK, TARGET)
-    context = service.context(a_stack(a_job()))._replace(recording=recording)
-    lock = recording.lock(scope, lambda: None)
-    lock.take()
-    journal = recording.begin(scope, RunKind.APPLY, "")
-    [create] = reconcile.plan(context).actions
-    journal.before(Step(create, Call.CREATE))
-    lock.release()
-    with pytest.raises(LockLost):
-        journal.before(Step(create, Call.CREATE))
-    with lock:
-        journal.before(Step(create, Call.CREATE))
-    recording.close()
-
-
-def test_second_lock_of_a_scope_is_refused_while_the_first_is_held(
-    service: Service, open_recording: OpenRecording
-) -> None:
-    one, other = (open_recording() for _ in range(2))
-    scope = Scope.of(STACK, TARGET)
-    with one.lock(scope, lambda: None), pytest.raises(LockHeld), other.lock(scope, lambda: None):
-        pass
-    with other.lock(scope, lambda: None):
-        assert is_locked(one)
-
-
 # --- what it says
 
 
@@ -385,9 +355,3 @@ def test_key_superseded_by_a_job_in_the_same_phase_is_reported_while_waiting(ser
     told = rollout(service, a_job(lifecycle={"on_change": "replace"}), a_job("slow"))
     superseded(told)
     assert [e.detail for e in told.progress("a")][-1] == "a-r2 was made elsewhere"
-
-
-def test_temporarily_failing_reads_supersede_no_key(service: Service) -> None:
-    service.time.at(2, lambda: service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=12)))
-    assert rollout(service, a_job()).ends == {"a": "reached"}
-    assert service.asked(STOP) == 0

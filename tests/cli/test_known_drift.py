@@ -70,20 +70,6 @@ def test_first_check_since_the_last_finds_everything_new_and_the_second_nothing(
     assert (plain.code, {"new", "changed", "gone", "compared_with"} & set(plain.document)) == (2, set())
 
 
-def test_drift_that_lasts_is_told_again_after_remind(world: World, failed: Job) -> None:
-    world.ends(2, "drift --since-last")
-    world.time.sleep(60)
-    world.ends(2, "drift --since-last --remind 30s")
-    world.ends(0, "drift --since-last --remind 1h")
-
-
-def test_report_that_could_not_be_written_is_due_again(reconciler: Reconciler, failed: Job) -> None:
-    reconciler.ends(1, "drift --since-last -o html=nowhere/report.html")
-    said = check(reconciler, "--since-last")
-    assert (said.code, lists(said)["new"], lists(said)["drift"]) == (2, [], A_FAILED)
-    assert check(reconciler, "--since-last").code == 0
-
-
 def test_text_shows_what_is_new_first(world: World, failed: Job) -> None:
     assert "New; no earlier check is recorded:" in world("drift --since-last").out
     [other] = [job for job in world.store.jobs() if job.name == "b"]
@@ -94,14 +80,6 @@ def test_text_shows_what_is_new_first(world: World, failed: Job) -> None:
     assert lines.index(titles[0]) < next(n for n, line in enumerate(lines) if "terminated b" in line)
     assert lines.index(titles[1]) < next(n for n, line in enumerate(lines) if "failed     a" in line)
     assert lines[-1] == "Drift: 1 failed, 1 terminated; 1 new, 0 changed, 0 gone; 0 pending, 2 compared."
-
-
-def test_check_that_cannot_read_the_last_one_exits_8_and_says_so(reconciler: Reconciler, failed: Job) -> None:
-    assert check(reconciler, "--since-last").code == 2
-    Path(".reconciler/records.sqlite3").write_bytes(b"this is no database" * 100)
-    said = reconciler.ends(8, "drift --since-last")
-    assert "whether this is new is unknown" in said.out or "could not be read" in said.out
-    assert "this check is not recorded" in said.err
 
 
 # --- rules of the manifest

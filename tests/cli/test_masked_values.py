@@ -21,23 +21,10 @@ def with_environments(text: str, environments: str) -> str:
     return text.replace("parameters: {lr", f"environments: {{{environments}}}\n      parameters: {{lr")
 
 
-@pytest.mark.parametrize("kind", ["environment", "parameter", "command"])
-def test_removed_value_that_may_be_a_secret_is_in_no_output_of_a_fresh_checkout(
-    world: World, kind: str
-) -> None:
+def test_removed_value_that_may_be_a_secret_is_in_no_output_of_a_fresh_checkout(world: World) -> None:
+    """In an environment; parameters and commands: tests/core/test_masking.py."""
     now = world.manifest("a")
-    then = {
-        "environment": with_environments(now, f"HF_TOKEN: {VALUE}, NCCL_DEBUG: INFO"),
-        "parameter": now.replace("{lr: 0.1}", f"{{lr: 0.1, api_key: {VALUE}, epochs: 90}}"),
-        "command": now.replace(
-            "boot_file: obs://b/code/train.py", f"command: python a.py --token {VALUE}"
-        ).replace(
-            "engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}",
-            "engine: {image_url: o/i:1}",
-        ),
-    }[kind]
-    if kind == "command":
-        now = then.replace(f" --token {VALUE}", "")
+    then = with_environments(now, f"HF_TOKEN: {VALUE}, NCCL_DEBUG: INFO")
     write(then)
     world.ends(0, "apply --yes")
     shutil.rmtree(".reconciler")
@@ -49,8 +36,7 @@ def test_removed_value_that_may_be_a_secret_is_in_no_output_of_a_fresh_checkout(
     assert all(
         "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)" in one for one in said
     )
-    shown = {"environment": "INFO", "parameter": "90", "command": "python a.py"}[kind]
-    assert all(shown in one for one in said)
+    assert all("INFO" in one for one in said)
     assert VALUE in world("jobs show a --json").out  # the way that the words name
 
 

@@ -187,15 +187,6 @@ def test_file_of_values_in_the_repository_is_no_manifest_of_either_side(
     assert keys(said) == []
 
 
-def test_value_of_a_sensitive_variable_is_never_shown(reconciler: Reconciler) -> None:
-    new = manifest("a", lr="${var.key}", more="variables: {key: {sensitive: true, env: KEY}}\n")
-    write({"old/jobs.yaml": manifest("a", lr="tell-nobody-1"), "new/jobs.yaml": new})
-    assert keys(reconciler("review new new --json")) == [], "no value is needed"
-    reconciler.setenv("KEY", "tell-nobody-1")
-    for how in ((), ("--json",), ("-v",)):
-        reconciler.ends(0, "review old new", *how, lacks="tell-nobody", out="${var.key}")
-
-
 def test_neither_service_nor_credentials_are_needed(reconciler: Reconciler) -> None:
     texts = (
         text.replace("{kind: local}", "{kind: modelarts, endpoint: 'https://nowhere.invalid', project_id: p}")
@@ -247,19 +238,6 @@ def test_copy_is_for_its_owner_only(reconciler: Reconciler, git: Git, temporary:
 
 
 # ── what is shown ──────────────────────────────────────────────────────────────────────────────────
-
-
-def test_hostile_names_steer_no_terminal(reconciler: Reconciler, git: Git) -> None:
-    commit(git, {"jobs.yaml": ONE})
-    evil = ONE.replace("a of the test", '"\\e[2J\\u202e"').replace(
-        "modelarts.vm.cpu.2u", '"::error::x\\e[2J"'
-    )
-    commit(git, {"jobs.yaml": evil})
-    for how in ("text", "json"):
-        said = reconciler.ends(0, "review HEAD~1 HEAD -o", how)
-        assert "\x1b" not in said.out
-        assert "\u202e" not in said.out
-        assert "\n::error" not in said.out
 
 
 def test_sweep_of_64_members_is_one_line(reconciler: Reconciler) -> None:

@@ -38,6 +38,8 @@ def statuses(client: Client, times: int, path: str = SEARCH) -> list[int]:
         (Fault(Effect.ANSWER, operation="CreateTrainingJob"), [200, 200, 200, 200]),
         (Fault(Effect.ANSWER, path="*searches"), [500, 200, 200, 200]),
         (Fault(Effect.ANSWER, path="/v3/*"), [200, 200, 200, 200]),
+        (Fault(Effect.ANSWER, path="*/training*-searches"), [500, 200, 200, 200]),
+        (Fault(Effect.ANSWER, path="*training*training*"), [200, 200, 200, 200]),
         (Fault(Effect.ANSWER, probability=0, count=None), [200, 200, 200, 200]),
     ],
 )

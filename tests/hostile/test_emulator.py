@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import copy
-import http.client
 import io
 import json
 import random
-import socket
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from typing import Any
-from urllib.parse import quote, urlsplit
 
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
+from reconciler.emulator import ManualClock, Store, create_app
 from reconciler.emulator.app import MORE_ROUTES, ROUTES
-from reconciler.emulator.control import _matches
 from tests.hostile.sizes import RecordProperty, count_tried, size
 from tests.modelarts.building import a_body
 
@@ -197,84 +191,6 @@ def test_odd_requests_never_cause_a_server_error(cloud: str, record_property: Re
     count_tried(record_property, "odd requests to the emulator", batches * 600)
 
 
-# ── over a socket ──────────────────────────────────────────────────────────────────────────────────
-
-_GET, _POST = b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\n"
-_CHUNKED = b"Transfer-Encoding: chunked\r\n"
-RAW = (
-    *(b"\x00" * 50, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"),
-    *(b"\x16\x03\x01\x02\x00\x01", b"PRI * HTTP/2.0\r\n\r\n"),
-    *(_GET + odd + b"\r\n\r\n" for odd in (b"no colon", b"A : b", b"X: \x00", b"X: " + b"y" * 300_000)),
-    *(_POST + b"Content-Length: %b\r\n\r\n" % length for length in (b"-1", b"x", b"99999999999")),
-    _POST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nx",
-    _POST + b"Transfer-Encoding: nonsense\r\n\r\n",
-    *(_POST + _CHUNKED + more for more in (b"\r\nzz\r\n", b"Content-Length: 3\r\n\r\nzz\r\n\r\n")),
-    *(b"GET http://[::1 HTTP/1.1\r\n\r\n", b"GET /\xff\xfe HTTP/1.1\r\n\r\n"),
-    b"GET /%00%ff HTTP/1.1\r\nHost: \xff\r\n\r\n",
-    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
-)
-
-
-@pytest.fixture(scope="module")
-def url(store: Store) -> Iterator[str]:
-    with running(create_app(store, control=True)) as served:
-        yield served
-
-
-def raw_answer(url: str, sent: bytes) -> bytes:
-    place = urlsplit(url)
-    with socket.create_connection((place.hostname, place.port), timeout=5) as connection:
-        with suppress(OSError):
-            connection.sendall(sent)
-            connection.shutdown(socket.SHUT_WR)
-        said = b""
-        with suppress(OSError):
-            while piece := connection.recv(65536):
-                said += piece
-    return said
-
-
-def test_malformed_http_gets_a_service_error(url: str, record_property: RecordProperty) -> None:
-    for sent in RAW:
-        head, _, body = raw_answer(url, sent).partition(b"\r\n\r\n")
-        if not head:
-            continue  # the end came before there was a request
-        status = int(head.split(b" ")[1])
-        assert 400 <= status < 500, (sent[:80], head)
-        assert json.loads(body)["error_code"], (sent[:80], body)
-    count_tried(record_property, "odd requests to the emulator", len(RAW))
-
-
-def ask(url: str, path: str, **headers: str) -> int:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=5)
-    connection.request("GET", path, headers=headers)
-    status = connection.getresponse().status
-    connection.close()
-    return status
-
-
-HALF = (
-    b"",
-    b"POST /v2/p1/",
-    b"POST / HTTP/1.1\r\nHost: x\r\n",
-    b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\n{",
-)
-
-
-def test_half_open_connections_do_not_block_other_clients(
-    store: Store, record_property: RecordProperty
-) -> None:
-    with running(create_app(store)) as url, ExitStack() as held:
-        place = urlsplit(url)
-        for number in range(200):
-            connection = socket.create_connection((place.hostname, place.port), timeout=5)
-            held.enter_context(connection).sendall(HALF[number % len(HALF)])
-        began = time.monotonic()
-        assert {ask(url, "/v2/p1/training-job-flavors") for _ in range(20)} == {200}
-        assert time.monotonic() - began < 5
-    count_tried(record_property, "half-open connections to the emulator", 200)
-
-
 # ── the control API ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -320,41 +236,3 @@ def test_control_api_requires_the_configured_credentials(
 ) -> None:
     client = Client(create_app(store, control=True, **credentials))  # type: ignore[arg-type]
     assert client.get("/emulator/jobs", headers=headers).status_code == status
-
-
-# ── patterns ───────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("pattern", "path", "fits"),
-    [
-        ("/a/b", "/a/b", True),
-        ("/a/b", "/a/bc", False),
-        ("*", "", True),
-        ("/a*", "/a/b", True),
-        ("*/b", "/a/b", True),
-        ("/a/*/c", "/a/b/c", True),
-        ("/a/*/c", "/a/c", False),
-        ("a*a", "a", False),
-        ("*b*", "abc", True),
-        ("*b*b", "ab", False),
-    ],
-)
-def test_fault_pattern_matches_with_wildcards(pattern: str, path: str, fits: bool) -> None:
-    assert _matches(pattern, path) is fits
-
-
-@pytest.mark.parametrize("pattern", ["*a" * 5000 + "b", "*" * 10_000 + "b", "a" * 100_000])
-def test_fault_pattern_matching_takes_bounded_time(store: Store, pattern: str) -> None:
-    app = create_app(store, faults=[Fault(Effect.ANSWER, path=pattern)])
-    began = time.process_time()
-    assert Client(app).get(f"/v2/p1/training-jobs/{quote('a' * 60_000)}").status_code == 400
-    assert time.process_time() - began < 1
-
-
-@pytest.mark.parametrize("pattern", ["(a+)+$", "^/v2/", "x|y", "[a]", "a?", "a\\"])
-def test_regular_expression_as_a_fault_pattern_is_refused(store: Store, pattern: str) -> None:
-    client = Client(create_app(store, control=True))
-    answer = client.post("/emulator/faults", json={"effect": "answer", "path": pattern})
-    assert answer.status_code == 400
-    assert "no regular expression" in answer.get_json()["error_msg"]

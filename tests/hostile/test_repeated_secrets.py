@@ -313,28 +313,6 @@ def test_secret_in_any_text_field_of_the_service_leaves_by_no_channel(
     count_tried(record_property, row, looked_through)
 
 
-#: A few of each kind; `test_redaction` has them all.
-UNSEEN = "\u200b\u200f\u202e\u2066\xad\ufe0f\u2028\u2029\x85\x9b\U000e0041\U000e0101\u3164\u2060"
-
-
-def test_invisible_characters_are_escaped_by_every_command(
-    repeater: Repeater, capsys: pytest.CaptureFixture[str], record_property: RecordProperty
-) -> None:
-    repeater.spell = lambda _: UNSEEN
-    assert run(cli, ["apply", "stack", "--yes", *GIVEN]) == 0
-    said, commands = "", [command for command, refuses in COMMANDS if not refuses and "saved" not in command]
-    for command in commands:
-        repeater.clock.advance(minutes=5)
-        if command.split()[0] not in ("apply", "validate", "destroy"):
-            run(cli, [*command.split(), *(GIVEN if command.startswith("plan") else ())])
-        captured = capsys.readouterr()
-        said += captured.out + captured.err
-        assert not set(UNSEEN) & set(captured.out + captured.err), command
-    assert "\\u200b" in said
-    row = "characters that nobody sees, in what is written"
-    count_tried(record_property, row, len(commands) * len(UNSEEN))
-
-
 def test_internal_error_report_has_no_secret(
     repeater: Repeater, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

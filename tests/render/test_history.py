@@ -9,9 +9,8 @@ import pytest
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
 from reconciler.decide.history import HistoryDiff, HistoryExcerpt, HistoryReport, changes_of, make_history
-from reconciler.render import Content, Style, View, render
+from reconciler.render import Style, View
 from reconciler.render.history import history_text
-from reconciler.secrets import REDACTED, Redactor
 from tests.builders import NOW
 from tests.render.recorded_histories import PROD
 from tests.render.test_golden import check
@@ -139,25 +138,6 @@ def test_two_revisions_without_a_difference(digests: str, said: str) -> None:
     both = tuple(a_revision(number, digest=digest) for number, digest in enumerate(digests, 1))
     report = a_report(revisions=both, key="a", diff=HistoryDiff(before=1, after=2, changes=()))
     assert history_text(report, View()).splitlines()[-1] == said
-
-
-@pytest.mark.parametrize("format_", ["text", "markdown"])
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"commit": "tell_nobody-1"},
-        {"commit": "tell_nobody-1+"},
-        {"plan_digest": "sha256:tell_nobody-1"},
-        {"summary": {"tell_nobody-1": 1}},
-        {"actions": (PastAction("a", "create", "not_found", "tell_nobody-1"),)},
-    ],
-    ids=str,
-)
-def test_secret_is_redacted_before_it_is_shortened_or_spelled(more: dict[str, Any], format_: str) -> None:
-    redact = Redactor(["tell_nobody-1"])
-    text = redact(render(Content.HISTORY, a_report(runs=(a_run(1, **more),)), format_, View(redact=redact)))
-    assert "nobody" not in text
-    assert REDACTED in text.replace("\\", "")
 
 
 def test_nothing() -> None:

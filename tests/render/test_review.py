@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 from reconciler.core.stack import DesiredJob, Limits, Target
-from reconciler.core.values import Change
 from reconciler.decide.review import Review, ReviewedSide, Side, make_review
 from reconciler.errors import Location
 from reconciler.render import Content, Style, View, render
@@ -111,9 +110,3 @@ def test_renamed_jobs_of_a_sweep_are_shown_once_with_both_keys() -> None:
 def test_many_flavors_are_counted() -> None:
     jobs = [a_job(f"j{n}", spec__resource={"flavor_id": f"f{n}"}) for n in range(25)]
     assert "  and 5 more flavors\n" in text_of([], jobs)
-
-
-def test_secrets_are_taken_out_of_every_part() -> None:
-    found = every_change().model_copy(update={"settings": (Change(path="records", after="tell-nobody-2"),)})
-    view = View(redact=lambda text: text.replace("tell-nobody-2", "(sensitive)"))
-    assert "tell-nobody" not in render(Content.REVIEW, found, "json", view)

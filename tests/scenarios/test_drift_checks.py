@@ -6,9 +6,7 @@ Every check is one of `drift --since-last`, recorded in a store; a key that noth
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,6 @@ CONTROL = a_job("control")
 A = a_job("a")
 EDITED = a_job("a", algorithm__parameters={"lr": 0.5})
 DESCRIBED = a_job("a", description="as declared")
-QUEUED = a_job("a", spec__schedule_policy={"priority": 2})
 BRIEF = a_job("a", spec__auto_stop={"time_unit": "HOURS", "duration": 1})
 NIGHTLY = a_job("a", lifecycle={"schedule": "0 2 * * *"})
 CREATE_FIRST = a_job("a", algorithm__parameters={"lr": 0.5}, lifecycle={"replace_order": "create_first"})
@@ -347,34 +344,6 @@ def test_this_is_no_drift(site: Site, happens: Happens) -> None:
     assert site.check(since_last=False).exit_code is ExitCode.DONE
 
 
-def test_drift_that_is_repaired_is_gone_and_new_when_it_comes_back(site: Site) -> None:
-    site.apply(DESCRIBED)
-    site.declare(DESCRIBED)
-    original = site.service.description("a")
-    for _ in range(2):
-        site.service.describe("a", original.replace("as declared", "by hand"))
-        report = site.check()
-        assert (report.exit_code, found(report.new)) == (ExitCode.CHANGES, [("a", "modified")])
-        site.service.describe("a", original)
-        report = site.check()
-        assert (report.exit_code, found(report.gone), report.drift) == (
-            ExitCode.DONE,
-            [("a", "modified")],
-            (),
-        )
-
-
-def test_check_that_compares_nothing_is_skipped_and_never_green(site: Site) -> None:
-    site.apply(A)
-    good = site.check()
-    site.put("Failed")
-    site.service.fail(Fault(Effect.ANSWER, operation=FIND, status=501, count=1))
-    blind = site.check()
-    assert (blind.exit_code, blind.compared, blind.new, blind.gone) == (ExitCode.UNKNOWN, 0, (), ())
-    report = site.check()
-    assert (report.compared_with, found(report.new)) == (good.created_at, [("a", "failed")])
-
-
 def test_damaged_records_make_no_drift_new_and_are_said(site: Site) -> None:
     site.apply(A)
     site.put("Failed")
@@ -474,17 +443,3 @@ def test_drift_that_a_colleague_finds_while_we_look_is_not_gone(site: Site) -> N
     site.put("Failed")
     report = site.check()
     assert (report.new, found(report.drift)) == ((), [("a", "failed")])
-
-
-def test_damaged_record_of_one_drift_is_said_in_the_report(site: Site) -> None:
-    site.apply(A)
-    site.put("Failed")
-    site.check()
-    site.recording.close()
-    [file] = site.root.rglob("records.sqlite3")
-    with closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute("UPDATE reconciler_drift SET entry = '{'")
-    report = site.check()
-    assert (report.exit_code, report.new, found(report.drift)) == (ExitCode.UNKNOWN, (), [("a", "failed")])
-    assert [warning.what for warning in report.warnings] == ["the last check could not be read"]
-    assert site.check(since_last=False).exit_code is ExitCode.CHANGES
