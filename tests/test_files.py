@@ -158,26 +158,6 @@ def program(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env={"PYTHONPATH": str(ROOT)}, **{"stdout": subprocess.PIPE, **options})
 
 
-WRITER = """\
-import sys, resource
-from pathlib import Path
-from reconciler.files import write_file
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    write_file(Path(sys.argv[1]), b"x" * 5000, 0o600)
-except OSError as error:
-    print(error.strerror, error.filename)
-"""
-
-
-def test_full_disk_leaves_what_was_there(target: Path) -> None:
-    target.write_text("before")
-    with program(WRITER, str(target)) as process:
-        assert process.communicate()[0] == f"File too large {target}\n".encode()
-    assert [path.name for path in target.parent.iterdir()] == ["target"]
-    assert target.read_text() == "before"
-
-
 def test_temporary_file_is_removed_when_the_program_stops_at_once(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

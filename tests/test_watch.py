@@ -120,8 +120,8 @@ def test_drift_of_the_last_check_that_could_compare_is_what_metrics_show() -> No
     assert not watch.state.is_healthy(clock.elapsed_s + 2 * EVERY_S, EVERY_S)
 
 
-def test_ten_thousand_checks_leave_nothing_behind() -> None:
-    clock = SimulatedTime(ends_after=10_000)
+def test_two_thousand_checks_leave_nothing_behind() -> None:
+    clock = SimulatedTime(ends_after=2_000)
     entry = {"key": "a" * 40, "class": "missing", "job": None, "detail": "x" * 200}
     sizes: list[tuple[int, int, int]] = []
 
@@ -136,19 +136,19 @@ def test_ten_thousand_checks_leave_nothing_behind() -> None:
         state = WatchState().after(check, 0.0)
         render_metrics(watch_figures(state, MetricSource("vision", "prod"), EVERY_S))
         check.document()
-        if check.number in (1000, 9990):
+        if check.number in (500, 1990):
             gc.collect()
             sizes.append((sys.getallocatedblocks(), len(gc.get_objects()), open_files()))
 
     before_threads, began_s = threading.active_count(), time.process_time()
     watch, _ = watched(clock, check, report)
-    assert watch.state.checks == 10_000
+    assert watch.state.checks == 2_000
     assert threading.active_count() == before_threads
     (early, objects, files), (late, more_objects, more_files) = sizes
     assert late - early < 500, "blocks of memory"
     assert more_objects - objects < 200
     assert more_files == files
-    assert time.process_time() - began_s < 8
+    assert time.process_time() - began_s < 2
 
 
 def open_files() -> int:

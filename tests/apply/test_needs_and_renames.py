@@ -16,13 +16,12 @@ from reconciler.core.record import RunKind
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Result, Status
 from reconciler.decide.plan import EVERY_GUARD, Action, Plan, Reason
-from reconciler.plan_file import StalePlan, check_preconditions
 from reconciler.reconcile import Context
 from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from tests.apply.kill_helpers import killed_at
-from tests.apply.service import PROJECT, SHOW, Service, a_service
-from tests.builders import a_job, a_stack, absent
+from tests.apply.service import PROJECT, Service, a_service
+from tests.builders import a_job, a_stack
 
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 
@@ -105,21 +104,6 @@ def test_next_revision_of_a_renamed_key_has_the_new_name(service: Service) -> No
     assert owners(service) == {"old": "new", "new-r2": "new"}
 
 
-def test_protected_job_is_not_terminated_by_a_key_rename(service: Service) -> None:
-    service.run(a_job("old", lifecycle={"protect": True}))
-    applied(service, renamed())
-    assert service.phases() == {"old": "Running"}
-    assert ".protected" in service.description("old")
-
-
-def test_job_of_the_former_key_is_terminated_by_state_absent(service: Service) -> None:
-    service.run(a_job("old"))
-    applied(service, replace(absent("new"), formerly=("old",)))
-    service.time.sleep(60)
-    assert service.phases() == {"old": "Terminated"}
-    assert service.description("old").endswith(".stopped")
-
-
 def test_renamed_job_is_remembered_under_its_new_key(recorded: Service) -> None:
     applied(recorded, a_job("old"))
     applied(recorded, renamed())
@@ -187,46 +171,7 @@ def test_upstream_rerun_leaves_downstream_jobs_alone(service: Service) -> None:
     assert service.phases() == {"a": "Completed", "b": "Completed", "c": "Running", "a-r2": "Creating"}
 
 
-def test_deferred_replace_leaves_the_old_job_running(service: Service) -> None:
-    service.run(a_job("a"), a_job("b"))
-    result = applied(service, a_job("a"), needing("a", key="b", **NEW))
-    assert statuses(result) == {"b": Status.SKIPPED}
-    assert service.phases() == {"a": "Running", "b": "Running"}
-
-
-def test_changed_upstream_out_of_view_is_compared(service: Service) -> None:
-    service.run(a_job("a"))
-    service.store.set_phase(service.job("a").id, "Completed")
-    jobs = a_job("a", lifecycle={"rerun": "again"}), needing("a", key="b")
-    context = in_context(service, *jobs)._replace(only=("b",))
-    assert decisions(reconcile.plan(context, EVERY_GUARD)) == {"b": (Action.DEFER, Reason.NEEDS_PENDING)}
-
-
 # --- the history
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        ("Completed", (Action.KEEP, Reason.AGED_OUT)),
-        ("Running", (Action.KEEP, Reason.TERMINATED_OUTSIDE)),
-        ("terminated by us", (Action.CREATE, Reason.DECLARED_AGAIN)),
-    ],
-)
-def test_deleted_job_is_decided_by_what_was_seen_of_it(
-    recorded: Service, seen: str, expected: tuple[Action, Reason]
-) -> None:
-    applied(recorded, a_job())
-    job = recorded.job("a").id
-    if seen == "terminated by us":
-        applied(recorded, absent())
-    else:
-        recorded.store.set_phase(job, seen)
-        planned(recorded, a_job())
-    recorded.store.delete(PROJECT, job)
-    assert decisions(planned(recorded, a_job())) == {"a": expected}
-    applied(recorded, a_job(lifecycle={"rerun": "again"}))
-    assert set(recorded.phases()) == {"a-r2"}
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed", "Failed"])
@@ -239,17 +184,6 @@ def test_wiped_marker_is_restored_and_the_next_plan_is_empty(recorded: Service, 
     assert recorded.description("a") == f"a text reconciler.vision.a.r1.{a_job().digest}"
     assert not planned(recorded, a_job(description="a text")).to_execute
     assert recorded.phases() == {"a": phase}
-
-
-def test_wiped_marker_of_a_renamed_job_is_restored(recorded: Service) -> None:
-    applied(recorded, a_job("old"))
-    applied(recorded, renamed())
-    recorded.describe("old", "mine now")
-    for jobs in ([renamed()], [a_job("new")]):
-        assert decisions(planned(recorded, *jobs)) == {"new": (Action.UPDATE, Reason.MARKER_RESTORED)}
-    applied(recorded, a_job("new"))
-    assert owners(recorded) == {"old": "new"}
-    assert not planned(recorded, a_job("new")).to_execute
 
 
 def test_marker_put_back_since_the_plan_is_not_overwritten(recorded: Service) -> None:
@@ -273,34 +207,4 @@ def test_restored_job_of_another_declaration_is_replaced_by_the_next_apply(recor
     assert recorded.phases() == {"a": "Terminated", "a-r2": "Creating"}
 
 
-def test_changed_fields_come_from_the_history_without_details_requests(recorded: Service) -> None:
-    then = a_job(annotations={"tensorboard": "true"})
-    applied(recorded, then)
-    recorded.forget_requests()
-    [action] = planned(recorded, a_job(**NEW)).actions
-    assert {change.path for change in action.changes} == {"annotations", "algorithm.parameters.lr"}
-    assert recorded.asked(SHOW) == 0
-
-
 # --- a saved plan
-
-
-def test_saved_plan_is_stale_after_it_was_applied(service: Service) -> None:
-    service.run(a_job("old"))
-    context = in_context(service, renamed(**NEW), needing("new", key="b"))
-    plan = reconcile.plan(context, EVERY_GUARD)
-    check_preconditions(context, plan)
-    service.carry_out(plan)
-    with pytest.raises(StalePlan):
-        check_preconditions(context, plan)
-
-
-def test_saved_plan_to_restore_a_marker_holds_until_it_is_back(recorded: Service) -> None:
-    applied(recorded, a_job())
-    recorded.describe("a", "mine now")
-    context = in_context(recorded, a_job())
-    plan = reconcile.plan(context, EVERY_GUARD)
-    check_preconditions(context, plan)
-    recorded.carry_out(plan)
-    with pytest.raises(StalePlan):
-        check_preconditions(context, plan)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.apply.waiter import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_for
-
-PACKAGE = Path(__file__).parents[2] / "reconciler"
 
 
 class Time:
@@ -103,26 +99,3 @@ def test_wait_reaches_its_goal_if_there_is_time_for_it(over_s: int, timeout_s: i
     assert wait_for(waiting, time, timeout_s) is (over_s <= timeout_s)
     assert time.now() <= 1000.0 + min(timeout_s, over_s + LONGEST_PAUSE_S) + 1e-6
     assert waiting.looks <= time.now() / LONGEST_PAUSE_S + 10
-
-
-#: Where something is repeated at a fixed rate and for no goal, or a request is sent again.
-OTHER_SLEEPS = {
-    "apply/steps.py",
-    "modelarts/clock.py",
-    "modelarts/http.py",
-    "cli/drift.py",
-    "emulator/app.py",
-    "modelarts/jobs.py",
-    "modelarts/local.py",
-}
-
-
-def test_sleep_is_called_only_in_known_modules() -> None:
-    sleeping = {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        if "sleep" in (text := path.read_text(encoding="utf-8"))
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep"
-    }
-    assert sleeping == {"apply/waiter.py", *OTHER_SLEEPS}

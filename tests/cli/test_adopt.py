@@ -88,13 +88,6 @@ def test_job_that_was_started_by_hand_is_adopted_and_kept(here: World, name: str
     assert [change["path"] for change in action["changes"]] == ["algorithm.parameters.lr"]
 
 
-@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Abnormal"])
-def test_job_that_has_ended_is_adopted_too(here: World, phase: str) -> None:
-    here.store.set_phase(by_hand(here).id, phase)
-    here.ends(0, "adopt --all --yes")
-    check_nothing_changes(here)
-
-
 def test_job_that_differs_is_refused_with_the_yaml_that_makes_it_equal(world: World) -> None:
     path = world.write("a", more="limits: {lost_time: 1h}\n", lr="0.5, epochs: 3")
     job = by_hand(world, batch="64")
@@ -116,22 +109,6 @@ def test_job_that_differs_is_taken_as_it_is_on_request(world: World) -> None:
 def test_secret_of_a_job_is_not_shown(here: World) -> None:
     job = by_hand(here, hf_token=SECRET)
     here.ends(3, f"adopt a {job.id}", out="hf_token: ${var.HF_TOKEN}", lacks="hf_abc")
-
-
-def test_priority_of_a_queued_job_becomes_the_declared_one(world: World) -> None:
-    write(world.manifest("a").replace("    spec:\n", "    spec:\n      schedule_policy: {priority: 3}\n"))
-    job = by_hand(world)
-    world.store.set_phase(job.id, "Pending")
-    world.store.hold(job.id)
-    world.ends(0, f"adopt a {job.id} --yes")
-    assert world.store.find(job.id).body["spec"]["schedule_policy"]["priority"] == 3
-    check_nothing_changes(world)
-
-
-def test_hostile_description_steers_nothing(here: World) -> None:
-    by_hand(here, description="\x1b[31m <b> ::error:: reconciler.test.a.r1.b000000000000 `rm` $(x) ${var.x}")
-    here.ends(0, "adopt --all --yes", lacks="\x1b")
-    check_nothing_changes(here)
 
 
 # --- what is refused
@@ -197,18 +174,6 @@ def test_held_lock_of_either_stack_is_6(here: World, holds: str) -> None:
     with held_by("alice", place=here.url, stack=holds):
         here.ends(6, "adopt --yes", *(["--all"] if holds == "test" else ["--from-stack", "old"]))
     assert here.changes == []
-
-
-def test_events_are_those_of_an_apply(world: World) -> None:
-    world.write("a", lr="0.5")
-    job = by_hand(world).id
-    said = world.ends(3, f"adopt a {job} --json", err="    algorithm:\n      parameters:\n        lr:")
-    assert said.events[-1]["type"] == "apply_completed"
-    world.write("a")
-    events = world(f"adopt a {job} --yes --json").events
-    types = ["version", "planned", "action_started", "action_completed", "apply_completed"]
-    assert [event["type"] for event in events] == types
-    assert {event["job"] for event in events if event.get("key")} == {job}
 
 
 # --- many jobs
@@ -280,15 +245,6 @@ def test_renamed_stack_takes_its_jobs_along_and_nothing_restarts(world: World) -
     check_nothing_changes(world, keep=2)
     world.ends(0, "history a", out="declared:")
     world.ends(0, "adopt --from-stack test", out="nothing to do")
-
-
-def test_keys_that_are_not_declared_stay_with_the_old_stack(world: World) -> None:
-    world.apply(world.manifest("a", "b"))
-    rename(world, "a")
-    world.ends(64, "adopt --from-stack tset", err='did you mean "test"?')
-    world.ends(0, "adopt --from-stack test --yes", out="not declared here, so still owned by stack test: b")
-    assert "reconciler.test.b" in world.descriptions()["b"]
-    check_nothing_changes(world)
 
 
 def test_history_of_the_old_stack_is_taken_over_only_when_confirmed(world: World) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sqlite3
-import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -87,28 +85,11 @@ def test_environment_that_is_gone_shows_no_value(world: World) -> None:
             assert "environments" in said.out
 
 
-def test_drift_and_destroy_read_no_details(world: World) -> None:
-    world.apply(world.manifest("a", "b"))
-    world.write("a", "b", lr="0.5")
-    world.forget_requests()
-    world.ends(0, "drift")
-    world.ends(3, "destroy")
-    assert {*world.requests} == {"ListTrainingJobs"}
-
-
 @pytest.mark.parametrize("file", ["nowhere/plan.json", "jobs.yaml/plan.json", "/dev/full", "x" * 300])
 def test_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
     write(manifest("a"))
     said = reconciler.ends(1, "plan -o", f"json={file}")
     assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
-
-
-@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_file_name_with_spaces_in_the_environment_variable(reconciler: Reconciler, end: str) -> None:
-    write(manifest("a"))
-    reconciler.setenv("RECONCILER_OUTPUT", f"text\njson=the plan.json{end}")
-    reconciler.ends(0, "plan", err="", out="1 to create")
-    assert json.loads(Path("the plan.json").read_text(encoding="utf-8"))["stack"] == "test"
 
 
 def test_sigterm_while_the_service_is_asked_is_143(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,18 +109,6 @@ def test_sigterm_while_the_service_is_asked_is_143(service: Service, monkeypatch
     has_ended.set()
     assert process.returncode == 143
     assert "Traceback" not in err
-
-
-def test_rest_of_the_plan_is_the_same_bytes_while_time_passes(world: World) -> None:
-    text = world.manifest("a").replace(
-        "    spec:", "    lifecycle: {on_failure: retry, retry_delay: 9000d}\n    spec:"
-    )
-    world.apply(text)
-    [job] = world.store.jobs()
-    world.store.set_phase(job.id, "Failed")
-    first = world("plan --json").out
-    assert '"defer": 1' in first
-    assert re.sub('"created_at.*', "", first) == re.sub('"created_at.*', "", world("plan --json").out)
 
 
 def broken_link(path: Path) -> None:
@@ -166,18 +135,6 @@ def test_file_that_cannot_be_read_is_no_absent_job(
     Path("stack/sub/more.yaml").unlink()
     make(Path("stack/sub/more.yaml"))
     reconciler.ends(65, "apply --yes stack")
-
-
-@pytest.mark.parametrize("closed", ["stderr", "stdout"])
-def test_reader_that_goes_away_stops_no_apply(service: Service, closed: str) -> None:
-    write(manifest(*(f"job-{n}" for n in range(12)), url=service.url))
-    arguments = ("apply", "--yes", *(["--json"] if closed == "stdout" else []))
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb") as pipe:
-        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, closed: pipe}
-        assert start(*arguments, **streams).wait(60) == 0
-    assert len(service.store.jobs()) == 12
 
 
 def test_output_goes_into_a_device_of_the_system_and_keeps_a_mode(

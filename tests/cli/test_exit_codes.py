@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -280,6 +281,7 @@ def test_fault_of_ours_is_70_with_a_report_that_holds_no_secret(world: World, tm
     world.patch.setattr("tempfile.tempdir", str(tmp_path))
     said = world.ends(70, "plan", lacks="Traceback")
     [report] = tmp_path.glob("reconciler-report-*.txt")
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert "ZeroDivisionError" in report.read_text()
     assert "tell-nobody-1" not in report.read_text() + said.err
 

@@ -24,7 +24,6 @@ BODY: dict[str, Any] = {
     },
     "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}},
 }
-TOKEN = "hf_QWERTYuiopasdfghJKLZXCVbnm12345678"
 
 Make = Callable[..., str]
 Export = Callable[..., Any]
@@ -64,24 +63,6 @@ def tree(text: str) -> dict[str, Any]:
 
 
 # --- from jobs to a manifest that is theirs
-
-
-def test_exported_jobs_are_valid_formatted_and_in_conflict_until_adopted(
-    reconciler: Reconciler, export: Export, make: Make
-) -> None:
-    make("resnet", description="ResNet")
-    make("bert-r2", environments={"A": "1"})
-    assert export("--all", "--out", "jobs.yaml").code == 0
-    reconciler.ends(0, "fmt --check")
-    reconciler.ends(0, "validate")
-    plan = reconciler("plan --json").document
-    assert plan["summary"]["conflict"] == 2
-    expected = {("bert", "name_taken"), ("resnet", "name_taken")}
-    assert {(action["key"], action["reason"]) for action in plan["actions"]} == expected
-    said = tree(Path("jobs.yaml").read_text(encoding="utf-8"))
-    assert said["defaults"]["algorithm"]["parameters"] == {"lr": "0.1"}
-    own = {"bert": {"algorithm": {"environments": {"A": "1"}}}, "resnet": {"description": "ResNet"}}
-    assert said["jobs"] == own
 
 
 def test_job_whose_name_is_no_name_of_its_key_is_to_be_adopted_by_id(
@@ -268,37 +249,7 @@ def test_list_that_cannot_be_read_writes_nothing(
     assert not Path(made).exists()
 
 
-def test_job_that_no_manifest_can_declare_is_named(export: Export, make: Make, service: Service) -> None:
-    make("resnet")
-    task = {"role": "a", "algorithm": {"code_dir": "obs://b/"}, "task_resource": {"flavor_id": "f"}}
-    body = {"kind": "hetero_job", "metadata": {"name": "hetero"}, "tasks": [task]}
-    service.store.set_phase(service.store.create("p1", body).id, "Running")
-    said = export("--all")
-    assert said.code == 8
-    assert list(tree(said.out)["jobs"]) == ["resnet"]
-    assert "hetero: tasks" in said.err
-
-
 # --- secrets
-
-
-def test_secrets_of_jobs_reach_no_output(reconciler: Reconciler, export: Export, make: Make) -> None:
-    make(
-        "resnet",
-        description=f"uses {TOKEN}",
-        command="python -m x --api-key s3cr3t-Value",
-        environments={"HF_TOKEN": TOKEN, "DB_PASSWORD": "hunter2", "NOTE": "like hunter2"},
-        parameters=[{"name": "url", "value": "redis://:hunter2@host/"}],
-    )
-    make("bert", environments={"PLAIN": "hunter2"})
-    said = export("--all")
-    filed = export("--all", "--out", "jobs.yaml", "-vv")
-    assert (said.code, filed.code) == (0, 0)
-    for text in (said.out, said.err, filed.out, filed.err, Path("jobs.yaml").read_text(encoding="utf-8")):
-        for secret in (TOKEN, "hunter2", "s3cr3t-Value"):
-            assert secret not in text
-        assert "(sensitive)" not in text
-    reconciler.ends(0, "validate")
 
 
 def test_value_that_the_stack_declares_sensitive_is_a_variable(world: World, make: Make) -> None:
@@ -317,18 +268,6 @@ def test_secret_in_the_name_of_the_stack_is_hidden_and_said(export: Export, make
     said = export("--all", "--stack", "tell-nobody-1")
     assert "tell-nobody-1" not in said.out + said.err
     assert "a secret is hidden" in said.err
-
-
-def test_hostile_texts_steer_no_terminal_and_no_ci_service(export: Export, make: Make) -> None:
-    make("a", description="::error::x\x1b[31m\u202e", environments={"A": "##[error]x\n::error::y"})
-    said = export("--all")
-    assert "\x1b" not in said.out
-    assert "\u202e" not in said.out
-    assert "##[" not in said.out
-    assert not any(line.startswith("::") for line in said.out.splitlines())
-    entry = tree(said.out)["jobs"]["a"]
-    assert entry["description"] == "::error::x\x1b[31m\u202e"
-    assert entry["algorithm"]["environments"] == {"A": "##[error]x\n::error::y"}
 
 
 # --- init --from-service

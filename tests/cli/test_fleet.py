@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import gc
-import json
 import os
 import re
 import signal
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as Xml
 
-import click
 import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler import reconcile
-from reconciler.cli.main import LazyGroup
 from reconciler.cli.project import schema
-from reconciler.decide.fleet import FleetReport
-from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect
 from reconciler.errors import PRECEDENCE
 from reconciler.fleet import COMMANDS
-from reconciler.manifest import LoadedStack
 from tests.cli.conftest import JOB, Reconciler, Service, World, write
 
 
@@ -135,21 +127,6 @@ def test_internal_error_is_70_of_its_stack_without_secrets(reconciler: Reconcile
     Path(report).unlink()
 
 
-def test_directory_that_cannot_be_listed_is_an_entry(reconciler: Reconciler) -> None:
-    put(one="a")
-    Path("locked").mkdir()
-    scandir = os.scandir
-
-    def denied(path: Any) -> Any:
-        if isinstance(path, Path) and path.name == "locked":
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    reconciler.patch.setattr(os, "scandir", denied)
-    document = reconciler.ends(65, "validate --fleet --json").document
-    assert entries(document)["locked"]["error"]["message"] == "unreadable directory: Permission denied"
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_stacks_that_cannot_be_checked_are_errors_of_their_entries(world: World, command: str) -> None:
     """Two that own the same jobs name both; the jobs of a local target lie beside it."""
@@ -208,27 +185,6 @@ def test_options_are_those_of_the_stacks_that_know_them(reconciler: Reconciler) 
     reconciler.ends(0, "plan one")
 
 
-def test_preflight_is_that_of_each_stack(world: World) -> None:
-    unknown = stack("two", "a", url=world.url).replace("modelarts.vm.cpu.2u", "modelarts.nowhere")
-    put(world.url, one="a", two=unknown)
-    world.ends(0, "plan --fleet")
-    assert codes_of(world("plan --fleet --json --preflight").document) == {"one": 0, "two": 3}
-
-
-#: What a command for one stack takes and a fleet deals with by itself.
-OF_THE_REPORT = {"paths", "outputs", "plan_file", "fleet", "scheduler", "handover"}
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_of_a_command_is_read_for_the_stacks_of_a_fleet(command: str) -> None:
-    """An option that somebody adds to a command has to mean something for its fleet."""
-    text = Path(__file__).parents[2].joinpath("reconciler/fleet.py").read_text(encoding="utf-8")
-    found = LazyGroup().get_command(click.Context(LazyGroup()), command)
-    assert found is not None
-    options = {one.name for one in found.params if one.expose_value} - OF_THE_REPORT
-    assert {name for name in options if f'"{name}"' not in text} == set()
-
-
 # ── the report ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -270,36 +226,6 @@ def test_documents_are_those_of_the_stacks_alone(world: World) -> None:
             assert timeless(together[root]["document"]) == timeless(alone.document)
 
 
-def test_formats_show_all_stacks(reconciler: Reconciler, tmp_path: Path) -> None:
-    """Prometheus each metric once, JUnit a suite, SARIF a run, GitHub errors first and totals."""
-    reconciler.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
-    reconciler.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
-    put(one="a", two=BROKEN)
-    files = "-o prometheus=m.prom -o junit=junit.xml -o sarif=out.sarif"
-    said = reconciler.ends(65, f"plan --fleet {files} -o github")
-    lines = Path("m.prom").read_text(encoding="utf-8").splitlines()
-    assert len([line for line in lines if line.startswith("# TYPE reconciler_plan_actions ")]) == 1
-    assert {
-        'reconciler_plan_actions{stack="one",target="there",action="create"} 1.0',
-        'reconciler_run_success{stack="one",target="there",command="plan"} 1.0',
-        'reconciler_run_success{stack="two",target="",command="plan"} 0.0',
-    } <= {*lines}
-    suites = [(one.get("name"), one.get("failures")) for one in Xml.parse("junit.xml").getroot()]
-    assert suites == [("plan.one@there", "0"), ("plan.two", "1")]
-    runs = json.loads(Path("out.sarif").read_text(encoding="utf-8"))["runs"]
-    ids = [one["automationDetails"]["id"] for one in runs]
-    assert ids == ["reconciler/plan/one/there/", "reconciler/plan/two/"]
-    [result] = runs[1]["results"]
-    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "two/stack.yaml"
-    assert said.out.startswith("::error file=two/stack.yaml,line=")
-    assert said.out.splitlines()[-1].startswith("::notice title=fleet::Fleet: 2 stacks")
-    outputs, summary = ((tmp_path / name).read_text(encoding="utf-8") for name in ("outputs", "summary"))
-    assert {"create=1", "failed=1"} <= set(outputs.splitlines())
-    assert summary.startswith("<!-- reconciler: fleet -->\n**Fleet: 2 stacks, 1 with changes, 1 failed;")
-    assert "- `two`: **failed** with exit code 65" in summary
-    assert "### `one`" in summary
-
-
 def test_prometheus_tells_stacks_of_one_name_apart_by_their_root(reconciler: Reconciler) -> None:
     put(x=stack("same", "a"), y=stack("same", "b"))
     reconciler("plan --fleet -o prometheus=m.prom")
@@ -307,14 +233,6 @@ def test_prometheus_tells_stacks_of_one_name_apart_by_their_root(reconciler: Rec
     samples = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
     assert len(set(samples)) == len(samples)
     assert 'reconciler_plan_actions{stack="same",target="there",action="create",root="x"} 1.0' in lines
-
-
-def test_stderr_says_which_stack_a_warning_is_of(reconciler: Reconciler) -> None:
-    literal = "variables: {password: {default: swordfish, sensitive: true}}\n"
-    put(one=stack("one", "a", more=literal), two="b")
-    said = reconciler.ends(0, "validate --fleet", lacks="swordfish")
-    assert said.err.startswith("one:\nwarning: ")
-    assert "two" not in said.err
 
 
 def test_progress_is_a_line_now_and_then_and_each_stack_if_verbose(reconciler: Reconciler) -> None:
@@ -356,23 +274,3 @@ def test_interrupt_ends_it_without_a_report(world: World) -> None:
     said = world.ends(130, "plan --fleet --json", out="")
     assert len(world.requests) < 20
     assert re.search(r"^s\d+: Plan: 1 to create", said.err, re.MULTILINE)
-
-
-def test_values_of_a_stack_go_when_it_is_done(reconciler: Reconciler) -> None:
-    put(**{f"s{number}": "a b" for number in range(12)})
-    make = FleetReport.of
-
-    def count() -> int:
-        gc.collect()
-        return sum(type(one) in (Plan, LoadedStack) for one in gc.get_objects())
-
-    alive: list[int] = [count()]
-
-    def counted(command: str, results: Any, version: str) -> FleetReport:
-        alive.append(count())
-        return make(command, results, version)
-
-    reconciler.patch.setattr(FleetReport, "of", counted)
-    reconciler.ends(0, "plan --fleet --json")
-    before, after = alive
-    assert after <= before, "what another test has left may go meanwhile"

@@ -17,10 +17,8 @@ from typing import Any
 import distributed
 import pytest
 
-from reconciler.decide.fleet import StackResult
 from reconciler.emulator import Effect, Fault, Store, create_app, running
-from reconciler.errors import ExitCode
-from reconciler.fleet import ClusterUnavailable, FleetRequest
+from reconciler.fleet import FleetRequest
 from tests.cli.conftest import Reconciler, write
 from tests.cli.dask_cluster import (
     FATAL_FILE,
@@ -273,19 +271,6 @@ def test_interrupt_cancels_what_has_not_begun(
     # The workers are free for others: what was in flight has ended, and nothing else is begun.
     reconciler.ends(0, "validate --fleet --scheduler", cluster.address, "fleet")
     assert service._requests < 50
-
-
-def test_what_was_found_until_the_scheduler_went_is_said(reconciler: Reconciler) -> None:
-    def lost(address: str, request: Any, tasks: Any, take: Any) -> None:
-        take(
-            StackResult("team-0/s00", "s00", ExitCode.CHANGES, last_line="Drift: 1 failed", has_changes=True)
-        )
-        raise ClusterUnavailable("it went")
-
-    reconciler.patch.setattr("reconciler.cli.fleet.check_on_cluster", lost)
-    write_stacks("http://127.0.0.1:1", 2)
-    said = reconciler.ends(8, "drift --fleet --scheduler tcp://127.0.0.1:1 fleet", out="")
-    assert "team-0/s00: Drift: 1 failed" in said.err
 
 
 @pytest.mark.parametrize(

@@ -152,12 +152,6 @@ def test_what_failed_says_why(world: World) -> None:
     )
 
 
-def test_limit_counts_from_the_newest(applied: Reconciler) -> None:
-    assert [run["id"] for run in runs(applied("history --json --limit 2"))] == [3, 2]
-    assert revisions(applied("history a --json --limit 1")) == [("a", 2)]
-    applied.ends(64, "history --limit 0")
-
-
 def test_run_that_died_says_so_and_its_open_call_is_shown(applied: Reconciler) -> None:
     sql("UPDATE reconciler_runs SET ended_at_s = NULL, result = '', summary = '' WHERE id = 2")
     sql("DELETE FROM reconciler_outcomes WHERE run_id = 2")
@@ -327,22 +321,6 @@ def test_neither_the_service_nor_credentials_nor_secrets_are_needed(world: World
     assert world.ends(0, "history a", out="T: Bearer ${var.token}") == with_secret
     assert world.requests == []
     assert SECRET.encode() not in FILE.read_bytes()
-
-
-def test_another_target_or_store_has_another_history(world: World, tmp_path: Path) -> None:
-    text = world.manifest("a")
-    world.apply(text)
-    write(text.replace("project_id: p1", "project_id: p2"))
-    assert world("history").out == NOTHING
-    write(text.replace("  there:", "  renamed:"))
-    assert len(runs(world("history --json"))) == 1
-    write(text)
-    store = f"--records sqlite:///{tmp_path}/elsewhere.sqlite3"
-    assert world(f"history {store}").out == NOTHING
-    world(f"apply --yes {store}")
-    world.write("a", more="records: 'sqlite:///elsewhere.sqlite3'\n")
-    for options in ("", store):
-        assert len(runs(world(f"history --json {options}"))) == 1
 
 
 def test_store_that_is_away_is_1(reconciler: Reconciler) -> None:

@@ -10,7 +10,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -105,21 +104,3 @@ def test_output_replaces_a_planted_link_and_does_not_follow_it(reconciler: Recon
     assert {path.name for path in Path().iterdir()} == {"jobs.yaml", "victim", "out", ".reconciler"}
     reconciler.ends(64, f"plan {option}.")
     reconciler.ends(64, "plan --out /dev/null", err="/dev/null is a device")
-
-
-def test_report_of_an_internal_error_is_private_and_planted_by_nobody(
-    reconciler: Reconciler, tmp_path: Path
-) -> None:
-    def fail(*_: object, **__: object) -> NoReturn:
-        raise ZeroDivisionError
-
-    write(manifest("a"))
-    reconciler.patch.setattr("tempfile.tempdir", str(tmp_path))
-    reconciler.patch.setattr("reconciler.reconcile.plan", fail)
-    said = reconciler.ends(70, "plan")
-    [report] = tmp_path.glob("reconciler-report-*.txt")
-    assert str(report) in said.err
-    assert stat.S_IMODE(report.stat().st_mode) == 0o600
-    assert "ZeroDivisionError" in report.read_text(encoding="utf-8")
-    reconciler.patch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    reconciler.ends(70, "plan", err="could not be written")

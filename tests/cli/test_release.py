@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from reconciler.core.identity import parse_description
 from tests.cli.conftest import World, write
 from tests.cli.test_adopt import UPDATE, check_nothing_changes
 
@@ -58,33 +55,11 @@ def test_released_job_is_adopted_again_as_the_next_revision(stack: World) -> Non
     assert all(one["declared"] for one in revisions)
 
 
-def test_key_that_is_not_declared_any_more_is_released_without_a_warning(world: World) -> None:
-    applied(world, "a", "b")
-    world.write("b")
-    world.ends(0, "release a --yes", lacks="still declared")
-    assert parse_description(world.descriptions()["a"]).marker is None
-    check_nothing_changes(world)
-
-
 def test_release_needs_no_value_of_a_secret(stack: World) -> None:
     text = stack.manifest("a", more=SECRET)
     write(text.replace("parameters:", "environments: {T: '${var.token}'}\n      parameters:"))
     stack.ends(65, "plan")
     stack.ends(0, "release a --yes")
-
-
-def test_release_that_the_service_refuses_leaves_the_job_ours(stack: World) -> None:
-    stack.fail(UPDATE, status=400, code="ModelArts.2763")
-    stack.ends(5, "release a --yes")
-    check_nothing_changes(stack)
-    [revision] = stack("history a --json").document["revisions"]
-    assert revision["released_at"] is None
-
-
-def test_fresh_checkout_releases_too(stack: World) -> None:
-    Path(".reconciler/records.sqlite3").unlink()
-    stack.ends(0, "release a --yes")
-    stack.ends(0, "plan", out="1 in conflict")
 
 
 def test_release_that_is_not_confirmed_or_has_nothing_to_do_changes_nothing(stack: World) -> None:

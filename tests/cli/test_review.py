@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import tempfile
 from pathlib import Path
@@ -94,28 +93,12 @@ def test_stack_is_the_one_of_the_current_directory(reconciler: Reconciler, git: 
     assert keys(reconciler("review HEAD~1 HEAD", str(top / "two"), "--json")) == [("b", "added")]
 
 
-def test_path_below_the_root_has_part_of_the_stack_in_view(reconciler: Reconciler, git: Git) -> None:
-    more = manifest("c").partition("jobs:")[2]
-    commit(git, {"jobs.yaml": ONE, "more/jobs.yaml": f"jobs:{more}"})
-    commit(git, {"jobs.yaml": TWO, "more/jobs.yaml": f"jobs:{more}".replace("lr: 0.1", "lr: 9")})
-    assert keys(reconciler("review HEAD~1 HEAD more --json")) == [("c", "changed")]
-
-
 def test_stack_that_base_does_not_have_is_all_added(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"README": "nothing yet"})
     commit(git, {"stacks/one/jobs.yaml": ONE})
     said = reconciler("review HEAD~1 HEAD stacks/one --json")
     assert keys(said) == [("a", "added")]
     assert said.document["base"]["stack"] is None
-
-
-def test_stack_that_head_does_not_have_is_all_removed_and_warned_of(reconciler: Reconciler, git: Git) -> None:
-    commit(git, {"stacks/one/jobs.yaml": ONE})
-    git("rm", "-r", "--quiet", "stacks")
-    commit(git, {"README": "no more"})
-    said = reconciler("review HEAD~1 HEAD stacks/one --json")
-    assert keys(said) == [("a", "removed")]
-    assert [warning["what"] for warning in said.document["warnings"]] == ["no manifest"]
 
 
 # ── exit codes ─────────────────────────────────────────────────────────────────────────────────────
@@ -178,15 +161,6 @@ def test_variable_that_only_one_side_declares_may_be_given(reconciler: Reconcile
     reconciler.ends(65, "review old new --var lr=0.1 --var oops=1")
 
 
-def test_file_of_values_in_the_repository_is_no_manifest_of_either_side(
-    reconciler: Reconciler, git: Git
-) -> None:
-    commit(git, {"jobs.yaml": ONE, "values.yaml": "lr: 0.1\n"})
-    commit(git, {"jobs.yaml": WITH_VARIABLE})
-    said = reconciler("review HEAD~1 HEAD --var-file values.yaml --json")
-    assert keys(said) == []
-
-
 def test_neither_service_nor_credentials_are_needed(reconciler: Reconciler) -> None:
     texts = (
         text.replace("{kind: local}", "{kind: modelarts, endpoint: 'https://nowhere.invalid', project_id: p}")
@@ -199,22 +173,6 @@ def test_neither_service_nor_credentials_are_needed(reconciler: Reconciler) -> N
 
 
 # ── what cannot be read ────────────────────────────────────────────────────────────────────────────
-
-
-def test_link_out_of_the_repository_and_submodules_are_told(
-    reconciler: Reconciler, git: Git, tmp_path: Path
-) -> None:
-    (tmp_path / "shared").mkdir()
-    Path("stack").mkdir()
-    Path("stack/shared").symlink_to(tmp_path / "shared")
-    commit(git, {"stack/jobs.yaml": ONE})
-    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},stack/module")
-    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},elsewhere")
-    git("commit", "--quiet", "-m", "two")
-    said = reconciler.ends(0, "review HEAD HEAD stack")
-    assert "warning: not read: HEAD:stack/module: it is a submodule" in said.out
-    assert f"warning: not read: HEAD:stack/shared: it is a link to {tmp_path}/shared" in said.out
-    assert "elsewhere" not in said.out
 
 
 def test_file_that_git_lfs_keeps_elsewhere_is_told(reconciler: Reconciler, git: Git) -> None:
@@ -240,26 +198,6 @@ def test_copy_is_for_its_owner_only(reconciler: Reconciler, git: Git, temporary:
 # ── what is shown ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_sweep_of_64_members_is_one_line(reconciler: Reconciler) -> None:
-    entry = "  s:\n    matrix: {lr: [%s]}\n" + manifest("x", lr="${matrix.lr}").partition("  x:\n")[2]
-    values = [f"0.{n}" for n in range(10, 74)]
-    old = ONE + entry % ", ".join(values)
-    write({"old/jobs.yaml": ONE, "new/jobs.yaml": old})
-    said = reconciler.ends(0, "review old new")
-    assert len(said.out.splitlines()) <= 12, said.out
-    assert "+ create    64 jobs  new" in said.out
-    assert "Nodes: 1 -> 65 (+64)" in said.out
-    assert reconciler("review old new -v").out.count("+ create") == 64
-
-
-def test_environment_of_git_holds_no_credentials(reconciler: Reconciler, git: Git, tmp_path: Path) -> None:
-    commit(git, {"jobs.yaml": ONE})
-    reconciler.setenv("HUAWEICLOUD_SDK_SK", "tell-nobody-1")
-    found = git_module.Repository.around(Path.cwd(), os.environ)
-    assert found is not None
-    assert "tell-nobody-1" not in str(found.environ)
-
-
 ON_TARGETS = manifest("a", lr="${var.lr}", more="target: dev\nvariables: {lr: {}}\n").replace(
     "  there: {kind: local}\n",
     "  dev: {kind: local, variables: {lr: 0.1}}\n  prod: {kind: local, variables: {lr: 0.2}}\n",
@@ -273,9 +211,3 @@ def test_manifests_are_compared_as_they_are_on_one_target(reconciler: Reconciler
     assert keys(said) == [("a", "changed")]
     # What targets give to variables shows through the jobs, and may be secrets.
     assert (said.document["target"], said.document["settings"]) == ("prod", [])
-
-
-def test_on_a_target_that_base_does_not_have_all_jobs_are_added(reconciler: Reconciler) -> None:
-    write({"old/jobs.yaml": ONE, "new/jobs.yaml": ON_TARGETS})
-    assert keys(reconciler("review old new -t prod --json")) == [("a", "added")]
-    reconciler.ends(64, "review new old -t prod")

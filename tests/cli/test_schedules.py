@@ -65,31 +65,3 @@ def test_adopted_job_counts_from_its_adoption(world: World) -> None:
     assert planned(world) == []
     move_to(world, "08-09T02:00:02")
     assert planned(world) == [("create", "scheduled")]
-
-
-def test_time_that_nobody_started_in_time_is_missed(world: World) -> None:
-    declare(world, f"{NIGHTLY}, starting_deadline: 30m")
-    world("apply --yes")
-    move_to(world, "08-07T02:29:00")
-    world.ends(0, "drift")
-    assert planned(world) == [("create", "scheduled")]
-    move_to(world, "08-07T02:31:00")
-    assert planned(world) == []
-    drift = world.ends(2, "drift --json")
-    [entry] = drift.document["drift"]
-    assert (entry["class"], entry["began_at"]) == ("missed", "2026-08-07T02:00:00Z")
-    assert entry["detail"] == "scheduled for 2026-08-07T02:00 UTC, and not started in time"
-    move_to(world, "08-08T02:00:02")
-    world.ends(0, "apply --yes")
-    world.ends(0, "drift")
-
-
-def test_longest_description_leaves_room_for_the_schedule(world: World) -> None:
-    # 256 without a space, and without the longest marker of stack and key
-    longest = "reconciler.test.a.r9999.b000000000000.id00000000.s000000000000.protected.stopped"
-    room = 256 - 1 - len(longest)
-    text = world.manifest("a")
-    write(text.replace("a of the test", "x" * room))
-    world.ends(0, "validate")
-    write(text.replace("a of the test", "x" * (room + 1)))
-    world.ends(65, "validate", err=f"at most {room} are allowed")

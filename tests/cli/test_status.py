@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -30,10 +29,6 @@ def applied(world: World) -> Job:
     world("apply -y")
     [job] = world.store.jobs()
     return job
-
-
-def job_of(world: World, name: str) -> Job:
-    return next(job for job in world.store.jobs() if job.name == name)
 
 
 def rows(said: Said) -> list[dict[str, Any]]:
@@ -85,18 +80,6 @@ def test_running_job_shows_its_times_nodes_and_last_change(
     assert "1 × modelarts.vm.cpu.2u" in text[3]
 
 
-def test_undeclared_key_is_shown_while_it_is_active(world: World) -> None:
-    world.write("a", "b")
-    world("apply -y")
-    world.write("a")
-    one = row(world, "b")
-    assert (one["declared"], one["waits_for"]["action"]) == (False, "terminate")
-    world.store.set_phase(job_of(world, "b").id, "Terminated")
-    assert [one["key"] for one in rows(world("status --json"))] == ["a"]
-    # Whoever asks for it by name sees it.
-    assert [one["phase"] for one in rows(world("status --json b"))] == ["Terminated"]
-
-
 def test_completed_key_whose_record_aged_out_is_shown_from_the_history(
     world: World, time: SharedTime, applied: Job
 ) -> None:
@@ -107,13 +90,6 @@ def test_completed_key_whose_record_aged_out_is_shown_from_the_history(
     assert (one["revision"], one["phase"], one["aged_out"], one["job"]) == (1, "Completed", True, applied.id)
     assert one["waits_for"] is None
     assert "Completed, aged out" in world("status").out
-
-
-def test_name_held_by_somebody_else_is_a_conflict(world: World, applied: Job) -> None:
-    world.store.edit(applied.id, lambda body: body["metadata"].update(description="mine"))
-    Path(".reconciler/records.sqlite3").unlink()
-    one = row(world)
-    assert (one["phase"], one["waits_for"]["kind"]) == (None, "conflict")
 
 
 # ── which keys ─────────────────────────────────────────────────────────────────────────────────────
@@ -163,12 +139,6 @@ def test_what_cannot_be_read_is_8_and_shown(world: World, applied: Job) -> None:
     assert "1 unknown" in world("status").out
 
 
-def test_who_may_not_look_is_told_so(world: World) -> None:
-    world.write("a")
-    world.fail(count=None, status=403, code="ModelArts.0112")
-    world.ends(7, "status")
-
-
 # ── again and again ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -200,11 +170,3 @@ def test_watch_for_programs_is_a_line_per_change(world: World, time: SharedTime,
     assert said.code == 130
     phases = [json.loads(line)["jobs"][0]["phase"] for line in said.out.splitlines()]
     assert phases == ["Creating", "Running", "Completed"]
-
-
-def test_long_list_of_needed_keys_says_how_many_more_there_are(world: World) -> None:
-    text = world.manifest(*"abcdef", "down")
-    write(text.replace("  down:\n", "  down:\n    needs: [a, b, c, d, e, f]\n"))
-    world.ends(0, "apply --yes")
-    assert "a, b, c and 3 more" in world("status").out
-    assert row(world, "down")["waits_for"]["keys"] == [*"abcdef"]

@@ -179,13 +179,6 @@ def test_text_is_a_short_line_for_each_check_and_the_drift_that_is_new(watching:
 
 
 @pytest.mark.usefixtures("stack")
-def test_options_of_the_console_are_those_of_its_checks(watching: Watching) -> None:
-    watched = watching("-v", "--color", "never", "--log-format", "json")
-    assert watched.code == 143
-    assert all("level" in json.loads(line) for line in watched.err.splitlines())
-
-
-@pytest.mark.usefixtures("stack")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_signal_ends_it_in_order(watching: Watching, number: int, code: int) -> None:
     said = watching(number=number)
@@ -200,20 +193,8 @@ def test_signal_ends_it_in_order(watching: Watching, number: int, code: int) -> 
         (["--every", "0s"], "at least 1s"),
         (["--jitter", "101%"], "not a percentage"),
         (["--window", "Mon"], "Mon-Fri 07:00-19:00 Europe/Berlin"),
-        *(
-            (["--listen", where], "127.0.0.1:9464")
-            for where in (
-                "nowhere",
-                "127.0.0.1:99999",
-                "127.0.0.1:" + "9" * 5000,
-                "127.0.0.1:-1",
-                "[::1:9464",
-            )
-        ),
-        *(
-            (["--listen", f"{host}:9464"], "cannot listen")
-            for host in ("nowhere.invalid", "192.0.2.1", "x" * 300, "a..b")
-        ),
+        (["--listen", "127.0.0.1:99999"], "127.0.0.1:9464"),
+        (["--listen", "nowhere.invalid:9464"], "cannot listen"),
         (["--max-actions", "-1"], "max-actions"),
         (["-o", "html"], "html=FILE"),
         (["-o", "prometheus"], "prometheus=FILE"),
@@ -226,14 +207,6 @@ def test_wrong_use_ends_it_at_once(watching: Watching, arguments: list[str], wor
     said = watching(*arguments, between=[nothing])
     assert (said.code, "check 2" in said.out) == (64, False)
     assert words in said.err
-
-
-@pytest.mark.usefixtures("stack")
-def test_port_in_use_is_wrong_use(watching: Watching) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        said = watching("--listen", f"127.0.0.1:{taken.getsockname()[1]}")
-    assert (said.code, said.out) == (64, "")
-    assert "cannot listen" in said.err
 
 
 INVALID = "stack: test\njobs: {a: {n: 1}}\n"
@@ -372,16 +345,6 @@ def test_files_are_written_after_each_check(watching: Watching) -> None:
     assert samples["reconciler_watch_interval_seconds", ""] == 900
     assert json.loads(Path("drift.json").read_text(encoding="utf-8"))["summary"]["missing"] == 2
     assert "data-key" in Path("drift.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.usefixtures("stack")
-def test_report_that_cannot_be_written_hides_no_drift(watching: Watching) -> None:
-    said = watching("--json", "-o", "markdown=nowhere/report.md")
-    [check] = said.checks
-    assert (check["exit_code"], check["summary"]["missing"]) == (1, 2)
-    assert [one["key"] for one in check["new"]] == ["a", "b"]
-    assert check["problem"] == "the report was not written: No such file or directory"
-    assert said.err.count("No such file or directory") == 1
 
 
 @pytest.mark.usefixtures("stack")

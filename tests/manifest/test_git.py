@@ -317,8 +317,10 @@ def test_environment_of_the_caller_changes_nothing_of_what_git_does(
     for name in ("GIT_TRACE", "GIT_TRACE2_EVENT", "GIT_TRACE_SETUP"):
         monkeypatch.setenv(name, str(trace))
     monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'core.fsmonitor'='touch sprung'")
+    monkeypatch.setenv("HUAWEICLOUD_SDK_SK", "tell-nobody-1")
     copy_manifests(repository(), made, directory)
     assert not trace.exists()
+    assert "tell-nobody-1" not in str(repository().environ)
 
 
 def test_repository_that_the_environment_calls_safe_is_read(

@@ -51,11 +51,6 @@ def shown(format_: str, report: FleetReport = REPORT) -> str:
     return render(Content.FLEET, report, format_, View())
 
 
-def test_order_is_that_of_the_roots_and_the_code_the_first_of_the_table() -> None:
-    assert [one.root for one in REPORT.results] == ["a/changed", "b/failed", "c/quiet"]
-    assert REPORT.exit_code is ExitCode.UNKNOWN
-
-
 def test_total_has_the_words_of_the_last_line_of_a_plan() -> None:
     words = last_line({action: 2 * number for action, number in every_action().summary.items()})
     assert REPORT.last_line == f"Fleet: 3 stacks, 1 with changes, 1 failed; {words.removeprefix('Plan: ')}"
@@ -93,11 +88,3 @@ def test_comment_fits_and_keeps_a_line_of_as_many_stacks_as_it_can(stacks: int) 
     else:
         missing = f"**Left out, for want of room:** the details of {stacks - len(sections)} stacks."
         assert (len(lines), left_out) == (stacks, [missing] if stacks == 40 else [])
-
-
-def test_json_has_the_documents_as_if_all_had_been_written_at_once() -> None:
-    text = shown("json")
-    document = json.loads(text)
-    assert text == json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    assert [list(one)[-1] for one in document["stacks"]] == ["document", "error", "document"]
-    assert document["stacks"][0]["document"] == json.loads(parts()["json"])

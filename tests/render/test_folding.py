@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reconciler.core.observed import Unreadable
 from reconciler.core.stack import DesiredJob
@@ -18,10 +16,9 @@ from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import FOLDED_FROM, Action, Plan
 from reconciler.errors import Location
 from reconciler.render import Content, View, render
-from reconciler.render.groups import fold_alike, without_name
 from reconciler.render.reports import result_text as render_result
-from reconciler.render.text import INDENT, WIDTH, render_keys
-from tests.builders import HOUR, a_job, a_stack, seen
+from reconciler.render.text import INDENT
+from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report
 
@@ -68,12 +65,6 @@ def test_creates_of_one_sweep_that_start_different_things_say_how_many_start_eac
     assert f"{INDENT}3 jobs: 8 × p3, pytorch; unbounded node-hours\n" in text
 
 
-def test_creates_of_entries_of_their_own_are_shown_one_by_one() -> None:
-    places = [Location("jobs.yaml", line, 3) for line in range(1, 10)]
-    jobs = [replace(a_job(key), location=place) for key, place in zip(keys(9), places, strict=True)]
-    assert text_of(plan_for(a_stack(*jobs))).count("+ create") == 9
-
-
 def test_four_members_of_a_sweep_are_shown_one_by_one() -> None:
     assert text_of(plan_for(a_stack(*sweep(keys(FOLDED_FROM - 1))))).count("+ create") == 4
 
@@ -108,13 +99,6 @@ def test_revisions_that_differ_stand_beside_the_keys() -> None:
 def test_json_is_never_folded() -> None:
     document = json.loads(render(Content.PLAN, plan_for(a_stack(*sweep(keys(64)))), "json", View()))
     assert [action["key"] for action in document["actions"]] == keys(64)
-
-
-def test_long_list_of_needed_keys_says_how_many_more_there_are() -> None:
-    upstream = keys(64)
-    down = replace(a_job("down"), needs=tuple(upstream))
-    text = text_of(plan_for(a_stack(*sweep(upstream), down)))
-    assert "waiting for job-00, job-01, job-02 and 61 more, then create" in text
 
 
 # ── drift, results ─────────────────────────────────────────────────────────────────────────────────
@@ -165,45 +149,3 @@ def test_failures_of_many_jobs_name_every_key() -> None:
 
 
 # ── the mechanism ──────────────────────────────────────────────────────────────────────────────────
-
-
-@given(st.lists(st.sampled_from([None, "a", "b", "c"]), max_size=40))
-def test_folding_keeps_every_item_once_in_the_order_of_the_first(looks: list[str | None]) -> None:
-    items = list(enumerate(looks))
-    groups = fold_alike(items, lambda item: item[1])
-    assert sorted(item for group in groups for item in group) == items
-    assert [group[0] for group in groups] == sorted(group[0] for group in groups)
-    for group in groups:
-        assert len(group) == 1 or (len(group) >= FOLDED_FROM and len({look for _, look in group}) == 1)
-
-
-@settings(max_examples=30)
-@given(st.lists(st.from_regex(r"[A-Za-z0-9_-]{1,58}", fullmatch=True), min_size=1, max_size=200))
-def test_list_of_keys_that_is_cut_counts_the_rest(names: list[str]) -> None:
-    lines = list(render_keys(names, is_cut=True))
-    assert len(lines) <= 3
-    assert all(len(line) <= WIDTH for line in lines)
-    shown = ", ".join(line.strip().removesuffix(",") for line in lines)
-    found = re.fullmatch(r"(.*?)(?:,? ?and (\d+) more)?", shown)
-    assert found is not None
-    listed = [name for name in found[1].split(", ") if name]
-    assert len(listed) + int(found[2] or 0) == len(names)
-    assert names[: len(listed)] == listed
-
-
-@pytest.mark.parametrize(
-    ("said", "becomes"),
-    [
-        ("a ended as Failed", "the job ended as Failed"),
-        ("a-r2 is Running", "the job is Running"),
-        ("ab, a-b and a_ stay", "ab, a-b and a_ stay"),
-    ],
-)
-def test_words_about_one_job_lose_its_name(said: str, becomes: str) -> None:
-    assert without_name(said, "a") == becomes
-
-
-def test_explanation_of_folded_drift_has_the_first_time() -> None:
-    jobs = [seen(a_job(key), phase="Failed", ended_s_ago=HOUR * n) for n, key in enumerate(keys(6), 1)]
-    text = render(Content.DRIFT, report(a_stack(*map(a_job, keys(6))), *jobs), "text", View())
-    assert "(the first at 2027-01-15T02:00:00Z)" in text

@@ -138,8 +138,3 @@ def test_two_revisions_without_a_difference(digests: str, said: str) -> None:
     both = tuple(a_revision(number, digest=digest) for number, digest in enumerate(digests, 1))
     report = a_report(revisions=both, key="a", diff=HistoryDiff(before=1, after=2, changes=()))
     assert history_text(report, View()).splitlines()[-1] == said
-
-
-def test_nothing() -> None:
-    assert history_text(a_report(), View()) == "Nothing is recorded yet.\n"
-    assert history_text(a_report(key="a"), View()) == "Nothing is recorded of a yet.\n"

@@ -176,29 +176,6 @@ def _local(time_s: float) -> datetime:
     return datetime.fromtimestamp(time_s, ZoneInfo(ZONE))
 
 
-def test_times_that_nobody_was_there_for_are_run_once_together(tmp_path: Path) -> None:
-    job = a_job(lifecycle=NIGHTLY)
-    with runners("2026-05-01T12:00Z", tmp_path) as ours:
-        ours[0].do(job)
-        ours[0].time.sleep(10 * 24 * HOUR)
-        one_after_the_other(job, ours)
-        assert set(ours[0].phases()) == {"a", "a-r2"}
-        ours[0].time.sleep(2 * HOUR)
-        assert ours[1].look(job).to_execute == ()
-
-
-def test_time_that_came_while_the_job_ran_is_run_once_it_has_ended(tmp_path: Path) -> None:
-    job = a_job(lifecycle=NIGHTLY)
-    with runners("2026-05-01T12:00Z", tmp_path, running=20 * HOUR) as ours:
-        ours[0].do(job)
-        ours[0].time.sleep(18 * HOUR)
-        [kept] = ours[1].look(job).actions
-        assert (kept.action, kept.reason) == (Action.KEEP, Reason.UNCHANGED)
-        ours[0].time.sleep(3 * HOUR)
-        one_after_the_other(job, ours)
-        assert set(ours[0].phases()) == {"a", "a-r2"}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("order", ["terminate_first", "create_first"])
 def test_job_that_is_still_running_is_replaced_once(kind: Night, order: str, tmp_path: Path) -> None:
@@ -328,23 +305,6 @@ def test_schedule_that_is_removed_goes_from_the_marker(tmp_path: Path) -> None:
 MONTHLY = {"schedule": "0 0 1 * *"}
 
 
-def test_monthly_job_whose_record_has_aged_out_starts_at_its_time(tmp_path: Path) -> None:
-    job, other = a_job(lifecycle=MONTHLY), a_job("b")
-    with runners("2026-05-10T12:00Z", tmp_path, 1) as [runner]:
-        runner.do(job, None, other)
-        runner.time.sleep(5 * 24 * HOUR)
-        assert runner.look(job, other).to_execute == ()
-        runner.backend.delete(runner.job("a").id)
-        runner.time.sleep(10 * 24 * HOUR)
-        assert runner.look(job, other).to_execute == ()
-        runner.time.sleep(7 * 24 * HOUR)
-        [create] = runner.look(job, other).to_execute
-        assert (create.action, create.scheduled_for) == (Action.CREATE, "2026-06-01T00:00:00Z")
-        runner.do(job, None, other)
-        assert set(runner.phases()) == {"a-r2", "b"}
-        assert runner.look(job, other).to_execute == ()
-
-
 def test_schedule_edited_when_the_record_has_aged_out_counts_from_the_next_apply(tmp_path: Path) -> None:
     job, edited = a_job(lifecycle=MONTHLY), a_job(lifecycle=NIGHTLY)
     with runners("2026-05-10T12:00Z", tmp_path, 1) as [runner]:
@@ -387,16 +347,6 @@ def test_saved_plan_holds_although_a_later_time_has_come(tmp_path: Path) -> None
         with pytest.raises(StalePlan) as stale:
             check_preconditions(ours[0].context(a_stack(job)), plan)
         assert "r2 is no longer the next revision" in stale.value.diagnostics[0].why
-
-
-def test_result_and_history_say_for_which_time_a_job_was_started(tmp_path: Path) -> None:
-    job = a_job(lifecycle=NIGHTLY)
-    with runners("2026-05-01T12:00Z", tmp_path, 1) as [runner]:
-        runner.do(job)
-        runner.time.sleep(13 * HOUR)
-        [outcome] = runner.do(job).outcomes
-        assert outcome.detail == "scheduled for 2026-05-02T02:30 Europe/Berlin"
-        assert outcome.action.reason is Reason.SCHEDULED
 
 
 @pytest.mark.parametrize("ends_as", ["Failed", "Completed"])
