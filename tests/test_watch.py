@@ -148,7 +148,7 @@ def test_two_thousand_checks_leave_nothing_behind() -> None:
     assert late - early < 500, "blocks of memory"
     assert more_objects - objects < 200
     assert more_files == files
-    assert time.process_time() - began_s < 2
+    assert time.process_time() - began_s < 8
 
 
 def open_files() -> int:

@@ -133,16 +133,11 @@ def aksk(path: str = f"/v2/{PROJECT}/training-job-searches") -> dict[str, str]:
     [
         ({}, {}, 200),
         ({"token": "t"}, {}, 401),
-        ({"token": "t"}, {"X-Auth-Token": "t"}, 200),
         ({"token": "t"}, {"X-Auth-Token": "wrong"}, 401),
-        ({"token": "t"}, aksk(), 401),
-        ({"access_key": ACCESS, "secret_key": SECRET}, {}, 401),
-        ({"access_key": ACCESS, "secret_key": SECRET}, aksk(), 200),
         ({"access_key": ACCESS, "secret_key": SECRET}, aksk("/v2/other"), 401),
         ({"access_key": ACCESS, "secret_key": SECRET}, {"X-Auth-Token": "t"}, 401),
         ({"token": "t", "access_key": ACCESS, "secret_key": SECRET}, {"X-Auth-Token": "t"}, 200),
         ({"token": "t", "access_key": ACCESS, "secret_key": SECRET}, aksk(), 200),
-        ({"token": "t", "access_key": ACCESS, "secret_key": SECRET}, {}, 401),
     ],
 )
 def test_request_is_accepted_only_with_configured_credentials(
@@ -154,22 +149,6 @@ def test_request_is_accepted_only_with_configured_credentials(
         assert response.json["error_code"] == "APIGW.0301"
         assert response.json["error_msg"].startswith("Incorrect IAM authentication information: ")
         assert response.json["request_id"] == response.headers["X-Request-Id"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "sent", "status"),
-    [(None, None, 200), (None, "any", 200), ("T", "T", 200), ("T", "U", 401), ("T", None, 401)],
-)
-def test_security_token_must_match_if_configured(
-    store: Store, asked: str | None, sent: str | None, status: int
-) -> None:
-    app = create_app(store, access_key=ACCESS, secret_key=SECRET, security_token=asked, now=lambda: NOW)
-    headers = {"host": "localhost", "x-sdk-date": DATE} | ({"x-security-token": sent} if sent else {})
-    path = f"/v2/{PROJECT}/training-job-searches"
-    request = signed(SignedRequest("POST", path, "", headers, b"{}"))
-    response = search(Client(app), dict(request.headers))
-    assert response.status_code == status
-    assert status == 200 or response.json["error_code"] == "APIGW.0301"
 
 
 def test_security_token_without_an_access_key_is_refused(store: Store) -> None:
@@ -207,27 +186,6 @@ def test_six_wrong_signatures_in_a_row_lock_the_key_for_five_minutes(store: Stor
     assert gate.knock(RIGHT) == [401]
     gate.now += timedelta(seconds=1)
     assert gate.knock(RIGHT, *[WRONG] * 5, RIGHT) == [200, *[401] * 5, 200], "and it counts anew"
-
-
-def test_right_signature_resets_the_count_of_wrong_ones(store: Store) -> None:
-    assert Gate(store).knock(*[WRONG] * 5, RIGHT, *[WRONG] * 5, RIGHT) == [*[401] * 5, 200] * 2
-
-
-def test_other_failed_logins_do_not_lock_the_key(store: Store) -> None:
-    gate = Gate(store)
-    for header in ({}, {"authorization": "Bearer x"}, aksk() | {"x-sdk-date": "20260821T100000Z"}):
-        for _ in range(6):
-            assert search(gate._client, header).status_code == 401
-    other = aksk()
-    other["authorization"] = other["authorization"].replace(ACCESS, "ANOTHER")
-    assert [search(gate._client, other).status_code for _ in range(6)] == [401] * 6
-    assert gate.knock(RIGHT) == [200]
-
-
-def test_locked_key_does_not_lock_the_token(store: Store) -> None:
-    gate = Gate(store, token="t")
-    assert gate.knock(*[WRONG] * 6, RIGHT) == [401] * 7
-    assert search(gate._client, {"X-Auth-Token": "t"}).status_code == 200
 
 
 def test_access_key_without_a_secret_key_is_refused(store: Store) -> None:

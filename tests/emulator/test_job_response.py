@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from werkzeug.test import Client, TestResponse
 
-from reconciler.cli.main import cli
-from reconciler.emulator import ManualClock, Store, create_app, running
+from reconciler.emulator import ManualClock, Store, create_app
 from tests.emulator.conftest import Api, a_job
 
 ENGINE = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
@@ -133,31 +129,6 @@ def test_job_response_has_the_documented_values(
 ) -> None:
     job = api.get(f"/v2/project/training-jobs/{api.create(edits=edits)}").json
     assert {path: at(job, path) for path in answered} == answered
-
-
-def test_job_response_has_the_tokens_of_the_web_tools(api: Api) -> None:
-    job_id = api.create(edits={"metadata.annotations": {"jupyter-lab/enable": "true"}})
-    tool = api.get(f"/v2/project/training-jobs/{job_id}").json["endpoints"]["jupyter_lab"]
-    assert tool.keys() == {"url", "token"}
-
-
-def test_experiment_is_reported_by_id_without_its_name(api: Api) -> None:
-    def reference(job_name: str, **asked: str) -> dict[str, str]:
-        job_id = api.create(job_name, {"metadata.training_experiment_reference": asked})
-        metadata = api.get(f"/v2/project/training-jobs/{job_id}").json["metadata"]
-        return dict(metadata["training_experiment_reference"])
-
-    made = reference("one", name="mine")
-    assert made.keys() == {"id", "serial_number"}
-    assert reference("two", name="mine") == reference("three", id=made["id"], name="any") == made
-    assert reference("four", name="another")["id"] != made["id"]
-
-
-def test_missing_experiment_is_refused(api: Api) -> None:
-    api.create("one", {"metadata.training_experiment_reference": {"name": "mine"}})
-    body = a_job("two", {"metadata.training_experiment_reference": {"id": "e1"}})
-    response = api.post("/v2/project/training-jobs", json=body)
-    assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2842")
 
 
 def test_tasks_are_reported_with_single_inputs(api: Api) -> None:
@@ -293,67 +264,3 @@ def test_every_second_job_is_a_variant(api: Api) -> None:
     ids = [api.create(f"job-{number}") for number in range(6)]
     assert [int(job_id[-1], 16) % 2 for job_id in ids] == [0, 1, 0, 1, 0, 1]
     assert len(set(ids)) == 6
-
-
-# ── what `reconciler` makes of it ──────────────────────────────────────────────────────────────────
-
-MANIFEST = """\
-stack: forms
-targets:
-  here: {{kind: modelarts, cloud: {cloud}, endpoint: "{url}", project_id: project}}
-defaults:
-  algorithm:
-    code_dir: obs://ml-team/code/
-    boot_file: obs://ml-team/code/train.py
-    engine: {{engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}}
-    environments: {{NCCL_DEBUG: INFO, OTHER: "1"}}
-    parameters: [{{name: lr, value: "0.1"}}]
-    inputs: [{{name: data, remote: {{obs: {{obs_url: /ml-team/in/}}}}}}]
-    outputs: [{{name: out, remote: {{obs: {{obs_url: obs://ml-team/out/}}}}}}]
-  spec:
-    resource: {{flavor_id: modelarts.p3.large.public, node_count: 2}}
-    volumes: [{{nfs: {{nfs_server_path: "10.0.0.1:/", local_path: /mnt/a}}}}]
-    auto_stop: {{time_unit: HOURS, duration: 24}}
-    log_export_path: {{obs_url: obs://ml-team/log/}}
-    schedule_policy: {{priority: 2}}
-jobs:
-  one: {{}}
-  two: {{}}
-  three: {{}}
-  four: {{}}
-"""
-
-
-@pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_plan_and_a_drift_check_after_an_apply_are_empty(
-    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str
-) -> None:
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody")
-    monkeypatch.chdir(tmp_path)
-
-    def reconciler(*args: str) -> Result:
-        return CliRunner().invoke(cli, [*args, str(tmp_path)], catch_exceptions=False)
-
-    def actions() -> list[tuple[str, str, list[str]]]:
-        told = json.loads(reconciler("plan", "--json").stdout)
-        return [
-            (action["key"], action["action"], [change["path"] for change in action.get("changes") or ()])
-            for action in told["actions"]
-        ]
-
-    with running(create_app(api.store, cloud=cloud)) as url:
-        file = tmp_path / "jobs.yaml"
-        file.write_text(MANIFEST.format(url=url, cloud=cloud), encoding="utf-8")
-        applied = reconciler("apply", "--yes")
-        assert applied.exit_code == 0, applied.output
-        for seconds in (0, 2, 60, 3600):
-            api.clock.advance(seconds=seconds)
-            drift = json.loads(reconciler("drift", "--json").stdout)
-            assert (drift["drift"], drift["pending"], drift["warnings"]) == ([], [], [])
-            assert sorted(actions()) == [(key, "keep", []) for key in ("four", "one", "three", "two")]
-        # Without records, what was declared then is read back from the details.
-        for kept in tmp_path.glob(".reconciler/*"):
-            kept.unlink()
-        file.write_text(file.read_text("utf-8").replace("NCCL_DEBUG: INFO", "NCCL_DEBUG: WARN"))
-        found = {tuple(paths) for _, action, paths in actions() if action == "create"}
-        assert found == {("algorithm.environments.NCCL_DEBUG",)}

@@ -22,22 +22,6 @@ def running_job(api: Api) -> str:
     return f"/v2/project/training-jobs/{job_id}"
 
 
-def test_events_are_listed_newest_first(api: Api, running_job: str) -> None:
-    answer = api.get(f"{running_job}/events").json
-    assert (answer["total"], answer["limit"], answer["offset"], answer["order"]) == (3, 50, 0, "desc")
-    assert [event["message"] for event in answer["events"]] == [
-        "Training job started running.",
-        "Training job is queuing for resources.",
-        "Training job created.",
-    ]
-    assert answer["events"][0] == {
-        "time": "2026-08-06T07:06:43Z",
-        "level": "Info",
-        "message": "Training job started running.",
-        "source": "Job",
-    }
-
-
 @pytest.mark.parametrize(
     ("query", "count"),
     [
@@ -100,34 +84,6 @@ def test_failed_job_has_an_error_event(api: Api, running_job: str) -> None:
     assert (newest["level"], newest["message"]) == ("Error", "Training job failed.")
 
 
-def test_tasks_have_addresses_once_scheduled(api: Api, running_job: str) -> None:
-    assert api.get(f"{running_job}/tasks").json == [
-        {"task": "worker-0", "ip": "172.16.0.1", "host_ip": "192.168.0.1", "schedule_count": 1},
-        {"task": "worker-1", "ip": "172.16.0.2", "host_ip": "192.168.0.2", "schedule_count": 1},
-    ]
-    assert api.get(f"{running_job}/tasks?schedule_count=2").json == []
-    assert api.get(f"/v2/project/training-jobs/{api.create('queued')}/tasks").json == []
-
-
-@pytest.mark.parametrize(
-    ("phase", "stages"),
-    [
-        ("Creating", []),
-        ("Pending", ["scheduling"]),
-        ("Running", ["scheduling", "preparing", "running"]),
-        ("Completed", ["scheduling", "preparing", "running", "end"]),
-    ],
-)
-def test_stages_follow_the_phases_of_the_job(api: Api, phase: str, stages: list[str]) -> None:
-    job_id = api.create()
-    for step in ("Creating", "Pending", "Running", "Completed"):
-        api.store.set_phase(job_id, step)
-        if step == phase:
-            break
-    record = api.get(f"/v2/project/training-jobs/{job_id}/stages").json["running_records"][0]
-    assert [stage["name"] for stage in record["stages"]] == stages
-
-
 def test_log_grows_while_the_job_runs(api: Api, running_job: str) -> None:
     def preview() -> Any:
         return api.get(f"{running_job}/tasks/worker-1/logs/preview").json
@@ -156,26 +112,6 @@ def test_log_lines_are_selected_by_number_order_and_base(
     answer = api.get(f"{running_job}/logs/worker-0?{query}").json
     assert (answer["start_line"], answer["lines"]) == (start, lines)
     assert answer["content"].count("\n") == lines
-
-
-@pytest.mark.parametrize(
-    ("kind", "how"), [("text/plain", "preview"), ("application/octet-stream", "download"), (None, "preview")]
-)
-def test_log_url_is_for_preview_or_download_by_content_type(
-    api: Api, running_job: str, kind: str | None, how: str
-) -> None:
-    headers = {"Content-Type": kind} if kind else {}
-    url = api.get(f"{running_job}/tasks/worker-0/logs/url", headers=headers).json["obs_url"]
-    assert url.startswith("https://")
-    assert url.endswith(how)
-
-
-def test_metrics_have_one_value_per_minute(api: Api, running_job: str) -> None:
-    metrics = api.get(f"{running_job}/metrics/worker-0").json["metrics"]
-    assert {metric["metric"]: len(metric["value"]) for metric in metrics} == dict.fromkeys(
-        ["cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage"], 2
-    )
-    assert metrics[-1]["value"] == [-1, -1]
 
 
 WATCHED = ["tasks/{task}/logs/preview", "tasks/{task}/logs/url", "logs/{task}", "metrics/{task}"]
