@@ -139,13 +139,6 @@ def test_junit_of_a_check_has_a_testcase_per_file_and_fails_those_with_problems(
     assert "jobs.yaml:14:9" in (failures_of(text)["jobs.yaml"].text or "")
 
 
-def test_junit_of_a_check_that_finds_nothing_passes() -> None:
-    report = denied().model_copy(update={"denied": ()})
-    text = render(Content.VALIDATION, report, "junit", View())
-    assert failures_of(text) == {}
-    assert "target skipped" in (suite_of(text).findtext("system-err") or "")
-
-
 def test_sarif_of_a_check_has_a_result_per_problem_warning_and_denied_job() -> None:
     found = {
         name: [(one["ruleId"], one["level"]) for one in results_of(rendered(name, "sarif"))]
@@ -154,9 +147,3 @@ def test_sarif_of_a_check_has_a_result_per_problem_warning_and_denied_job() -> N
     wrong = [("no_such_directory", "error"), ("unknown_field", "error"), ("syntax_error", "error")]
     denied = [("one-node", "error"), ("one-node", "error"), ("target_skipped", "warning")]
     assert found == {"validation-invalid": wrong, "validation": denied}
-
-
-def test_sarif_of_a_check_says_where_a_problem_is() -> None:
-    result = results_of(rendered("validation-invalid", "sarif"))[1]
-    place = result["locations"][0]["physicalLocation"]
-    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("jobs.yaml", 14)
