@@ -77,13 +77,9 @@ def marker_of(job: ObservedJob) -> Marker:
     rows(
         """
 # its marker follows, and nothing else
-creating | | old Creating | | old update marker_changed old
 pending | | old Pending | | old update marker_changed old
 running | | old | | old update marker_changed old
 completed | | old Completed | | old update marker_changed old
-failed | | old Failed | | old update marker_changed old
-terminated | | old Terminated | | old update marker_changed old
-abnormal | | old Abnormal | | old update marker_changed old
 terminating | | old Terminating | | old keep terminated_outside old
 every revision | | old Failed, old r2 Terminated stopped, old r3 | \
     | old update renamed old; old-r2 update renamed old-r2; old-r3 update marker_changed old-r3
@@ -108,7 +104,6 @@ new failed | | old Completed, new Failed | | old conflict rename_clash
 old completed | | old Completed, new | | old conflict rename_clash
 # what is not wanted
 absent | absent | old | | old terminate state_absent
-absent, pending | absent | old Pending | | old terminate state_absent
 absent, protected | absent | old protected | | old blocked protected
 absent, protected by its entry | absent protect: true | old | | old blocked protected
 absent, released | absent protect: false | old protected | | old update protection_released old

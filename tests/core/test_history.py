@@ -8,7 +8,6 @@ import pytest
 
 from reconciler.core.record import HistorySnapshot, PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
-from reconciler.decide import history as limits
 from reconciler.decide.history import (
     Bar,
     BarState,
@@ -171,11 +170,6 @@ def test_revision_that_follows_within_a_second_is_not_beside_the_one_before() ->
     assert tracks(lane_of(first, second)) == 1
 
 
-def test_number_of_tracks_is_bounded() -> None:
-    many = (a_revision(number, phase_text="Running", released_at_s=NOW) for number in range(1, 40))
-    assert tracks(lane_of(*many)) == 8
-
-
 def test_times_that_no_calendar_has_are_its_ends() -> None:
     timeline = laid_out(a_revision(created_at_s=-5.0, started_at_s=1e300, duration_s=1e300))
     (bar,) = timeline.lanes[0].bars
@@ -285,15 +279,6 @@ def test_period_is_from_the_first_sign_to_now() -> None:
 
 def test_key_without_records_has_an_empty_lane() -> None:
     assert [lane.key for lane in laid_out(key="a").lanes] == ["a"]
-
-
-def test_newest_are_shown_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_BARS", 2)
-    monkeypatch.setattr(limits, "MOST_RUNS", 1)
-    timeline = laid_out(*(a_revision(n) for n in (1, 2, 3)), runs=(a_run(1), a_run(2)))
-    assert [bar.number for bar in timeline.lanes[0].bars] == [2, 3]
-    assert [run.id for run in timeline.runs] == [2]
-    assert (timeline.hidden_revisions, timeline.hidden_runs) == (1, 1)
 
 
 # ── the document ───────────────────────────────────────────────────────────────────────────────────

@@ -92,13 +92,6 @@ def test_edited_command_with_a_secret_in_it_is_hidden_whole() -> None:
     assert mask((open_one,)) == (open_one,)
 
 
-def test_hint_names_a_command_that_exists() -> None:
-    from reconciler.cli.jobs import jobs_command
-
-    assert "reconciler jobs show JOB --json" in LOOKS_SECRET
-    assert "--json" in [name for option in jobs_command.commands["show"].params for name in option.opts]
-
-
 @pytest.mark.parametrize("path", ["marker.key", "lifecycle.protect"])
 def test_own_fields_are_never_masked(path: str) -> None:
     change = Change(path=path, before="api-token", after="b")

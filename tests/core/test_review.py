@@ -45,8 +45,9 @@ def urgent(priority: int | None) -> DesiredJob:
     return a_job(spec__schedule_policy={} if priority is None else {"priority": priority})
 
 
+DAILY = "0 2 * * *"
 KEPT, UPDATED, REPLACED = Action.KEEP, Action.UPDATE, Action.REPLACE
-ENDED, BLOCKED, CONFLICT = Action.TERMINATE, Action.BLOCKED, Action.CONFLICT
+ENDED, BLOCKED = Action.TERMINATE, Action.BLOCKED
 ADDED, REMOVED, CHANGED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANGED
 
 
@@ -58,26 +59,17 @@ ADDED, REMOVED, CHANGED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANG
         (a_job(), None, REMOVED, ENDED, Reason.NOT_IN_MANIFEST),
         (a_job(), absent(), REMOVED, ENDED, Reason.STATE_ABSENT),
         (None, absent(), REMOVED, ENDED, Reason.STATE_ABSENT),
-        (protected(True), None, REMOVED, BLOCKED, Reason.PROTECTED),
-        (protected(True), absent(), REMOVED, BLOCKED, Reason.PROTECTED),
         (protected(True), absent(protect=False), REMOVED, UPDATED, Reason.PROTECTION_RELEASED),
         (a_job(), absent(protect=True), REMOVED, BLOCKED, Reason.PROTECTED),
         (a_job(), edited(), CHANGED, REPLACED, Reason.IMMUTABLE_CHANGED),
-        (a_job(), edited(on_change="replace"), CHANGED, REPLACED, Reason.IMMUTABLE_CHANGED),
-        (a_job(), edited(on_change="keep"), CHANGED, KEPT, Reason.CHANGE_IGNORED),
-        (a_job(), edited(on_change="fail"), CHANGED, CONFLICT, Reason.CHANGE_REFUSED),
         (protected(True), edited(), CHANGED, BLOCKED, Reason.PROTECTED),
-        (protected(True), edited(protect=False), CHANGED, BLOCKED, Reason.PROTECTED),
-        (a_job(), life(rerun="again"), CHANGED, REPLACED, Reason.IMMUTABLE_CHANGED),
         (a_job(), a_job(description="new"), CHANGED, UPDATED, Reason.MUTABLE_CHANGED),
-        (urgent(2), urgent(3), CHANGED, UPDATED, Reason.MUTABLE_CHANGED),
         (urgent(2), urgent(1), CHANGED, UPDATED, Reason.MUTABLE_CHANGED),  # 1 is the documented default
         (urgent(2), urgent(None), CHANGED, KEPT, Reason.UNCHANGED),  # the job keeps its priority
         (a_job(), protected(True), CHANGED, UPDATED, Reason.MARKER_CHANGED),
-        (protected(True), protected(False), CHANGED, UPDATED, Reason.MARKER_CHANGED),
         (protected(True), a_job(), CHANGED, KEPT, Reason.UNCHANGED),  # the marker still says it
-        (a_job(), life(on_failure="retry"), CHANGED, KEPT, Reason.UNCHANGED),
         (a_job(), replace(a_job(), needs=("other",)), CHANGED, KEPT, Reason.UNCHANGED),
+        (life(schedule=DAILY), edited(schedule=DAILY), CHANGED, KEPT, Reason.WAITS_FOR_SCHEDULE),
     ],
 )
 def test_change_in_the_manifest_has_an_action_and_a_reason(
@@ -149,18 +141,6 @@ def test_renamed_job_is_an_update() -> None:
     assert found.warnings == ()
 
 
-def test_renamed_and_edited_job_is_replaced() -> None:
-    [job] = reviewed([a_job("old")], [formerly("new", "old", **EDITED)]).jobs
-    assert (job.change, job.action) == (ChangeKind.RENAMED, Action.REPLACE)
-    assert job.detail.startswith("formerly old; algorithm.parameters.lr changed")
-
-
-def test_former_key_beside_a_key_with_jobs_is_a_conflict() -> None:
-    found = reviewed([a_job("old"), a_job("new")], [formerly("new", "old")])
-    [job] = found.jobs
-    assert (job.key, job.action, job.reason) == ("new", Action.CONFLICT, Reason.RENAME_CLASH)
-
-
 def test_former_key_not_declared_in_base_is_no_rename() -> None:
     found = reviewed([formerly("new", "old")], [formerly("new", "old")])
     assert (found.jobs, found.summary.unchanged) == ((), 1)
@@ -196,11 +176,6 @@ def test_renamed_sweep_gets_one_hint() -> None:
     assert "old-0 -> new-0, old-1 -> new-1, old-10 -> new-10 and 61 more" in hint.why
 
 
-def test_another_value_of_a_sweep_is_no_rename() -> None:
-    found = reviewed(members("sweep", 6)[:5], members("sweep", 6)[1:])
-    assert (found.summary.added, found.summary.removed, found.warnings) == (1, 1, ())
-
-
 def of_axes(*axes: str, lifecycle: Mapping[str, Any] | None = None) -> list[DesiredJob]:
     """The members of a sweep over two values of its first axis; the others have one."""
     found = []
@@ -230,23 +205,6 @@ def test_former_member_of_a_sweep_ends_as_an_edit_does(
     assert [job.key for job in gone] == ["s-lr-1", "s-lr-2"]
     assert {job.action for job in gone} == {action}
     assert all(job.detail.startswith(f"no longer produced by s{detail}") for job in gone)
-
-
-def test_protected_member_is_released_where_its_entry_says_so() -> None:
-    sides = (of_axes("lr", lifecycle={"protect": True}), of_axes("lr", "batch", lifecycle={"protect": False}))
-    [job, _] = [job for job in reviewed(*sides).jobs if job.change is ChangeKind.REMOVED]
-    assert (job.action, job.reason) == (Action.UPDATE, Reason.PROTECTION_RELEASED)
-
-
-def test_axis_added_to_a_sweep_gets_a_hint_at_the_expression_that_keeps_its_jobs() -> None:
-    [hint] = reviewed(of_axes("lr"), of_axes("lr", "batch")).warnings
-    assert hint.fix == 'add `formerly: "s-lr-${matrix.lr}"` to s to keep its jobs'
-
-
-def test_removed_sweep_is_terminated_as_ever() -> None:
-    found = reviewed(of_axes("lr"), [a_job("other", **FOUR)])
-    gone = {job.detail for job in found.jobs if job.change is ChangeKind.REMOVED}
-    assert gone == {"removed; terminated if active"}
 
 
 # ── totals and settings ────────────────────────────────────────────────────────────────────────────

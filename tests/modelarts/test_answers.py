@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,19 +80,3 @@ def test_unreadable_job_keeps_its_marker() -> None:
     assert isinstance(job, Unreadable)
     assert (job.name, job.id) == ("resnet50", "66ff6991-fd66-40b6-8101-0829a46d3731")
     assert str(job.claimed) == MARKER
-
-
-def test_reading_jobs_takes_at_most_a_few_times_their_parsing() -> None:
-    """About five times; as a ratio, since a busy machine is slower at both."""
-    answers = [an_answer(metadata__name=f"job-{n}") for n in range(1000)]
-    text = json.dumps(answers)
-
-    def best_s(work: Callable[[], object]) -> float:
-        times = []
-        for _ in range(5):
-            began = time.process_time()
-            work()
-            times.append(time.process_time() - began)
-        return min(times)
-
-    assert best_s(lambda: [read_job(answer) for answer in answers]) < 20 * best_s(lambda: json.loads(text))
