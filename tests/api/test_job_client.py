@@ -17,13 +17,12 @@ from reconciler import (
     Refused,
     ReportedJob,
     Session,
-    Stack,
     WaitFailed,
     WrongUsage,
 )
 from reconciler.modelarts.operations import LogPreview
 from reconciler.secrets import REDACTED
-from tests.api.conftest import ENVIRON, TOKEN, Service, job, manifest, secret_manifest
+from tests.api.conftest import ENVIRON, TOKEN, Service
 
 
 @pytest.fixture
@@ -120,14 +119,6 @@ def test_job_of_a_stack_is_terminated_only_with_force(session: Session, service:
     assert service.asked("StopTrainingJob") == 1
 
 
-def test_protected_job_is_not_terminated_even_with_force(service: Service) -> None:
-    data = manifest(url=service.url) | {"jobs": {"a": job(lifecycle={"protect": True})}}
-    with Stack.from_dict(data, service.root).connect(environ=ENVIRON) as session:
-        session.apply().raise_for_failures()
-        with pytest.raises(Refused):
-            session.jobs.terminate("a", force=True)
-
-
 def test_wait_returns_the_job_at_its_goal(session: Session, service: Service) -> None:
     assert session.jobs.wait("a", "running").metadata.name == "a"
     service.clock.advance(seconds=30 * 86_400)
@@ -147,17 +138,3 @@ def test_wait_that_fails_says_how_the_job_ended(session: Session, service: Servi
     assert session.jobs.wait("b", "ended").metadata.name == "b"
     with pytest.raises(WrongUsage):
         session.jobs.wait("b", "happy")  # type: ignore[arg-type]
-
-
-def test_declared_secret_is_hidden_in_returned_jobs(service: Service) -> None:
-    """The service echoes it, in the job and in its log; the one who reads does not know the value."""
-    secret = "tell-nobody-2"
-    data = secret_manifest(url=service.url)
-    with Stack.from_dict(data, service.root, environ={"TOKEN": secret}).connect(environ=ENVIRON) as session:
-        session.apply().raise_for_failures()
-    service.clock.advance(seconds=60)
-    [made] = service.app.store.jobs()
-    service.app.store.edit(made.id, lambda body: body["spec"].update(note=f"is {secret}"))
-    with Stack.from_dict(data, service.root, environ={}).connect(environ=ENVIRON) as session:
-        shown = [job.model_dump_json() for job in (session.jobs.get("a"), *session.jobs.list())]
-    assert all("is (sensitive)" in text and secret not in text for text in shown)

@@ -12,15 +12,13 @@ from reconciler import (
     ExitCode,
     ManifestInvalid,
     Plan,
-    ReconcilerError,
     Refused,
     Stack,
-    StalePlan,
     WrongUsage,
     load_plan,
 )
 from reconciler.cli.main import cli, run
-from tests.api.conftest import ENVIRON, Service, job, manifest, secret_manifest, write
+from tests.api.conftest import ENVIRON, Service, job, manifest, secret_manifest
 
 GROWING = ("created_at", "elapsed", "lost_node_hours", "cost")
 
@@ -66,25 +64,6 @@ def test_plan_saved_by_python_is_applied_by_the_command_line_if_approved(
     assert service.app.store.jobs() == []
     assert run(cli, [*apply, plan.digest]) == ExitCode.DONE
     assert len(service.app.store.jobs()) == 1
-
-
-def test_plan_saved_by_the_command_line_is_applied_by_python(
-    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
-    write(tmp_path, manifest("a", url=service.url))
-    file = tmp_path / "plan.json"
-    assert run(cli, ["plan", str(tmp_path), "--out", str(file)]) == 0
-    read = load_plan(file)
-    assert read.digest == digest_of(file)
-    said = capsys.readouterr().out.splitlines()
-    assert read.digest in said
-    assert said[-1].startswith("Plan: 1 to create")
-    with service.stack("other").connect(environ=ENVIRON) as session:
-        assert session.apply(read).ok
-        assert [one.name for one in service.app.store.jobs()] == ["a"]
-        with pytest.raises(StalePlan):
-            session.apply(read)
 
 
 def test_secret_of_a_saved_plan_is_read_again_at_apply(service: Service, tmp_path: Path) -> None:
@@ -143,14 +122,3 @@ def test_plan_file_that_is_damaged_is_refused(service: Service, tmp_path: Path) 
     with pytest.raises(ManifestInvalid) as caught:
         load_plan(file)
     assert caught.value.exit_code == ExitCode.INVALID
-
-
-def test_plan_that_cannot_be_written_raises_an_explained_error(service: Service, tmp_path: Path) -> None:
-    with service.stack("a").connect(environ=ENVIRON) as session:
-        plan = session.plan()
-    with pytest.raises(WrongUsage):
-        plan.save(tmp_path)
-    with pytest.raises(ReconcilerError) as caught:
-        plan.save(tmp_path / "none" / "plan.json")
-    assert "cannot write the plan file" in str(caught.value)
-    assert not (tmp_path / "none").exists()
