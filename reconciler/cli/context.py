@@ -176,18 +176,13 @@ def open_target(
     target: str | None,
 ) -> Iterator[TargetSession]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
-    with open_loaded(load_stack(paths, variables, var_files, target, offline=True), target) as session:
-        yield session
-
-
-@contextmanager
-def open_loaded(loaded: LoadedStack, target_name: str | None) -> Iterator[TargetSession]:
     from reconciler.core.masking import DeclaredSecrets
     from reconciler.modelarts.target import connected
 
-    run_by, (name, target) = runtime(), loaded.target(target_name)
-    with connected(name, target, loaded.root, run_by) as place:
-        yield TargetSession(loaded, target, place, run_by.clock, DeclaredSecrets.of(loaded.stack))
+    loaded = load_stack(paths, variables, var_files, target, offline=True)
+    run_by, (name, declared) = runtime(), loaded.target(target)
+    with connected(name, declared, loaded.root, run_by) as place:
+        yield TargetSession(loaded, declared, place, run_by.clock, DeclaredSecrets.of(loaded.stack))
 
 
 def say_gaps(listing: Listing) -> ExitCode:

@@ -1,96 +1,27 @@
-"""Jobs of a target as a manifest: where they are, which are meant, and what cannot be exported."""
+"""Jobs of a target as a manifest: which are meant, and what cannot be exported."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import NamedTuple
-
-import click
 
 from reconciler import errors
 from reconciler.cli.console import console
-from reconciler.cli.context import TargetSession, learn_tokens, load_stack, open_loaded, say_gaps
-from reconciler.cli.options import ADDRESSED, Address
+from reconciler.cli.context import TargetSession, learn_tokens, say_gaps
 from reconciler.cli.progress import reading
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase
-from reconciler.core.scalar import escape
-from reconciler.core.stack import Target
-from reconciler.core.values import MODELARTS
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import Diagnostic, ExitCode
 from reconciler.manifest.export import ExportedStack, export_stack
-from reconciler.manifest.load import load_mapping
 from reconciler.modelarts.jobs import JobFilters, search_jobs
 from reconciler.reconcile import read_details
 from reconciler.text import printable
 
-#: The phases of the jobs that are worth declaring: what runs, and with `export` what has been done.
-RUNNING_PHASES = tuple(sorted(phase.value for phase in ACTIVE - {Phase.TERMINATING}))
-USUAL_PHASES = (*RUNNING_PHASES, Phase.COMPLETED.value)
-
-
-class ExportSource(NamedTuple):
-    """A target that is open, as a manifest has it; and the stack that has it, if one does."""
-
-    session: TargetSession
-    target: Target
-    stack: str | None
-
-    @property
-    def target_name(self) -> str:
-        return self.session.target.identity.name
-
-
+#: The phases of the jobs that are worth declaring: what runs, and what has been done.
+USUAL_PHASES = tuple(sorted(phase.value for phase in (ACTIVE | {Phase.COMPLETED}) - {Phase.TERMINATING}))
 #: The jobs that are to be exported, and how well they could be read.
 JobSelection = tuple[list[ObservedJob], list[ExitCode]]
-
-
-@contextmanager
-def open_source(
-    paths: Sequence[Path],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-    address: Address,
-) -> Iterator[ExportSource]:
-    """Connect to the target: that of a stack, by the options that all commands have, or an address.
-
-    Raises:
-        UsageError: a stack and an address are given.
-        ManifestInvalid: there is no stack to have a target, or it is invalid.
-        WrongUsage: there can be no such target.
-    """
-    if not address.is_given:
-        try:
-            loaded = load_stack(paths, variables, var_files, target, offline=True)
-        except errors.ManifestInvalid as invalid:
-            fix = "run it in the directory of a stack, or pass --endpoint or --region"
-            problems = (
-                one._replace(fix=fix) if one.what == "no root file" else one for one in invalid.diagnostics
-            )
-            raise errors.ManifestInvalid(*problems) from None
-    elif target is not None or paths:
-        raise click.UsageError("--endpoint and --region name a service, --target and --in that of a stack")
-    else:
-        given = {field: escape(value) for field, value in address._asdict().items() if value}
-        without_jobs = {"stack": "exported", "targets": {ADDRESSED: {"kind": MODELARTS, **given}}}
-        try:
-            loaded = load_mapping(without_jobs, Path(), environ=os.environ)
-            loaded.target(target)
-        except errors.ManifestInvalid as invalid:
-            problems = (one._replace(location=None, snippet=None) for one in invalid.diagnostics)
-            raise errors.WrongUsage(*problems) from None
-    with open_loaded(loaded, target) as session:
-        declared = session.declared_target
-        if declared.traits.has_address and not declared.project_id:
-            project_id = session.target.identity.project_id
-            declared = declared.model_copy(update={"project_id": project_id})
-        yield ExportSource(session, declared, None if address.is_given else loaded.stack.name)
 
 
 # --- which jobs
@@ -134,19 +65,22 @@ def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[
 # --- from jobs to a manifest
 
 
-def exported(source: ExportSource, stack: str, found: JobSelection) -> tuple[ExportedStack, ExitCode]:
+def exported(session: TargetSession, stack: str, found: JobSelection) -> tuple[ExportedStack, ExitCode]:
     """The manifest of the jobs, and the exit code: stderr has said what is not in it."""
     found_jobs, codes = found
     job_by_id = {job.id: job for job in found_jobs}
-    details = read_details(source.session.target.backend, [*job_by_id])
+    details = read_details(session.target.backend, [*job_by_id])
     jobs = [job for job in details.values() if isinstance(job, ObservedJob)]
     for job in jobs:
         learn_tokens(job)
-        source.session.shown(job)  # what a stack declares sensitive is known from then on
+        session.shown(job)  # what a stack declares sensitive is known from then on
+    target, identity = session.declared_target, session.target.identity
+    if target.traits.has_address and not target.project_id:
+        target = target.model_copy(update={"project_id": identity.project_id})
     result = export_stack(
         stack,
-        source.target_name,
-        source.target,
+        identity.name,
+        target,
         jobs,
         is_secret=lambda text: console.redact(text) != text,
         learn=console.redact.learn,

@@ -202,7 +202,6 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     opt.flag("--all", "All jobs that no stack owns and that match the filters.", "all_jobs"),
     opt.many("--match GLOB", "Only jobs with such a name; repeatable.", "globs"),
     opt.BESIDE_JOBS,
-    opt.ADDRESS,
     opt.FILTERS,
     opt.option("--stack NAME", "Stack that is to own the jobs."),
     opt.option(
@@ -224,18 +223,17 @@ def export_command(
 
     JOB is an id, a name, or a key of the stack in the current directory; jobs that a stack owns are
     exported only when named. --all takes jobs that run or have completed, or those in the phases of
-    --phase. The target is that of the stack, or the one at --endpoint or --region.
+    --phase.
 
     Secrets become variables whose values the environment gives, and what all jobs share becomes
-    defaults. The stack is named after the one in the current directory, else after the directory.
+    defaults. The stack has the name of the one in the current directory.
     """
     from reconciler.cli import export
     from reconciler.core.identity import stack_problem
-    from reconciler.manifest.export import head_of_export, stack_name
+    from reconciler.manifest.export import head_of_export
     from reconciler.modelarts.jobs import JobFilters
 
-    paths, variables, var_files, target = (options.pop(name) for name in _WHERE)
-    address = opt.Address(*(options.pop(name) for name in opt.Address._fields))
+    where = {name: options.pop(name) for name in _WHERE}
     if bool(jobs) is all_jobs:
         raise click.UsageError("name jobs, or use --all for all that no stack owns")
     if jobs and (globs or any(options.values())):
@@ -246,13 +244,12 @@ def export_command(
     if file is not None and (file.exists() or file.is_symlink()):
         raise WrongUsage(exists)
     filters = JobFilters(**{**options, "phases": options["phases"] or export.USUAL_PHASES})
-    target, address = opt.target_or_address(target, address)
-    with export.open_source(paths, variables, var_files, target, address) as source:
+    with open_target(**where) as there:
         if all_jobs:
-            found = export.unmanaged_jobs(source.session, filters, globs)
+            found = export.unmanaged_jobs(there, filters, globs)
         else:
-            found = export.named_jobs(source.session, jobs)
-        result, code = export.exported(source, stack or source.stack or stack_name(Path.cwd().name), found)
+            found = export.named_jobs(there, jobs)
+        result, code = export.exported(there, stack or there.loaded.stack.name, found)
     if not result.entries and code:
         return code
     text = export.manifest_text(result, head_of_export(result.target_name))

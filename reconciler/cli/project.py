@@ -38,57 +38,23 @@ if TYPE_CHECKING:
     click.argument(
         "directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path, file_okay=False)
     ),
-    opt.flag("--from-service", "Start with the jobs that run and that no stack owns."),
-    opt.TARGET_NAME,
-    opt.VARIABLES,
-    opt.ADDRESS,
 )
-def init_command(
-    directory: Path,
-    from_service: bool,
-    target: str | None,
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    **address: Any,
-) -> int:
+def init_command(directory: Path) -> int:
     """Write a commented manifest, a CI workflow and a .gitignore to start from.
 
     DIR is made if it does not exist; default: the current directory. A file that exists is never
     overwritten, and no manifest is written beside another one. The manifest uses the embedded
-    emulator, so `reconciler plan` works at once.
-
-    With --from-service it declares what runs: on the target at --endpoint or --region, or on that of
-    the stack in the current directory. Secrets become variables.
+    emulator, so `reconciler plan` works at once. Of jobs that run already, on a target that is added
+    to it, `reconciler export --all` prints the entries.
     """
-    from reconciler.cli import export
-    from reconciler.manifest import export as manifest
+    from reconciler.manifest.export import MANIFEST_FILE, starting_files
     from reconciler.manifest.files import has_root_file
-    from reconciler.modelarts.jobs import JobFilters
 
-    if not from_service and opt.is_typed("target", *opt.Address._fields):
-        raise click.UsageError("a target is read only with --from-service")
-    stack = directory.resolve().name
     has_stack = directory.is_dir() and has_root_file(directory)
-    files, code = dict(manifest.starting_files(stack)), ExitCode.DONE
-    if from_service and not has_stack:
-        target, service = opt.target_or_address(target, opt.Address(**address))
-        with export.open_source((), variables, var_files, target, service) as source:
-            found = export.unmanaged_jobs(source.session, JobFilters(phases=export.RUNNING_PHASES), ())
-            result, code = export.exported(source, manifest.stack_name(stack), found)
-        if not result.entries:
-            if code:
-                return code
-            console.say("No job runs that no stack owns.")
-        name, root = source.target_name, source.session.loaded.root
-        if source.target.traits.is_embedded and directory.resolve() != root.resolve():
-            where_they_are = f"lie beside the manifest in {root}, and {directory} does not see them"
-            console.say(printable(f"warning: the jobs of target {name} {where_they_are}"), "warning")
-        files[manifest.MANIFEST_FILE] = export.manifest_text(result, manifest.head_of_export(name))
-        files[manifest.WORKFLOW_FILE] = manifest.workflow_for(name)
     directory.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
+    for name, text in starting_files(directory.resolve().name).items():
         path = directory / name
-        if name == manifest.MANIFEST_FILE and has_stack:
+        if name == MANIFEST_FILE and has_stack:
             console.say(f"exists, not written: {directory} has a manifest that says stack:")
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +62,7 @@ def init_command(
             console.result(f"{path}\n")
         else:
             console.say(f"exists, not written: {path}")
-    return code
+    return ExitCode.DONE
 
 
 @opt.command("validate", opt.STACK, opt.TARGET_NAME, opt.output(Content.VALIDATION), opt.FLEET)

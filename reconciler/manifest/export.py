@@ -34,8 +34,6 @@ MANIFEST_FILE = "jobs.yaml"
 WORKFLOW_FILE = ".github/workflows/reconciler.yml"
 IGNORE_FILE = ".gitignore"
 
-_DEFAULT_TARGET = "prod"
-
 _MANIFEST = """\
 # The training jobs of one team or project. Check this file with `reconciler validate`, see what would be done
 # with `reconciler plan`, and do it with `reconciler apply`.
@@ -86,17 +84,8 @@ def starting_files(directory: str) -> Mapping[str, str]:
     """The files to start from, by their name in the directory; the stack is named after the `directory`."""
     stack = stack_name(directory)
     manifest = _MANIFEST.format(stack=stack, space=" " * max(1, 19 - len(stack)))
-    return {MANIFEST_FILE: manifest, WORKFLOW_FILE: workflow_for(_DEFAULT_TARGET), IGNORE_FILE: _IGNORE}
-
-
-def workflow_for(target: str) -> str:
-    """The CI workflow for a manifest whose target has that name: that of examples/ci/github."""
     workflow = (Path(__file__).parent / "workflow.yml").read_text(encoding="utf-8")
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", target):
-        return workflow
-    return workflow.replace(f"'{_DEFAULT_TARGET}'", f"'{target}'").replace(
-        f"left out: {_DEFAULT_TARGET}\n", f"left out: {target}\n"
-    )
+    return {MANIFEST_FILE: manifest, WORKFLOW_FILE: workflow, IGNORE_FILE: _IGNORE}
 
 
 def head_of_export(target: str) -> tuple[str, ...]:

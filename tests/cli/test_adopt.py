@@ -322,15 +322,15 @@ EXPORTED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("command", ["export --all --out jobs.yaml", "init --from-service"])
-def test_exported_jobs_are_in_conflict_then_adopted_and_kept(world: World, command: str) -> None:
+def test_exported_jobs_are_in_conflict_then_adopted_and_kept(world: World) -> None:
     for kind, body in EXPORTED.items():
         for form in "ab":  # answers have two forms, by the last digit of the id
             name = f"{re.sub(r'[^A-Za-z0-9]+', '-', kind)}-{form}"
             metadata = {"name": name, "workspace_id": "0", "description": f"{kind} by hand"}
             world.store.create("p1", {"kind": "job", **copy.deepcopy(body), "metadata": metadata})
     world.time.sleep(60)
-    world.ends(0, f"{command} --endpoint {world.url} --project-id p1")
+    write(world.manifest(), "elsewhere/stack.yaml")
+    world.ends(0, "export --all --out jobs.yaml --in elsewhere")
     written = Path("jobs.yaml").read_text(encoding="utf-8")
     assert _TOKEN not in written
     [variable] = YAML(typ="safe").load(written)["variables"].values()

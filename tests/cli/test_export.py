@@ -1,4 +1,4 @@
-"""`reconciler export` and `init --from-service`: what exists on a target becomes a manifest."""
+"""`reconciler export`: what exists on a target becomes a manifest."""
 
 from __future__ import annotations
 
@@ -47,12 +47,9 @@ def make(service: Service) -> Make:
 
 @pytest.fixture
 def export(world: World) -> Export:
-    """Call `export`, or another command, for the service's address."""
-
-    def call(*arguments: str, command: str = "export") -> Any:
-        return world(command, *arguments, "--endpoint", world.url, "--project-id", "p1")
-
-    return call
+    """Call `export` on the target of a stack that lies elsewhere."""
+    write(world.manifest(), "source/stack.yaml")
+    return lambda *arguments: world("export", *arguments, "--in", "source")
 
 
 def tree(text: str) -> dict[str, Any]:
@@ -104,13 +101,9 @@ def test_local_target_is_exported(reconciler: Reconciler) -> None:
     assert tree(said.out)["jobs"]["resnet"]["description"] == "resnet of the test"
 
 
-def test_stack_is_named_by_the_option_else_by_the_directory(
-    export: Export, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stack_is_named_by_the_option_else_by_the_one_that_is_there(export: Export, make: Make) -> None:
     make("resnet")
-    (tmp_path / "My Models").mkdir()
-    monkeypatch.chdir(tmp_path / "My Models")
-    assert tree(export("--all").out)["stack"] == "my-models"
+    assert tree(export("--all").out)["stack"] == "test"
     assert tree(export("--all", "--stack", "vision").out)["stack"] == "vision"
 
 
@@ -175,27 +168,13 @@ def test_wrong_use_is_64(reconciler: Reconciler) -> None:
     write(manifest("a"))
     for line in (
         *("export", "export resnet --all", "export resnet --phase Running", "export resnet --match *"),
-        *("export --all --stack No.Name", "export --all --project-id p1", "export --all --endpoint ftp://x"),
-        *(f"export --all --endpoint https://x {more}" for more in ("--target there", "--in .")),
-        "init new --endpoint https://x",
+        "export --all --stack No.Name",
     ):
         reconciler.ends(64, line, out="")
-    assert not Path("new").exists()
 
 
-def test_command_line_goes_before_the_environment(world: World, export: Export, make: Make) -> None:
-    make("resnet")
-    world.write("a")
-    world.setenv("RECONCILER_TARGET", "there")
-    world.ends(0, "init new")
-    assert tree(export("--all").out)["target"] == "prod"
-    world.setenv("RECONCILER_ENDPOINT", world.url)
-    world.ends(64, "export --all")
-    assert tree(world("export --all --target there").out)["target"] == "there"
-
-
-def test_without_a_stack_and_an_address_the_way_out_is_said(reconciler: Reconciler) -> None:
-    reconciler.ends(65, "export --all", out="", err="--endpoint")
+def test_without_a_stack_the_way_out_is_said(reconciler: Reconciler) -> None:
+    reconciler.ends(65, "export --all", out="", err="fix: reconciler init")
 
 
 @pytest.mark.parametrize("is_link", [True, False])
@@ -235,18 +214,12 @@ def test_job_that_cannot_be_read_is_named_and_the_others_are_exported(
     assert [one for one in told if one not in said.err] == []
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "made"),
-    [("export", ("--all", "--out", "jobs.yaml"), "jobs.yaml"), ("init", ("new", "--from-service"), "new")],
-)
-def test_list_that_cannot_be_read_writes_nothing(
-    export: Export, make: Make, service: Service, command: str, arguments: tuple[str, ...], made: str
-) -> None:
+def test_list_that_cannot_be_read_writes_nothing(export: Export, make: Make, service: Service) -> None:
     make("a")
     service.app.faults.add(Fault(Effect.ANSWER, operation=LISTED, status=403, count=None))
-    said = export(*arguments, command=command)
+    said = export("--all", "--out", "jobs.yaml")
     assert (said.code, said.out) == (7, "")
-    assert not Path(made).exists()
+    assert not Path("jobs.yaml").exists()
 
 
 # --- secrets
@@ -268,48 +241,3 @@ def test_secret_in_the_name_of_the_stack_is_hidden_and_said(export: Export, make
     said = export("--all", "--stack", "tell-nobody-1")
     assert "tell-nobody-1" not in said.out + said.err
     assert "a secret is hidden" in said.err
-
-
-# --- init --from-service
-
-
-def test_init_starts_with_what_runs_and_nobody_owns(
-    world: World, export: Export, make: Make, tmp_path: Path
-) -> None:
-    make("resnet", description="ResNet")
-    make("done", "Completed")
-    write(world.manifest("owned"), "stack/jobs.yaml")
-    world.ends(0, "apply --yes stack")
-    said = export("new", "--from-service", command="init")
-    assert said.code == 0
-    assert said.out == "new/jobs.yaml\nnew/.github/workflows/reconciler.yml\nnew/.gitignore\n"
-    written = tree(Path("new/jobs.yaml").read_text(encoding="utf-8"))
-    assert written["stack"] == "new"
-    assert list(written["jobs"]) == ["resnet"]
-    workflow = Path("new/.github/workflows/reconciler.yml").read_text(encoding="utf-8")
-    assert f"'{written['target']}'" in workflow
-    world.patch.chdir(tmp_path / "new")
-    world.ends(0, "fmt --check")
-    world.ends(0, "validate")
-    plan = world("plan --json").document
-    assert (plan["summary"]["conflict"], plan["summary"]["create"]) == (1, 0)
-
-
-def test_init_from_service_takes_the_target_of_the_stack_here_and_may_find_nothing(
-    world: World, export: Export, make: Make
-) -> None:
-    assert "No job runs that no stack owns." in export("empty", "--from-service", command="init").err
-    assert tree(Path("empty/jobs.yaml").read_text(encoding="utf-8"))["jobs"] == {}
-    world.ends(0, "validate empty")
-    make("resnet")
-    world.write("other")
-    world.ends(0, "init new --from-service --target there")
-    assert tree(Path("new/jobs.yaml").read_text(encoding="utf-8"))["target"] == "there"
-    assert "'there'" in Path("new/.github/workflows/reconciler.yml").read_text(encoding="utf-8")
-
-
-def test_init_from_service_overwrites_nothing_and_reads_nothing_then(reconciler: Reconciler) -> None:
-    write("stack: mine\n", "mine.yaml")
-    said = reconciler.ends(0, "init --from-service --endpoint https://127.0.0.1:9 --project-id p1")
-    assert "exists, not written" in said.err
-    assert not Path("jobs.yaml").exists()

@@ -76,7 +76,6 @@ WALKS = (
     works("init", "new"),
     works("export", KEY, says="stack: test"),
     lacks("export", "--all", ability="search for jobs"),
-    lacks("init", "other", "--from-service", ability="search for jobs"),
     works("fmt"),
     works("completion", "bash"),
     lacks("flavors", ability="list what it offers"),
