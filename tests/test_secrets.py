@@ -21,9 +21,7 @@ from reconciler.secrets import (
     SecretText,
     is_secret_name,
     looks_secret,
-    secret_parts,
     show,
-    without_parts,
     without_secrets,
 )
 from tests.builders import a_job, a_stack, seen
@@ -130,10 +128,10 @@ def test_empty_or_boolean_value_is_no_secret_under_a_secret_name(value: str) -> 
         hf_QWERTYuiopasdfghJKLZXCVbnm12345678 ghp_16C7e42F292c6912E7710c838347Ae178B4a
         github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz glpat-ABCdef123456ghijklmn
         sk-proj-abcdefghijklmnopqrstuv xoxb-123456789012-abcdef AKIAIOSFODNN7EXAMPLE
-        wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY https://hooks.slack.com/services/T000/B000/XXXX
+        https://hooks.slack.com/services/T000/B000/XXXX
         postgresql://user:pw@host/db redis://:hunter2@host:6379
         https://host/object?Signature=abcdefgh12345678&x=1
-        9f86d081884c7d659a2feaa0c55ad015a3bf4f1b x9Kd83jsLq02mZpT7vBnR4cW
+        x9Kd83jsLq02mZpT7vBnR4cW
         """),
         JWT,
         PEM,
@@ -151,28 +149,10 @@ def test_value_of_a_known_token_form_or_long_and_random_is_a_secret(value: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "left", "names"),
-    [
-        ("run --lr 0.1 --hf-token hunter2 -v", "run --lr 0.1 --hf-token ${} -v", ["hf-token"]),
-        ("export A_TOKEN=x&y; PWD='a b' run", "export A_TOKEN=${} PWD='${}' run", ["A_TOKEN", "PWD"]),
-        ("run --password=ab\"cd 'TOKEN=x'", "run --password=${} 'TOKEN=${}'", ["password", "TOKEN"]),
-        (f"login {JWT} && run", "login ${} && run", [""]),
-        ("curl -H 'Auth: Bearer abcdefghijklmnop' url", "curl -H 'Auth: ${}' url", ["Auth"]),
-        ("login Bearer abcdefghijklmnop", "${}", [""]),
-        (PEM, "${}", [""]),
-        ("python train.py", "python train.py", []),
-    ],
-)
-def test_secrets_in_a_command_are_removed(text: str, left: str, names: list[str]) -> None:
-    parts = secret_parts(text)
-    assert without_parts(text, parts) == left
-    assert [part.name for part in parts] == names
-
-
-@pytest.mark.parametrize(
     "value",
     [
         *words("""
+        9f86d081884c7d659a2feaa0c55ad015a3bf4f1b
         0.1 20261121 2026-11-21T08:00:00Z 12345678901234567890123456789012
         obs://vision-data/imagenet/2026-11-21/ /vision-data/9f86d081884c7d659a2feaa0c55ad015a3bf4f1b/
         s3://b/x9Kd83jsLq02mZpT7vBnR4cW/ /home/ma-user/modelarts/inputs/data_url_0

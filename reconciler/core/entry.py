@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -27,6 +25,7 @@ from reconciler.core.canonical import (
     FieldRule,
     canonical,
     member_rule,
+    overlay,
     rules,
     scalar,
     split,
@@ -55,66 +54,20 @@ from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from reconciler.errors import Diagnostic, ReconcilerError
 from reconciler.secrets import (
-    SecretPart,
     SecretText,
     is_credential_name,
-    is_secret_name,
     leaves,
     looks_secret,
-    secret_parts,
     show,
-    stands_out,
-    without_parts,
 )
 
 Tree = dict[str, Any]
 
-#: What is one job's own, though another may say the same.
-_OWN = frozenset({"description", "raw"})
-#: Data of which the order means something: where it lies in the container follows from it.
-_WHOLE = frozenset({"inputs", "outputs"})
-#: Mappings of names that people chose: what stands under a name is said in one place.
-_NAMED = frozenset({"parameters", "environments", "annotations"})
-
-
-def common_part(entries: Mapping[str, Tree]) -> tuple[Tree, dict[str, Tree]]:
-    """Split entries, two at least, into what all of them say and what each says beyond it, by key."""
-    if len(entries) < 2:
-        return {}, dict(entries)
-    bare = ({name: value for name, value in tree.items() if name not in _OWN} for tree in entries.values())
-    shared: Tree = reduce(_shared, bare)
-    return shared, {key: _without(tree, shared) for key, tree in entries.items()}
-
-
-def _shared(one: Tree, other: Tree, *, is_named: bool = False) -> Tree:
-    result: Tree = {}
-    for name in one:
-        mine, theirs = one[name], other.get(name)
-        if not is_named and name not in _WHOLE and isinstance(mine, dict) and isinstance(theirs, dict):
-            if below := _shared(mine, theirs, is_named=name in _NAMED):
-                result[name] = below
-        elif name in other and json.dumps(mine) == json.dumps(theirs):  # 1 is not true, and order counts
-            result[name] = mine
-    return result
-
-
-def _without(tree: Tree, shared: Tree) -> Tree:
-    rest: Tree = {}
-    for name, value in tree.items():
-        if name not in shared:
-            rest[name] = value
-        elif isinstance(value, dict) and (left := _without(value, shared[name])):
-            rest[name] = left
-    return rest
-
-
 # --- Fields of a job that the models refuse, under `raw`: newer than the models, or never checked
 
-_Path = tuple[str | int, ...]
+_Path = tuple[str, ...]
 
 _NAMED_LISTS = ("parameters", "inputs", "outputs")
-#: Each time something is moved, other rules may speak up; a job has not more levels than this.
-_MOST_MOVES = 12
 
 
 class NotDeclarable(ReconcilerError):
@@ -133,27 +86,20 @@ def with_raw(tree: Tree) -> Tree:
     """
     raw: Tree = {}
     errors = first = _errors(tree)
-    for _ in range(_MOST_MOVES):
-        if not errors:
-            return {**tree, "raw": raw} if raw else tree
-        place = _place(tree, errors[0][0])
+    while errors:
+        found = ((place, _taken(tree, place)) for place in _places(tree, errors[0][0]))
+        place, rest = next((one for one in found if len(_errors(one[1])) < len(errors)), ((), {}))
         if not place:
-            break
-        value: Any = tree
-        for step in place:
-            value = value[step]
-        if isinstance(place[-1], str) and isinstance(value, Mapping):
-            # The one member without which there are fewer errors, else the whole object.
-            members = ((*place, name) for name in value)
-            better = (path for path in members if len(_errors(_taken(tree, path)[0])) < len(errors))
-            place = next(better, place)
-        tree, value = _taken(tree, place)
-        raw = merge(raw, _nested(place, value))
-        errors = _errors(tree)
-    raise NotDeclarable("; ".join(dict.fromkeys(why for _, why in first)))
+            raise NotDeclarable("; ".join(dict.fromkeys(why for _, why in first)))
+        value = value_at(tree, place)
+        # `raw` has the names of the create body.
+        for name in reversed(["metadata", *place] if place[0] in HOISTED else place):
+            value = {name: value}
+        raw, tree, errors = merge(raw, value), rest, _errors(rest)
+    return {**tree, "raw": raw} if raw else tree
 
 
-def _errors(tree: Tree) -> list[tuple[_Path, str]]:
+def _errors(tree: Tree) -> list[tuple[Sequence[str | int], str]]:
     try:
         JobEntry.model_validate(tree)
     except ValidationError as invalid:
@@ -162,41 +108,22 @@ def _errors(tree: Tree) -> list[tuple[_Path, str]]:
     return []
 
 
-def _place(tree: Tree, path: _Path) -> _Path:
-    """What of the path can be moved: up to a list, whose items have no names, or what is there at all."""
-    place: _Path = ()
-    value: Any = tree
-    for step in path:
-        if isinstance(value, Mapping) and step in value:
-            place, value = (*place, step), value[step]
-            continue
-        if isinstance(value, list) and isinstance(step, int) and place[-1] in _NAMED_LISTS:
-            item = value[step] if step < len(value) else None
-            if isinstance(item, Mapping) and isinstance(item.get("name"), str):
-                return (*place, step)
-        break
-    return place
+def _places(tree: Tree, path: Sequence[str | int]) -> list[_Path]:
+    """What may be moved for an error: the field that it is about, else each member of the object."""
+    names = [
+        name for name in path[: 2 if path[:1] in (("algorithm",), ("spec",)) else 1] if isinstance(name, str)
+    ]
+    if names and value_at(tree, names) is not None and names not in (["algorithm"], ["spec"]):
+        return [tuple(names)]
+    above = [name for name in names[:1] if name in tree]
+    return [(*above, name) for name in value_at(tree, above)]
 
 
-def _taken(tree: Any, place: _Path) -> tuple[Any, Any]:
-    step, *below = place
-    if not below:
-        if isinstance(tree, list):
-            return [item for index, item in enumerate(tree) if index != step], tree[int(step)]
-        return {name: value for name, value in tree.items() if name != step}, tree[step]
-    inner, taken = _taken(tree[step], tuple(below))
-    return {**tree, step: inner}, taken
-
-
-def _nested(place: _Path, value: Any) -> Tree:
-    """What `raw` says to have a value there: it has the names of the create body."""
-    names = [step for step in place if isinstance(step, str)]
-    if len(names) < len(place):
-        value = [value]  # an item of a list, which is merged into it by its name
-    for name in reversed(["metadata", *names] if names[0] in HOISTED else names):
-        value = {name: value}
-    nested: Tree = value
-    return nested
+def _taken(tree: Tree, place: _Path) -> Tree:
+    """The tree without what stands at a place."""
+    name, *below = place
+    rest = {other: value for other, value in tree.items() if other != name}
+    return {**rest, name: _taken(tree[name], tuple(below))} if below else rest
 
 
 def names_in(tree: Any) -> Iterator[str]:
@@ -245,12 +172,6 @@ class SecretVariables:
         used = {name for tree in trees for text in texts_in(tree) for name in variables_of(text)}
         return {name: {"env": name, "sensitive": True} for name in sorted(used & self.value_by_name.keys())}
 
-    def parts(self, text: str) -> list[SecretPart]:
-        """Where in a text the values stand that have a variable already, in order."""
-        values = [value for value in self._name_by_value if stands_out(value) and value in text]
-        pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
-        return [SecretPart(*found.span()) for found in re.finditer(pattern, text)] if values else []
-
 
 def _name(text: str) -> str:
     """A text as the name of an environment variable: hfToken is HF_TOKEN."""
@@ -276,12 +197,9 @@ class SecretHider(NamedTuple):
 
     def argument(self, name: str, value: str, *, is_marked: bool = False) -> str:
         """The value of a parameter or an environment variable, hidden if it is a secret."""
-        whole = [SecretPart(0, len(value), name)]
-        if is_marked and value:
-            return self._hidden(value, whole, name)
-        if not (looks_secret(name, value) or self._is_known(value)):
-            return value
-        return self._hidden(value, whole if is_secret_name(name) else secret_parts(value) or whole, name)
+        if (is_marked and value) or looks_secret(name, value) or self._is_known(value):
+            return self._hidden(value, name)
+        return value
 
     def tree(self, tree: Any, field: str = "") -> Any:
         """A tree in which the texts that look secret by themselves, or are known, are hidden."""
@@ -291,25 +209,15 @@ class SecretHider(NamedTuple):
             return [self.tree(item, field) for item in tree]
         if not isinstance(tree, str) or isinstance(tree, SecretText) or field in _SHOWN:
             return tree
-        # What a field of the service means is known, so neither its name nor a long id in it is a sign.
-        is_secret = looks_secret("id", tree) or self._is_known(tree)
-        return self._hidden(tree, secret_parts(tree), field) if is_secret else tree
+        # What a field of the service means is known, so its name is no sign.
+        return self._hidden(tree, field) if looks_secret("", tree) or self._is_known(tree) else tree
 
     def _is_known(self, text: str) -> bool:
         """Whether a text holds a known secret, as it is or as it is written: escaping may make it one."""
         return self.is_secret(text) or self.is_secret(escape(text))
 
-    def _hidden(self, text: str, parts: list[SecretPart], field: str) -> SecretText:
-        parts = parts or self.variables.parts(text)
-        if not parts or self._is_known(without_parts(text, parts)):
-            parts = [SecretPart(0, len(text), field)]
-        reference, end = "", 0
-        for part in parts:
-            literal = escape(text[end : part.start], before_expression=True)
-            value = text[part.start : part.end]
-            reference += literal + self.variables.reference(value, part.name or field, self.key)
-            end = part.end
-        return SecretText(text, reference + escape(text[end:]))
+    def _hidden(self, text: str, field: str) -> SecretText:
+        return SecretText(text, self.variables.reference(text, field, self.key))
 
 
 # --- manifest_entry
@@ -602,8 +510,6 @@ def _unreported(tree: Tree) -> Iterator[str]:
 
 # --- entry_patch
 
-_NamePath = tuple[str, ...]
-
 
 class JobComparison(NamedTuple):
     """A job beside a declaration, as far as the service reports it.
@@ -668,18 +574,18 @@ def entry_patch(
     entry = manifest_entry(
         job, stack=stack, key=desired.key, variables=variables, is_secret=lambda text: text in secrets
     )
-    paths, patch = set[_NamePath](), dict[str, Any]()
+    sections, patch = set[_Path](), dict[str, Any]()
     wanted = desired.covered_by(desired.digest[:1])
-    # A difference that goes on once its values are those of the job is tried with more of what surrounds it.
-    for depth in (None, 2, 1):
+    # What still differs once these fields are those of the job is taken with all that surrounds it.
+    for depth in (2, 1):
         found = _compare(wanted, job)
         left = differing_paths(found.before, found.after)
         if not left:
             break
-        paths |= {*left, *(path[:depth] for path in left)}
-        patch = _at_places(paths, entry.tree, job)
+        sections |= {_section(path, depth) for path in left}
+        patch = _at_sections(sections, manifest_form(desired.body or {}), entry)
         wanted = _patched(desired, patch)
-    written = save(_sugared_entry(patch))
+    written = save(patch)
     return EntryPatch(desired.key, written, variables.declarations([written]))
 
 
@@ -690,68 +596,61 @@ def _patched(desired: DesiredJob, patch: Mapping[str, Any]) -> Canonical:
     return split(canonical(manifest_form(create_body({**merged, "raw": patch.get("raw")})))).immutable
 
 
-def _at_places(paths: Iterable[_NamePath], entry: Mapping[str, Any], job: ObservedJob) -> dict[str, Any]:
-    patch: dict[str, Any] = {}
-    for path in sorted(paths):
-        is_known = _known_rule(path) is not None
-        part = _part(entry, path, rules()) if is_known else _part(_reported(job), path, FieldRule())
-        raw = _part(entry.get("raw") or {}, path, FieldRule())
-        if not _ends_in_null(raw):  # the models know the field, and not the value that the job has
-            patch = _joined(patch, {"raw": raw})
-            continue
-        patch = _joined(patch, part if is_known else {"raw": part})
-        above = _known_rule(path[:-1])
-        is_own = above is not None and above.has_named_members
-        # A longer path leads into an object with several ways to say something: `algorithm.engine`.
-        if is_known and len(path) > 2 and _ends_in_null(part) and not is_own:
-            # One way to say something goes, and the other one, which the job has, comes.
-            patch = _joined(patch, _part(entry, path[:-1], rules()))
-    return patch
+def _section(path: _Path, depth: int) -> _Path:
+    """The field that a path is in, and which is declared as a whole; an argument is one by itself."""
+    is_named = depth > 1 and path[1:2] and path[1] in (*_NAMED_LISTS, "environments")
+    return path[: depth + 1 if is_named else depth]
 
 
-def _part(value: Any, path: Sequence[str], rule: FieldRule) -> Any:
-    """What stands at a place, below the names that lead there; null for nothing, or else its default."""
-    name, *below = path
-    is_argument, rule = rule.keyed_by == "name", member_rule(rule, name) or FieldRule()
-    inner = value.get(name)
-    if is_argument and below and inner is not None:
-        # Whole: merged over another one, an argument of nulls would take that away.
-        if not isinstance(inner, Mapping):
-            is_parameter = "value" in rule.members
-            inner = {"value": inner} if is_parameter else {"remote": {"obs": {"obs_url": inner}}}
-        return {name: _joined(inner, _part(inner, below, rule))}
-    if inner is None and rule.default is not None:
-        inner = rule.scalar(rule.default) if rule.scalar in (int, float) else rule.default
-        inner = inner == "true" if rule.scalar is bool else inner
-    return {name: _part(inner, below, rule) if below and isinstance(inner, Mapping) else inner}
+def _by_name(tree: Mapping[str, Any]) -> Tree:
+    """The tree with the named lists of its algorithm as mappings of whole items."""
+    algorithm = desugar(tree).get("algorithm")
+    if not isinstance(algorithm, dict):
+        return dict(tree)
+    for kind in _NAMED_LISTS:
+        items = algorithm.get(kind) or ()
+        if items and all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in items):
+            algorithm[kind] = {one["name"]: {k: v for k, v in one.items() if k != "name"} for one in items}
+    return {**tree, "algorithm": algorithm}
 
 
-def _ends_in_null(part: Any) -> bool:
-    while isinstance(part, Mapping) and len(part) == 1:
-        [part] = part.values()
-    return part is None
+def _at_sections(sections: Iterable[_Path], declared: Mapping[str, Any], entry: ManifestEntry) -> Tree:
+    """What to merge over a declaration, so that these sections of it are those of an entry."""
+    mine, theirs, reported = _by_name(declared), _by_name(entry.tree), _reported(entry.job)
+    patch: Tree = {}
+    raw: Tree = entry.tree.get("raw") or {}
+    for section in sorted(sections):
+        rule: FieldRule | None = rules()
+        for name in section:
+            rule = rule and member_rule(rule, name)
+        own, unknown = _instead(
+            value_at(mine, section), value_at(theirs, section), value_at(reported, section), rule
+        )
+        for name in reversed(section):
+            own, unknown = {name: own}, {name: unknown}
+        if rule is not None:
+            patch = overlay(patch, own)
+        if value_at(unknown, section) not in (None, {}) or rule is None:
+            raw = merge(raw, unknown)
+    algorithm = patch.get("algorithm") or {}
+    for kind in _NAMED_LISTS:
+        if isinstance(items := algorithm.get(kind), Mapping):
+            algorithm[kind] = {n: one and _sugared(kind, one) for n, one in items.items()}
+    return {**patch, "raw": raw} if raw else patch
 
 
-def _known_rule(path: _NamePath) -> FieldRule | None:
-    """The rule of a place that the models know; others are declared by `raw`."""
-    rule: FieldRule | None = rules()
-    for name in path:
-        rule = rule and member_rule(rule, name)
-    return rule
-
-
-def _joined(one: Any, other: Any) -> Any:
-    """Both patches; where both speak of a value, what is there goes before null."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        both = {name: _joined(one[name], other[name]) for name in one if name in other}
-        return {**one, **other, **both}
-    return one if other is None else other
-
-
-def _sugared_entry(value: Any) -> Any:
-    """The patch with arguments that have a value only as that value."""
-    if isinstance(value, Mapping):
-        if value.keys() == {"value"}:
-            return value["value"]
-        return {name: _sugared_entry(member) for name, member in value.items()}
-    return value
+def _instead(declared: Any, entry: Any, reported: Any, rule: FieldRule | None) -> tuple[Any, Any]:
+    """What makes a declared value that of an entry; and what `raw` says of members that no model has."""
+    if rule is None:
+        return None, reported
+    if not isinstance(declared, Mapping) or not isinstance(entry, Mapping):
+        return entry, {}
+    own, raw = {}, {}
+    for name in {**declared, **entry}:
+        one = (declared.get(name), entry.get(name), value_at(reported, (name,)), member_rule(rule, name))
+        own[name], below = _instead(*one)
+        if one[-1] is None:
+            del own[name]
+        if one[-1] is None or below:
+            raw[name] = below
+    return own, raw

@@ -13,7 +13,6 @@ from reconciler.core.entry import (
     ManifestEntry,
     NotDeclarable,
     SecretVariables,
-    common_part,
     job_key,
     legal_key,
     manifest_entry,
@@ -145,14 +144,11 @@ class ExportedStack:
     def text(self, head: Sequence[str]) -> str:
         """The manifest, in the layout of `fmt`. `head` are the lines of the comment at its beginning."""
         written = self._written()
-        shared, rest = common_part(written)
         sections = [yaml_text(self._frame())]
         if declarations := self.variables.declarations(written.values()):
             comment = "# Secrets of the jobs, not in this file: set these environment variables.\n"
             sections.append(comment + yaml_text({"variables": declarations}))
-        if shared:
-            sections.append("# What all the jobs have in common.\n" + yaml_text({"defaults": shared}))
-        sections.append("".join(f"{line}\n" for line in self._jobs(rest)))
+        sections.append("".join(f"{line}\n" for line in self._jobs(written)))
         return "".join(f"# {printable(line)}\n" for line in head) + "\n".join(sections)
 
     def _frame(self) -> Tree:
@@ -165,7 +161,7 @@ class ExportedStack:
             "targets": {self.target_name: save(place)},
         }
 
-    def _jobs(self, rest: Mapping[str, Tree]) -> Iterator[str]:
+    def _jobs(self, written: Mapping[str, Tree]) -> Iterator[str]:
         if not self.entries:
             yield "jobs: {}"
             return
@@ -179,10 +175,10 @@ class ExportedStack:
             if entry in self.unmatched:
                 command = printable(adopt_command(entry.key, job.id))
                 yield f"  # that is no name of this key, so apply would create it; first: {command}"
-            yield from indented(yaml_lines({entry.key: rest[entry.key]}))
+            yield from indented(yaml_lines({entry.key: written[entry.key]}))
 
     def mapping(self) -> Tree:
-        """The manifest as data, nothing lifted into `defaults`."""
+        """The manifest as data."""
         written = self._written()
         variables = self.variables.declarations(written.values())
         return {**self._frame(), "variables": variables, "jobs": written}

@@ -48,7 +48,7 @@ from reconciler.manifest.problems import (
     validated,
 )
 from reconciler.manifest.yaml import MANIFEST_MAPPING, Document, parse, parse_scalar, read, shorten
-from reconciler.secrets import SecretText, secret_parts
+from reconciler.secrets import SecretText, looks_secret
 
 if TYPE_CHECKING:
     from reconciler.core.settings import Variable, VariableSource
@@ -602,7 +602,7 @@ def _composed(values: VariableValues, value: Any) -> dict[str, Any]:
     literal = "".join(part for part in parts if isinstance(part, str))
     is_composed = any(isinstance(part, Reference) for part in parts)
     # What looks like a secret itself is not written down.
-    return {"text": join_parts(parts)} if is_composed and not secret_parts(literal) else {"default": True}
+    return {"text": join_parts(parts)} if is_composed and not looks_secret("", literal) else {"default": True}
 
 
 def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:

@@ -170,8 +170,8 @@ SHA = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
         (
             {"algorithm": {"command": "run $${X} --token abc -v", "engine": {"image_url": "a/b:1"}}},
             "command",
-            "run $$${X} --token ${var.TOKEN} -v",
-            "abc",
+            "${var.COMMAND}",
+            "run $${X} --token abc -v",
         ),
         (
             {"algorithm__environments": {"OS_PASSWORD": "abc"}},
@@ -260,7 +260,7 @@ def test_exported_job_of_tasks_has_no_spec() -> None:
 
 
 POOLED: dict[str, Any] = {"resource": {"pool_id": "p"}}
-ODD = {"name": "odd name", "value": "1"}
+ODD, N = {"name": "odd name", "value": "1"}, {"name": "n", "value": "1"}
 VOLUMES = [{"obs": {"local_path": "/a"}, "pfs": {"local_path": "/b"}}]
 
 
@@ -268,7 +268,7 @@ VOLUMES = [{"obs": {"local_path": "/a"}, "pfs": {"local_path": "/b"}}]
     ("algorithm", "spec", "raw"),
     [
         ({}, {"schedule_policy": {"priority": 0}}, {"spec": {"schedule_policy": {"priority": 0}}}),
-        ({"parameters": [ODD, {"name": "n", "value": "1"}]}, {}, {"algorithm": {"parameters": [ODD]}}),
+        ({"parameters": [ODD, N]}, {}, {"algorithm": {"parameters": [ODD, N]}}),
         ({}, {"volumes": VOLUMES}, {"spec": {"volumes": VOLUMES}}),
         ({"local_code_dir": "/root/x"}, {}, {"algorithm": {"local_code_dir": "/root/x"}}),
     ],

@@ -151,7 +151,7 @@ def test_secret_of_one_job_is_a_variable_wherever_another_job_has_it() -> None:
     two = a_job("two", algorithm__code_dir="obs://b/hunter2/", algorithm__boot_file="obs://b/hunter2/t.py")
     stack = export(reported(one), reported(two))
     assert "hunter2" not in stack.text(())
-    assert stack.entries[1].written()["algorithm"]["code_dir"] == "obs://b/${var.DB_PASSWORD}/"
+    assert stack.entries[1].written()["algorithm"]["code_dir"] == "${var.CODE_DIR}"
     assert differences(read_back(stack)["two"], stack.entries[1].job) == ()
 
 
