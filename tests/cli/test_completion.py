@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 
-import click
 import pytest
 from click.shell_completion import BashComplete
 
-from reconciler.cli.main import COMMANDS, cli
+from reconciler.cli.main import cli
 from tests.cli.conftest import Reconciler
 
 
@@ -35,21 +33,3 @@ def test_commands_options_and_choices_are_offered(
 ) -> None:
     complete = BashComplete(cli, {}, "reconciler", "_RECONCILER_COMPLETE")
     assert [item.value for item in complete.get_completions(words, incomplete)] == names
-
-
-def parameters() -> Iterator[tuple[str, click.Parameter]]:
-    """Every argument and option of every command."""
-    context = click.Context(cli)
-    for name in COMMANDS:
-        command = cli.get_command(context, name)
-        assert command is not None
-        inner = list(command.commands.values()) if isinstance(command, click.Group) else [command]
-        for one in inner:
-            yield from ((f"{name} {one.name} {parameter.name}", parameter) for parameter in one.params)
-
-
-def test_every_parameter_that_wants_a_file_offers_files() -> None:
-    names = {"paths", "plan_file", "var_files", "file", "directory"}
-    found = [(where, parameter) for where, parameter in parameters() if parameter.name in names]
-    assert [where for where, parameter in found if not isinstance(parameter.type, click.Path)] == []
-    assert len(found) > 20

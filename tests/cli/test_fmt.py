@@ -62,24 +62,3 @@ def test_file_that_cannot_be_written_stays_as_it_is(reconciler: Reconciler, tmp_
     finally:
         tmp_path.chmod(0o700)
     assert Path("jobs.yaml").read_text(encoding="utf-8") == MESSY
-
-
-def test_formatting_changes_no_plan(reconciler: Reconciler) -> None:
-    text = """\
-targets: {local: {kind: local}}
-jobs:
-    a:
-        spec: {resource: {node_count: 1, flavor_id: modelarts.vm.cpu.2u}}
-        algorithm:
-            parameters:
-            - {value: 0.10, name: lr}
-            boot_file: obs://b/code/train.py
-            code_dir: obs://b/code/
-            engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}
-stack: test
-"""
-    write(text)
-    (before,) = reconciler("plan --json").document["actions"]
-    assert reconciler("fmt").out == "jobs.yaml\n"
-    (after,) = reconciler("plan --json").document["actions"]
-    assert before | {"source": None} == after | {"source": None}

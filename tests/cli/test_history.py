@@ -354,12 +354,3 @@ def test_page_has_a_lane_per_key_and_the_text_is_shown_as_ever(applied: Reconcil
     assert lanes() == ["b"]
     said = applied("history --html nowhere/page.html")
     assert (said.code, said.out, bool(said.err)) == (1, text, True)
-
-
-def test_page_shows_all_that_is_recorded_unless_there_is_a_limit(reconciler: Reconciler) -> None:
-    reconciler.patch.setattr("reconciler.cli.drift._SHOWN", 1)
-    reconciler.apply(manifest("a", "b", "c"))
-    assert len(reconciler("history --json --html page.html").document["revisions"]) == 1
-    assert lanes() == ["a", "b", "c"]
-    reconciler("history --html page.html --limit 2")
-    assert len(lanes()) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,18 +18,14 @@ from reconciler.core.lifecycle import Schedule, spell_relative
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.stack import DesiredJob, Limits, Target
-from reconciler.core.values import LOCAL, timestamp
+from reconciler.core.stack import DesiredJob, Limits
+from reconciler.core.values import timestamp
 from reconciler.decide.drift import check_key
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.key_state import PlanContext, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.decide.planner import make_plan, rests_on_memory
 from reconciler.decide.reports import WaitKind, make_status
-from reconciler.decide.review import ReviewedSide, Side, make_review
-from reconciler.decide.saved_plan import SavedOptions
-from reconciler.errors import ManifestInvalid
-from reconciler.plan_file import document_of, read_document, sealed
 from reconciler.render import View
 from reconciler.render.commands import render_status
 from reconciler.render.plan import plan_text as render_plan
@@ -94,25 +89,6 @@ def test_time_of_day_comes_once_a_day_across_a_change_of_daylight_saving(
     assert found == expected.split()
 
 
-@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, ADELAIDE, "Asia/Kolkata", "UTC"])
-@pytest.mark.parametrize(
-    "day", ["2026-03-07", "2026-03-28", "2026-04-04", "2026-10-03", "2026-10-24", "2026-10-31"]
-)
-def test_hourly_schedule_comes_every_hour_across_a_change(zone: str, day: str) -> None:
-    schedule, time_s = Schedule("0 * * * *", zone), at(f"{day}T00:00Z")
-    for _ in range(48):
-        after_s, time_s = time_s, schedule.next_after(time_s) or 0.0
-        assert 0 < time_s - after_s <= HOUR
-
-
-def test_time_in_the_repeated_hour_counts_in_the_first_pass_only() -> None:
-    schedule = Schedule("30 2 * * *", BERLIN)
-    first, second = at("2026-10-25T00:30Z"), at("2026-10-25T01:30Z")
-    assert schedule.due(first - 60, first) == first
-    assert schedule.due(first, second) is None
-    assert schedule.due(at("2026-10-25T01:10Z"), second) is None
-
-
 @pytest.mark.parametrize(
     ("since", "now", "is_due"),
     [(-1, 0, True), (-1, -1, False), (0, 0, False), (0, 1, False), (-90_000, 0, True), (1, -1, False)],
@@ -151,17 +127,6 @@ def test_half_of_an_uneven_interval_is_that_to_the_next_time() -> None:
     assert schedule.start_by(at("2026-05-01T10:00Z")) == at("2026-05-01T21:00Z")
     assert schedule.missed(since_s, at("2026-05-01T09:00Z")) is None
     assert schedule.missed(since_s, at("2026-05-01T09:01Z")) == at("2026-05-01T08:00Z")
-
-
-@pytest.mark.parametrize("cron", ["* * * * *", "* 2 * * *", "0 0 29 2 *", "0 0 1 1 *", "*/7 */5 * * *"])
-@pytest.mark.parametrize("zone", ["UTC", BERLIN, LORD_HOWE])
-def test_last_time_of_years_is_found_without_walking_all(cron: str, zone: str) -> None:
-    schedule, now_s = Schedule(cron, zone), at("2027-01-15T08:00Z")
-    last_s = schedule._last(at("1999-01-01T00:00Z"), now_s)
-    assert last_s is not None
-    assert last_s <= now_s
-    next_s = schedule.next_after(last_s)
-    assert next_s is None or next_s > now_s
 
 
 @pytest.mark.parametrize(
@@ -455,43 +420,6 @@ def test_plan_is_the_same_at_any_moment_between_two_times() -> None:
     assert all(without_growing(plan) == without_growing(plans[0]) for plan in plans)
 
 
-def test_key_without_schedule_says_nothing_of_times() -> None:
-    desired = a_job()
-    plan = plan_of(desired, ended(desired, DONE, BEFORE_IT)).document()
-    assert not plan["actions"][0].keys() & {"scheduled_for", "next_run_at", "timezone"}
-
-
-def saved(plan: Plan) -> Any:
-    options = SavedOptions(target=Target(kind=LOCAL), root=".")
-    return json.loads(json.dumps(sealed(document_of(plan, options))))
-
-
-@pytest.mark.parametrize("created_s_ago", [BEFORE_IT, AFTER_IT])
-def test_saved_plan_is_shown_as_it_was(created_s_ago: float) -> None:
-    desired = a_job(lifecycle={**NIGHTLY, "timezone": BERLIN})
-    plan = plan_of(desired, ended(desired, DONE, created_s_ago))
-    shown = read_document(saved(plan), "plan.json", "0", strict=True).plan
-    assert shown.document() == plan.document()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("scheduled_for", None),
-        ("scheduled_for", "soon"),
-        ("scheduled_for", "2027-01-14T02:00:00Z"),
-        ("timezone", None),
-        ("timezone", "Europe/Paris"),
-    ],
-)
-def test_edited_time_of_a_saved_plan_is_invalid(name: str, value: str | None) -> None:
-    desired = a_job(lifecycle=NIGHTLY)
-    data = saved(plan_of(desired, ended(desired, DONE, BEFORE_IT)))
-    data["actions"][0][name] = value
-    with pytest.raises(ManifestInvalid):
-        read_document(data, "plan.json", "0", strict=True)
-
-
 @pytest.mark.parametrize(("created_s_ago", "asks"), [(BEFORE_IT, True), (AFTER_IT, False)])
 @pytest.mark.parametrize("make", [ended, active])
 def test_history_is_read_where_a_time_has_come(make: Any, created_s_ago: float, asks: bool) -> None:
@@ -521,22 +449,6 @@ def test_status_says_when_a_key_starts_next(
     assert one.next_run == next_run
     assert one.next_run_at == ("2027-01-16T02:00:00Z" if next_run else None)
     assert ("next: 02:00 tomorrow" in render_status(report)) is (next_run is not None)
-
-
-@pytest.mark.parametrize(
-    ("on_change", "expected"),
-    [
-        (None, (Action.KEEP, Reason.WAITS_FOR_SCHEDULE)),
-        ("keep", (Action.KEEP, Reason.CHANGE_IGNORED)),
-        ("replace", (Action.REPLACE, Reason.IMMUTABLE_CHANGED)),
-    ],
-)
-def test_review_says_that_an_edit_waits(on_change: str | None, expected: tuple[Action, Reason]) -> None:
-    after = a_job(lifecycle={**NIGHTLY, "on_change": on_change})
-    before = a_job(**{**OLD, "lifecycle": {**NIGHTLY, "on_change": on_change}})
-    sides = [Side(ReviewedSide(name="side"), a_stack(job)) for job in (before, after)]
-    [job] = make_review(*sides, target=None, version="1").jobs
-    assert (job.action, job.reason) == expected
 
 
 # --- whatever happens

@@ -24,7 +24,6 @@ from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.render import Content, View, render
 from reconciler.render.commands import render_status
 from reconciler.render.json import dump
-from reconciler.text import printable
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack
 from tests.hostile.sizes import RecordProperty, count_tried, size
@@ -225,17 +224,3 @@ def test_many_unreadable_jobs_are_counted_after_twenty() -> None:
             warnings = [one for one in report.warnings if one.what == "a job could not be read"]
             assert len(warnings) == 21
             assert warnings[-1].why == "20 more like this"
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        *(0x00AD, 0x034F, 0x061C, 0x115F, 0x180E, 0x200B, 0x200C, 0x200D, 0x200E, 0x202E, 0x2060, 0x2064),
-        *(0x3164, 0xFE00, 0xFEFF, 0xFFA0, 0xFFF9, 0xE0001, 0xE0041, 0xE007F, 0xE0100, 0xE01EF, 0xD800),
-    ],
-)
-def test_invisible_character_is_escaped(code: int) -> None:
-    shown = printable(f"a{chr(code)}b")
-    assert shown.isascii()
-    assert f"{code:x}" in shown
-    assert dump({"x": chr(code)}).isascii()
