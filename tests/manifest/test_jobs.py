@@ -1,13 +1,42 @@
-"""An entry becomes a desired job; what is wrong with it is told where a person would look."""
+"""An entry becomes desired jobs: templates, sweeps, what it needs of others, and what is wrong with it."""
 
 from __future__ import annotations
 
+import json
+import textwrap
+import time
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from reconciler.core.body import merge
 from reconciler.core.identity import room_for_description
-from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
+from reconciler.core.stack import DesiredJob
+from reconciler.errors import Diagnostic, ManifestInvalid
+from reconciler.manifest import load
+from reconciler.manifest.jobs import Outputs
+from reconciler.manifest.matrix import combinations, value_text
+from tests.manifest.conftest import DEFAULTS, HEAD, JOB, Place, marked, place_of
+
+#: As the job `train` refers to the output.
+USE = "${jobs.prepare.outputs.data}"
+
+
+def manifest(jobs: str, more: str = "") -> str:
+    return HEAD + more + DEFAULTS + "jobs:\n" + textwrap.indent(textwrap.dedent(jobs), "  ")
+
+
+def with_templates(templates: str, jobs: str) -> str:
+    return manifest(f"{jobs}\n", f"templates:\n{textwrap.indent(templates, '  ')}\n")
+
+
+def jobs_of(place: Place, jobs: str) -> dict[str, DesiredJob]:
+    place.write(manifest(jobs))
+    return dict(place.load().stack.jobs)
 
 
 def test_description_leaves_room_for_the_marker(place: Place) -> None:
@@ -49,3 +78,225 @@ def test_value_of_a_named_item_that_is_too_long_is_told_at_the_value(place: Plac
 def test_long_schedule_is_refused(cron: str, why: str, place: Place) -> None:
     place.write(f'{HEAD}jobs:\n  a:{JOB}    lifecycle: {{schedule: "{cron}"}}\n')
     assert why in place.problem().why
+
+
+# ── templates ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("last", ["{description: deep}", "{extends: t0}"])
+def test_depth_of_templates_is_bounded_by_nothing_but_the_file(place: Place, last: str) -> None:
+    templates = [f"t{n}: {{extends: t{n + 1}}}" for n in range(3000)]
+    place.write(with_templates("\n".join([*templates, f"t3000: {last}"]), "a: {extends: t0}"))
+    if "extends" in last:
+        assert [problem.what for problem in place.problems()] == ["template cycle"]
+    else:
+        assert place.load().stack.jobs["a"].description == "deep"
+
+
+def test_many_templates_that_extend_each_other_are_merged_once_each(place: Place) -> None:
+    """Each names the two before it: without the rule of the first place there would be billions."""
+    templates = "t0: {}\nt1: {}\n" + "".join(
+        f"t{n}: {{extends: [t{n - 1}, t{n - 2}]}}\n" for n in range(2, 60)
+    )
+    place.write(with_templates(templates, "a: {extends: t59}"))
+    assert list(place.load().stack.jobs) == ["a"]
+
+
+def test_jobs_of_one_chain_of_templates_share_what_it_says(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many templates a job builds on, and however many jobs there are, each is merged once."""
+    merges: list[object] = []
+
+    def counted(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+        merges.append(over)
+        return merge(under, over)
+
+    def count(depth: int, jobs: int) -> int:
+        templates = "".join(f"t{n}: {{extends: t{n - 1}}}\n" if n else "t0: {}\n" for n in range(depth))
+        entries = "".join(f"j{n}: {{extends: t{depth - 1}}}\n" for n in range(jobs))
+        place.write(with_templates(templates, entries))
+        merges.clear()
+        assert len(place.load().stack.jobs) == jobs
+        return len(merges)
+
+    monkeypatch.setattr("reconciler.manifest.jobs.merge", counted)
+    per_job = count(1, 101) - count(1, 1)
+    assert count(40, 101) - count(40, 1) == per_job
+
+
+# ── sweeps ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.01, "0_01"), (1e-3, "0_001"), (1e-7, "0_0000001"), (1.0, "1"), (1e20, "100000000000000000000"),
+        (64, "64"), (-1, "_1"), (True, "true"), ("a b", "a_b"), ("0.10", "0_10"), ("ä", "_"), (100, "100"),
+    ],
+)  # fmt: skip
+def test_value_in_a_name_is_its_shortest_decimal_form(value: Any, text: str) -> None:
+    assert value_text(value) == text
+
+
+@given(st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False), unique=True, min_size=2))
+def test_name_of_a_number_has_only_letters_digits_and_underscores(numbers: list[float]) -> None:
+    for number in numbers:
+        assert value_text(number).replace("_", "a").isalnum()
+
+
+def test_adding_a_value_adds_its_members_and_changes_no_other(place: Place) -> None:
+    text = "a:\n  matrix: {lr: [%s], batch: [64, 128]}\n  algorithm: {parameters: {lr: '${matrix.lr}'}}\n"
+    before, after = jobs_of(place, text % "1, 2"), jobs_of(place, text % "2, 3, 1")
+    assert set(after) - set(before) == {"a-batch-64-lr-3", "a-batch-128-lr-3"}
+    assert {key: after[key].digest for key in before} == {key: job.digest for key, job in before.items()}
+
+
+@pytest.mark.parametrize("values", ["[1, '1']", "[a.b, a_b]", "[1, 1.0]", "[x, X]"])
+@pytest.mark.parametrize("name", ["", ", name: 's-${matrix.x}'"])
+def test_clash_of_values_that_keys_spell_alike_says_a_way_out_that_works(
+    place: Place, values: str, name: str
+) -> None:
+    place.write(manifest(f"a: {{matrix: {{x: {values}}}{name}}}"))
+    (problem,) = place.problems()
+    assert problem.fix is not None
+    assert "let another axis name the jobs and give each its value with include" in problem.fix
+    include = "id: [a, b], include: [{id: a, x: 1}, {id: b, x: '1'}]"
+    assert set(jobs_of(place, f"a: {{matrix: {{{include}}}, description: 'x is ${{matrix.x}}'}}\n")) == {
+        "a-id-a",
+        "a-id-b",
+    }
+
+
+def test_more_combinations_than_anybody_means_are_refused_at_once(place: Place) -> None:
+    axes = ", ".join(f"a{n}: [1, 2, 3, 4, 5, 6, 7, 8, 9]" for n in range(40))
+    place.write(manifest(f"a: {{matrix: {{{axes}}}}}"))
+    (problem,) = place.problems()
+    assert "at most 10,000 are allowed" in problem.why
+
+
+@pytest.mark.parametrize("section", ["include", "exclude"])
+def test_combinations_are_found_without_comparing_each_with_each(section: str) -> None:
+    values = list(range(4000))
+    listed: dict[str, list[dict[str, Any]]] = {"include": [], "exclude": []}
+    listed[section] = [{"x": value + 0.5} for value in values]
+    started = time.process_time()
+    found = combinations({"x": values}, listed["include"], listed["exclude"])
+    assert len(found) == 4000 + len(listed["include"])
+    assert time.process_time() - started < 2
+
+
+# ── needs and former keys ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_needed_key_may_be_declared_in_another_file_and_be_out_of_view(place: Place) -> None:
+    place.write(HEAD + DEFAULTS)
+    place.write("jobs: {a: {needs: b}}", "a/jobs.yaml")
+    place.write("jobs: {b: {formerly: old}}", "b/jobs.yaml")
+    stack = place.load("a").stack
+    assert stack.jobs.keys() == {"a"}
+    assert stack.whole.keys() == {"a", "b"}
+    assert stack.former_keys == {"old"}
+    assert (found := stack.find("b")) is not None
+    assert found.key == "b"
+
+
+def test_a_long_chain_is_no_cycle_and_no_recursion(place: Place) -> None:
+    chain = "".join(f"j{n}: {{needs: j{n + 1}}}\n" for n in range(1500)) + "j1500: {}\n"
+    assert len(jobs_of(place, chain)) == 1501
+
+
+def test_sweep_that_needs_a_sweep_costs_what_both_cost(place: Place) -> None:
+    """Each member needs all members of the other: a million pairs that nobody writes down."""
+    values = ", ".join(map(str, range(1_000)))
+    jobs = jobs_of(place, f"a: {{matrix: {{x: [{values}]}}}}\nb: {{matrix: {{x: [{values}]}}, needs: a}}\n")
+    assert len(jobs["b-x-1"].needs) == 1_000
+    assert jobs["b-x-1"].needs is jobs["b-x-2"].needs
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("abcdefgh"), max_size=4)))
+def test_without_the_items_that_are_told_nothing_goes_in_circles(
+    tmp_path_factory: pytest.TempPathFactory, graph: dict[str, list[str]]
+) -> None:
+    root = tmp_path_factory.mktemp("stack")
+    for _ in range(2):
+        jobs = {key: {"state": "absent", "needs": graph.get(key, [])} for key in "abcdefgh"}
+        (root / "main.yaml").write_text(json.dumps({"stack": "s", "jobs": jobs}))
+        problems: tuple[Diagnostic, ...] = ()
+        try:
+            load([root], environ={})
+        except ManifestInvalid as error:
+            problems = error.diagnostics
+        told = [problem.why.partition(",")[0].split(" needs ") for problem in problems]
+        assert len({tuple(cycle) for cycle in told}) == len(told)
+        for cycle in told:
+            assert cycle[0] == cycle[-1]
+            assert all(below in graph[key] for key, below in pairwise(cycle))
+        if not _goes_in_circles(graph):
+            assert not told
+            return
+        assert told
+        graph = {key: [n for n in needs if not _closes(told, key, n)] for key, needs in graph.items()}
+    assert not _goes_in_circles(graph)
+
+
+def _closes(cycles: list[list[str]], key: str, below: str) -> bool:
+    return any((key, below) in pairwise(cycle) for cycle in cycles)
+
+
+def _goes_in_circles(graph: dict[str, list[str]]) -> bool:
+    left = {key: set(needs) for key, needs in graph.items()}
+    while free := [key for key, needs in left.items() if not needs & left.keys()]:
+        for key in free:
+            del left[key]
+    return bool(left)
+
+
+# ── outputs of others ──────────────────────────────────────────────────────────────────────────────
+
+
+PREPARE = "prepare: {algorithm: {outputs: {data: obs://b/data/}}}\n"
+
+
+def algorithm(job: DesiredJob) -> dict[str, Any]:
+    assert job.body is not None
+    found: dict[str, Any] = job.body["algorithm"]
+    return found
+
+
+def test_paths_are_followed_through_a_chain_of_jobs(place: Place) -> None:
+    count = 2_000
+    chain = "".join(
+        f'j{n}: {{algorithm: {{outputs: {{o: "${{jobs.j{n + 1}.outputs.o}}{"x/" if n < 3 else ""}"}}}}}}\n'
+        for n in range(count)
+    )
+    jobs = jobs_of(place, chain + f"j{count}: {{algorithm: {{outputs: {{o: obs://b/}}}}}}\n")
+    assert algorithm(jobs["j0"])["outputs"][0]["remote"]["obs"]["obs_url"] == "obs://b/x/x/x/"
+    assert jobs["j0"].needs == ("j1",)
+
+
+def test_reference_reaches_a_file_that_is_out_of_view(place: Place) -> None:
+    place.write(manifest(PREPARE))
+    place.write(f'jobs:\n  train: {{algorithm: {{inputs: {{data: "{USE}"}}}}}}\n', "train.yaml")
+    stack = place.load("train.yaml").stack
+    assert set(stack.jobs) == {"train"}
+    assert algorithm(stack.jobs["train"])["inputs"][0]["remote"]["obs"]["obs_url"] == "obs://b/data/"
+
+
+def test_path_made_of_many_outputs_asks_for_each_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    in_full = Outputs._in_full
+
+    def counted(self: Outputs, *arguments: Any) -> Any:
+        asked.append(arguments)
+        return in_full(self, *arguments)
+
+    monkeypatch.setattr(Outputs, "_in_full", counted)
+    paths = "".join(f"${{jobs.j{n}.outputs.o}}" for n in range(100))
+    jobs = "".join(f"j{n}: {{algorithm: {{outputs: {{o: obs://b/{n}/}}}}}}\n" for n in range(100))
+    first = "first: {algorithm: {inputs: {i: '${jobs.middle.outputs.o}'}}}\n"
+    middle = f'middle: {{algorithm: {{outputs: {{o: "{paths}"}}}}}}\n'
+    place.write(manifest(first + middle + jobs))
+    assert len(place.load().stack.jobs) == 102
+    assert len(asked) < 1_000
