@@ -28,6 +28,8 @@ from tests.crowd import FOREIGN, Workspace, as_recorded, context_of, foreign
 OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 DONE = Phase.COMPLETED
 
+THOUSAND = foreign(1000)
+
 
 def needing(*upstream: str, key: str) -> DesiredJob:
     return replace(a_job(key), needs=upstream)
@@ -64,7 +66,7 @@ def whole(*jobs: DesiredJob) -> Stack:
 def test_plan_scans_the_workspace_only_to_start_a_job(
     jobs: list[DesiredJob], owned: list[Any], scans: bool
 ) -> None:
-    workspace = Workspace([*foreign(1000), *owned])
+    workspace = Workspace([*THOUSAND, *owned])
     for memory in (None, as_recorded(owned, STACK)):
         workspace.scanned = 0
         plan = reconcile.plan(context_of(whole(*jobs), workspace, memory))

@@ -94,7 +94,7 @@ NAMES = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(NAMES, st.lists(st.text("abAB-_1ü%", min_size=1, max_size=3), min_size=1, max_size=3), st.data())
 def test_search_by_name_finds_every_name_containing_the_text(
     names: list[str], texts: list[str], data: st.DataObject

@@ -42,7 +42,7 @@ def test_phase_of_a_job_follows_from_its_age(api: Api, seconds: float, phase: st
 def test_frequent_reads_do_not_change_the_phases(api: Api) -> None:
     # The one between them is answered in other forms.
     watched, _, alone = api.create("watched"), api.create("between"), api.create("alone")
-    for _ in range(700):
+    for _ in range(100):
         api.clock.advance(seconds=1)
         status(api, watched)
     assert status(api, watched) == status(api, alone)

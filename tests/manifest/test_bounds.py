@@ -12,7 +12,7 @@ from reconciler.manifest import expressions as budget
 from reconciler.manifest.problems import did_you_mean, listed
 from tests.manifest.conftest import HEAD, JOB, Place
 
-MANY = 1000
+MANY = 300
 _RANDOM = random.Random(1)  # the same in every run
 NAMES = ["".join(_RANDOM.choices(string.ascii_lowercase, k=10)) for _ in range(MANY)]
 
