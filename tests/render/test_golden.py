@@ -103,12 +103,15 @@ def drifted() -> DriftReport:
 
 @cache
 def compared() -> DriftReport:
-    """The same since the last check: one class is ignored, and one drift is gone."""
-    rule = IgnoreRule("f*", "failed", "known gap", date(2999, 12, 31), Location("jobs.yaml", 6, 5))
+    """The same since the last check: two are ignored, and one is gone."""
+    rules = (
+        IgnoreRule("f*", "failed", "known gap", date(2999, 12, 31), Location("jobs.yaml", 6, 5)),
+        IgnoreRule("old", "terminated", "we know", None, Location("jobs.yaml", 7, 5)),
+    )
     stack = placed(a_stack(*map(a_job, (*DECLARED, "old"))))
     old = seen(a_job("old"), phase="Terminated", ended_s_ago=2 * HOUR)
-    found = report(replace(stack, ignored_drift=(rule,)), *FOUND, old, seen(a_job("orphan-2")))
-    by_key = {entry.key: entry for entry in found.drift}
+    found = report(replace(stack, ignored_drift=rules), *FOUND, old, seen(a_job("orphan-2")))
+    by_key = {entry.key: entry for entry in (*found.drift, *found.ignored)}
     over = by_key["old"].model_copy(update={"key": "repaired", "since": timestamp(NOW - HOUR)})
     standing = [
         StandingDrift(by_key["edited"], "another text", NOW - HOUR),
