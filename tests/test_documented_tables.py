@@ -224,7 +224,6 @@ def test_review_and_its_last_line_have_the_form_of_the_page() -> None:
     actions = dict.fromkeys(Action, 0) | counted | {Action.BLOCKED: 1, Action.CONFLICT: 1}
     summary = ReviewSummary(added=62, removed=3, renamed=1, changed=18, unchanged=5)
     document = json.loads(fenced("docs/cli.md", "Review", "json"))
-    Draft202012Validator(Review.published_schema()).validate(document)
     shown = Review.model_validate(document)
     assert shown.document() == document
     line = shown.model_copy(update={"summary": summary, "actions": actions}).last_line

@@ -185,12 +185,6 @@ _DOCUMENTS = {
     "plan": ("plan", "Plan"),
     "drift": ("drift", "DriftReport"),
     "events": ("outcome", "ApplyEvent"),
-    "history": ("history", "HistoryReport"),
-    "status": ("reports", "StatusReport"),
-    "review": ("review", "Review"),
-    "validate": ("validation", "Validation"),
-    "why": ("reports", "Explanation"),
-    "fleet": ("fleet", "FleetDocument"),
 }
 NAMES = ("manifest", *_DOCUMENTS)
 

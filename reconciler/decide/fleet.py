@@ -10,10 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import Field
-
 from reconciler.core.record import Scope
-from reconciler.core.values import FORMAT_VERSION, Frozen
+from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.plan import Action, last_line
 from reconciler.errors import Diagnostic, ExitCode, first_of
@@ -63,45 +61,6 @@ class StackResult:
     def is_quiet(self) -> bool:
         """Whether there is nothing that a person has to see."""
         return not self.errors and not self.has_changes and self.exit_code is ExitCode.DONE
-
-
-class StackError(Frozen):
-    """Why there is no document of a stack."""
-
-    message: str = Field(description="First problem, for people.")
-    diagnostics: tuple[dict[str, Any], ...] = Field(description="All problems: what, why, fix and location.")
-
-
-class StackEntry(Frozen):
-    """One stack of a fleet: `document`, or `error`."""
-
-    root: str = Field(description="Directory of the stack, relative to PATH.")
-    stack: str | None = Field(description="Name of the stack; null if its root file does not give one.")
-    exit_code: int = Field(description="Exit code of the command for this stack alone.")
-    document: dict[str, Any] | None = Field(
-        None, description="What the command prints for this stack with --json; absent after an error."
-    )
-    error: StackError | None = Field(None, description="Absent if there is a document.")
-
-
-class FleetSummary(Frozen):
-    """All stacks together."""
-
-    stacks: int = Field(description="How many stacks there are.")
-    changed: int = Field(description="Stacks with changes, or drift.")
-    failed: int = Field(description="Stacks without a document.")
-    exit_codes: dict[str, int] = Field(description="How many stacks ended with each exit code.")
-    counts: dict[str, int] = Field(description="Sums of the summaries of all documents.")
-
-
-class FleetDocument(Frozen):
-    """The result of validate, plan or drift with --fleet."""
-
-    format_version: str = Field(
-        FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Version of the document format."
-    )
-    stacks: tuple[StackEntry, ...] = Field(description="Sorted by root.")
-    summary: FleetSummary
 
 
 @dataclass(frozen=True)

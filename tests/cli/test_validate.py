@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-import jsonschema
 import pytest
 
-from reconciler.cli.project import schema
 from reconciler.render import Content, formats_of
 from tests.cli.conftest import Reconciler, manifest, write
 
@@ -56,15 +54,13 @@ def test_invalid_manifest_is_written_to_every_format_and_told_on_stderr(reconcil
     assert set(places) == {"more.yaml"}
 
 
-def test_document_follows_its_schema(reconciler: Reconciler) -> None:
+def test_document_says_what_is_wrong_and_where(reconciler: Reconciler) -> None:
     write(manifest("a", "b", more=DENY))
     document = reconciler.ends(3, "validate --json").document
-    jsonschema.validate(document, schema("validate"))
     assert (document["valid"], document["targets"]) == (True, ["there"])
     assert document["denied"][0]["job"] == {"file": "jobs.yaml", "line": 7, "column": 3}
     broken()
     document = reconciler.ends(65, "validate --json", err="").document
-    jsonschema.validate(document, schema("validate"))
     assert document["files"] == ["jobs.yaml", "more.yaml"]
     assert {one["path"] for one in document["diagnostics"]} >= {"jobs.b"}
 
@@ -80,27 +76,3 @@ def test_command_that_made_nothing_writes_no_report(reconciler: Reconciler, comm
     said = reconciler(command, *(word for name in formats for word in ("-o", f"{name}=out.{name}")))
     assert (said.code, said.out) == (65, "")
     assert not [name for name in formats if Path(f"out.{name}").exists()]
-
-
-# ── history ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_history_in_every_format_from_one_run(reconciler: Reconciler, tmp_path: Path) -> None:
-    write(manifest("a"))
-    reconciler.ends(0, "apply --yes")
-    formats = formats_of(Content.HISTORY)
-    assert formats == ["text", "json", "markdown", "html"]
-    reconciler.ends(0, "history", *(word for name in formats for word in ("-o", f"{name}=out.{name}")))
-    files = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in formats}
-    assert json.loads(files["json"])["runs"][0]["kind"] == "apply"
-    assert "#### 1 run\n" in files["markdown"]
-    assert 'data-key="#1 apply" data-action="complete"' in files["html"]
-    assert 'data-key="a"' in files["html"]
-    of_key = reconciler("history a -o html").out
-    assert "phases and declaration" in of_key
-
-
-def test_pruning_is_told_as_text_or_json_only(reconciler: Reconciler) -> None:
-    write(manifest("a"))
-    reconciler.ends(64, "history --prune --yes -o html", err="as text or JSON, got -o html")
-    assert reconciler("history --prune --yes -o json").document["deleted_runs"] == 0

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsonschema
-
-from reconciler.cli.project import schema
 from tests.cli.conftest import World, write
 from tests.cli.test_saved_plans import edited
 
@@ -14,9 +11,7 @@ OFFERED, NOT_OFFERED = "modelarts.vm.cpu.2u", "modelarts.vm.cpu.2x"
 
 
 def why(world: World, key: str) -> Any:
-    document = world(f"why {key} --json").document
-    jsonschema.validate(document, schema("why"))
-    return document
+    return world(f"why {key} --json").document
 
 
 def test_chain_from_the_manifest_to_the_action_is_shown_and_that_of_the_plan(world: World) -> None:
