@@ -19,12 +19,12 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
+from reconciler.decide.history import make_timeline
 from reconciler.render import Content, Style, View, render
 from reconciler.render.timeline import render_timeline
 from tests.render.browser import Page, installed, started
-from tests.render.recorded_histories import a_quarter, timeline_of
+from tests.render.recorded_histories import a_quarter
 from tests.render.test_golden import every_action
-from tests.render.test_golden_files import recorded
 
 IMAGES = Path(__file__).parent / "images"
 _WIDTH, _WIDE = 1000, 1280
@@ -49,17 +49,15 @@ class Shot(NamedTuple):
 
 
 def shots() -> Iterator[Shot]:
-    """The plan as a page in each colour scheme, its first change unfolded; on a terminal; a history as it
-    is recorded, and over time.
+    """The plan as a page in each colour scheme, its first change unfolded; on a terminal; a history over
+    time.
     """
     plan = render(Content.PLAN, every_action(), "html", View(digest=f"sha256:{'0' * 64}"))
     unfold = "document.querySelector('details').open = true"
     for scheme in ("light", "dark"):
         yield Shot(f"plan-{scheme}.png", plan, scheme, 800, unfold)
     yield Shot("plan-terminal.png", terminal_page("reconciler plan"), "dark", 640)
-    history = render(Content.HISTORY, recorded(), "html", View())
-    yield Shot("history-light.png", history, "light", 760, unfold)
-    timeline = render_timeline(timeline_of(a_quarter()))
+    timeline = render_timeline(make_timeline(a_quarter()))
     for scheme in ("light", "dark"):
         yield Shot(f"timeline-{scheme}.png", timeline, scheme, 1060, width=_WIDE)
 
@@ -76,13 +74,10 @@ def terminal_page(command: str) -> str:
 
 def take(page: Page, shot: Shot, directory: Path) -> None:
     """Open a page, and keep what it looks like."""
-    file = directory / "page.html"
-    file.write_text(shot.html, encoding="utf-8")
     size = {"width": shot.width, "height": shot.height, "deviceScaleFactor": 1, "mobile": False}
     page.call("Emulation.setDeviceMetricsOverride", **size)
-    page.emulate(shot.scheme)
     page.call("Emulation.setScrollbarsHidden", hidden=True)
-    page.open(file.as_uri())
+    page.show(shot.html, directory / "page.html").emulate(shot.scheme)
     if shot.script:
         page.run(shot.script)
     page.wait_for_frame()

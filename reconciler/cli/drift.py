@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from reconciler.cli import options as opt
-from reconciler.cli.console import confirm, console
+from reconciler.cli.console import console
 from reconciler.cli.context import load_stack, opened, runtime
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
 from reconciler.cli.progress import RANKS, LiveTable, TableRow, can_draw, display, reading
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.render import Content
-from reconciler.text import format_count
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
-    from reconciler.core.record import PastRevision
-    from reconciler.core.stack import Declared
-    from reconciler.decide.history import HistoryExcerpt
+    from reconciler.decide.history import HistoryReport
     from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.decide.watch_window import Window
     from reconciler.manifest import LoadedStack
@@ -188,14 +185,8 @@ def _rank(one: JobStatus) -> int:
     return RANKS.get(phase.value, 3)
 
 
-#: What is older is pruned, if nobody says another age.
-PRUNED_AFTER_S = 90 * 86_400.0
 #: So much is shown in text and JSON, if nobody says another limit.
 _SHOWN = 20
-
-
-class NotRecorded(ReconcilerError):
-    pass
 
 
 @opt.command(
@@ -214,21 +205,6 @@ class NotRecorded(ReconcilerError):
         "Also write a page with a timeline: a lane per key, its revisions by phase, and what changed.",
         type=opt.ANY_PATH,
     ),
-    opt.option(
-        "--diff",
-        "Show the differences between the declarations of two revisions of KEY.",
-        nargs=2,
-        type=click.IntRange(min=1),
-        metavar="A B",
-    ),
-    opt.flag("--prune", "Delete old records, after asking."),
-    opt.option(
-        "--older-than",
-        "With --prune: delete records of what ended longer ago than this.  [default: 90d]",
-        "older_than_s",
-        type=opt.DURATION,
-    ),
-    opt.YES,
     opt.output(Content.HISTORY),
 )
 def history_command(
@@ -236,10 +212,6 @@ def history_command(
     records: str | None,
     limit: int | None,
     html: Path | None,
-    diff: tuple[int, int] | None,
-    prune: bool,
-    older_than_s: float | None,
-    yes: bool,
     outputs: Sequence[OutputSpec],
     **options: Any,
 ) -> int:
@@ -251,7 +223,6 @@ def history_command(
     opened in a browser.
     """
     from reconciler.connection import open_records_of
-    from reconciler.decide.history import make_history
 
     specs = requested_outputs(outputs)
     if html is not None and html.suffix.lower() in (".yaml", ".yml") and html.exists():
@@ -264,53 +235,15 @@ def history_command(
     if strays := [key for key in keys if key != words[0]]:
         raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
     loaded, key = load_stack(paths, **options, offline=True), keys[0] if keys else None
-    strange = next((spec.format for spec in specs if spec.file or spec.format not in ("text", "json")), None)
-    wrong: Sequence[tuple[object, str, str, str]] = (
-        (
-            prune and (key or diff or html),
-            "not with --prune",
-            "--prune deletes old records of all keys and shows nothing",
-            "omit KEY, --diff and --html",
-        ),
-        (
-            prune and strange,
-            "not with --prune",
-            f"--prune tells on stdout what it deleted, as text or JSON, got -o {strange}",
-            "omit -o, or use --json",
-        ),
-        (
-            diff and html,
-            "--diff and --html do not go together",
-            "the page shows when revisions ran, not what was declared for them",
-            "use one of them",
-        ),
-        (
-            diff and not key,
-            "--diff needs KEY",
-            "revisions are numbered per key",
-            "reconciler history KEY --diff 1 2",
-        ),
-    )
-    for is_wrong, what, why, fix in wrong:
-        if is_wrong:
-            raise WrongUsage(Diagnostic(what, why, fix))
     with open_records_of(loaded, options["target"], records, runtime()) as place:
-        at_s = place.clock.now()
-        if prune:
-            before_s = at_s - (PRUNED_AFTER_S if older_than_s is None else older_than_s)
-            return _prune(place, before_s, yes, OutputSpec("json", None) in specs)
-        shown = _excerpt(place, key, limit if html else limit or _SHOWN, diff)
-        about = (place.scope.stack, place.target)
-        page = ""
-        if html is not None:
-            from reconciler.decide.history import make_timeline
-            from reconciler.render.timeline import render_timeline
+        report = _report(place, key, limit if html else limit or _SHOWN)
+    page = ""
+    if html is not None:
+        from reconciler.decide.history import make_timeline
+        from reconciler.render.timeline import render_timeline
 
-            timeline = make_timeline(*about, shown, version=__version__, at_s=at_s)
-            page = render_timeline(timeline, console.redact)
-        listed, digest = shown.limited_to(limit or _SHOWN), loaded.manifest_digest
-        report = make_history(*about, listed, manifest_digest=digest, version=__version__, at_s=at_s)
-    show(Content.HISTORY, report, specs)
+        page = render_timeline(make_timeline(report), console.redact)
+    show(Content.HISTORY, report.limited_to(limit or _SHOWN), specs)
     if html is not None:
         console.write_file(html, page, is_redacted=True)
     return 0
@@ -325,21 +258,17 @@ def _was_recorded(place: RecordedStack, key: str) -> bool:
     return store is not None and bool(store.revisions(scope, key) or store.runs(scope, key=key, limit=1))
 
 
-def _excerpt(
-    place: RecordedStack, key: str | None, limit: int | None, diff: tuple[int, int] | None
-) -> HistoryExcerpt:
+def _report(place: RecordedStack, key: str | None, limit: int | None) -> HistoryReport:
     """What a person wants to see: of one key or all, so many of each or all that is recorded."""
-    from reconciler.core.masking import mask
-    from reconciler.decide.history import HistoryDiff, HistoryExcerpt, changes_of, newest_revisions
+    from reconciler.decide.history import HistoryReport, newest_revisions
 
     store, scope, declared = place.store, place.scope, _declared(place.loaded)
+    head = (scope.stack, place.target, place.loaded.manifest_digest, __version__, place.clock.now())
     if store is None:
-        if diff is not None:
-            raise NotRecorded(Diagnostic("nothing to compare", "nothing is recorded yet"))
-        return HistoryExcerpt(key)
+        return HistoryReport(*head, key)
     if key is None:
         runs = store.runs(scope, limit=limit)
-        return HistoryExcerpt(None, runs, newest_revisions(store.memory(scope), limit))
+        return HistoryReport(*head, None, runs, newest_revisions(store.memory(scope), limit))
     if key not in declared and not _was_recorded(place, key):
         from difflib import get_close_matches
 
@@ -348,58 +277,8 @@ def _excerpt(
         why = f'"{key}" is not a key of stack {scope.stack}, and has no records there'
         fix = f'did you mean "{by_fold[near[0]]}"?' if near else "reconciler history lists the recorded keys"
         raise WrongUsage(Diagnostic("unknown key", why, fix))
-    revisions = store.revisions(scope, key)
-    if diff is None:
-        runs = store.runs(scope, key=key, limit=limit)
-        return HistoryExcerpt(key, runs, list(reversed(revisions))[:limit])
-    before, after = (_numbered(revisions, key, number) for number in diff)
-    changes = changes_of(_declaration(before, key), _declaration(after, key))
-    changes = mask(changes, (one.declared for one in revisions))
-    compared = HistoryDiff(before=before.number, after=after.number, changes=changes)
-    return HistoryExcerpt(key, revisions=(after, before), diff=compared)
-
-
-def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> PastRevision:
-    found = next((one for one in revisions if one.number == number), None)
-    if found is None:
-        there = ", ".join(str(one.number) for one in revisions) or "none"
-        why = f"r{number} of {key} is not recorded; recorded: {there}"
-        raise WrongUsage(Diagnostic("no such revision", why))
-    return found
-
-
-def _declaration(revision: PastRevision, key: str) -> Declared:
-    # An update of a job that keeps another digest tells what can be updated only.
-    if revision.declared is None or not revision.declared.immutable:
-        name = f"r{revision.number} of {key}"
-        why = f"the declaration of {name} is not on record: it was pruned or made elsewhere"
-        raise NotRecorded(Diagnostic("not recorded", why))
-    return revision.declared
-
-
-def _prune(place: RecordedStack, before_s: float, yes: bool, as_json: bool) -> int:
-    from reconciler.core.values import timestamp
-
-    store, scope, before = place.store, place.scope, timestamp(before_s)
-    old = store and store.prunable(scope, before_s)
-    runs, revisions = (old.runs, old.revisions) if old else (0, 0)
-
-    def what() -> str:
-        counts = f"{format_count(runs, 'run')} and {format_count(revisions, 'revision')}"
-        return f"{counts} that ended before {before}"
-
-    if store is not None and old:
-        if not yes:
-            confirm(f"Delete the records of {what()}? The newest revision of each key stays.")
-        runs = store.prune(scope, before_s)
-    if as_json:
-        gone = {"deleted_runs": runs, "deleted_revisions": revisions}
-        console.document({"stack": scope.stack, "before": before, **gone})
-    elif old:
-        console.result(f"Deleted {what()}.\n")
-    else:
-        console.result(f"Nothing on record ended before {before}.\n")
-    return 0
+    runs = store.runs(scope, key=key, limit=limit)
+    return HistoryReport(*head, key, runs, store.revisions(scope, key)[::-1][:limit])
 
 
 def _parse_share(text: str) -> float:

@@ -331,13 +331,3 @@ def _last_written(revision: PastRevision) -> tuple[float, bool]:
 
 
 NO_HISTORY = HistorySnapshot()
-
-
-class Prunable(NamedTuple):
-    """How much of a history began to be old."""
-
-    runs: int
-    revisions: int
-
-    def __bool__(self) -> bool:
-        return bool(self.runs or self.revisions)

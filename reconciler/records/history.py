@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -24,7 +24,6 @@ from sqlalchemy import (
     or_,
     select,
     true,
-    tuple_,
     update,
 )
 
@@ -39,7 +38,6 @@ from reconciler.core.record import (
     PastRevision,
     PastRun,
     PastStep,
-    Prunable,
     RevisionId,
     Scope,
 )
@@ -59,7 +57,6 @@ _PAST = [REVISIONS.c["phase" if name == "phase_text" else name] for name in Past
 
 #: The id of a job that was renamed, the revision that it was, and the one that it is.
 Move = tuple[str, RevisionId, RevisionId]
-_Thing = TypeVar("_Thing", str, RevisionId)
 
 
 class History(Locks):
@@ -275,36 +272,6 @@ class History(Locks):
                 for row in connection.execute(select(of_key).where(of_key.c.age == 1))
             }
 
-    # --- pruning
-
-    def prunable(self, scope: Scope, before_s: float) -> Prunable:
-        scope_id = self.find_scope(scope)
-        if scope_id is None:
-            return Prunable(runs=0, revisions=0)
-        with self.reading() as connection:
-            old = select(func.count()).select_from(RUNS).where(_is_old(scope_id, before_s))
-            runs = connection.execute(old).scalar_one()
-            return Prunable(runs=runs, revisions=len(_old_revisions(connection, scope_id, before_s)))
-
-    def prune(self, scope: Scope, before_s: float) -> int:
-        """Delete runs that ended before a time; return how many. A dead one ended with its last sign of life.
-
-        Also the revisions that are neither the newest of their key, nor young, nor maybe active, and then the
-        keys that are not declared any more and of which no revision is left.
-        """
-        scope_id = self.find_scope(scope)
-        if scope_id is None:
-            return 0
-        is_theirs = (REVISIONS.c.scope_id == KEYS.c.scope_id) & (REVISIONS.c.key == KEYS.c.key)
-        with self.writing() as connection:
-            gone = connection.execute(delete(RUNS).where(_is_old(scope_id, before_s))).rowcount
-            of_scope, place = REVISIONS.c.scope_id == scope_id, tuple_(REVISIONS.c.key, REVISIONS.c.number)
-            for some in _portions(_old_revisions(connection, scope_id, before_s), _AT_ONCE // 2):
-                connection.execute(delete(REVISIONS).where(of_scope, place.in_(some)))
-            is_unused = (KEYS.c.is_declared == false()) & ~exists().where(is_theirs)
-            connection.execute(delete(KEYS).where(KEYS.c.scope_id == scope_id, is_unused))
-        return gone
-
 
 # --- reading revisions
 
@@ -443,26 +410,7 @@ def move(connection: Connection, scope_id: int, moves: Sequence[Move]) -> None:
         connection.execute(renamed.values(key=to.key, number=to.number, declared=declared))
 
 
-def _portions(things: Iterable[_Thing], most: int = _AT_ONCE) -> Iterator[Sequence[_Thing]]:
-    """Distinct things, so many as are asked about in one statement."""
+def _portions(things: Iterable[str]) -> Iterator[Sequence[str]]:
+    """Distinct keys or digests, so many as are asked about in one statement."""
     every = sorted(set(things))
-    return (every[start : start + most] for start in range(0, len(every), most))
-
-
-def _is_old(scope_id: int, before_s: float) -> ColumnElement[bool]:
-    ended = func.coalesce(RUNS.c.ended_at_s, RUNS.c.alive_until_s, RUNS.c.at_s)
-    return (RUNS.c.scope_id == scope_id) & (ended < before_s)
-
-
-def _old_revisions(connection: Connection, scope_id: int, before_s: float) -> Sequence[RevisionId]:
-    """The revisions that are neither the newest of their key, nor young, nor maybe active."""
-    newest: dict[str, int] = {}
-    old: list[RevisionId] = []
-    columns = REVISIONS.c["key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"]
-    for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
-        newest[row.key] = max(row.number, newest.get(row.key, 0))
-        phase, begin_s = parse_phase(row.phase), row.started_at_s or row.created_at_s or 0.0
-        last_sign_s = max(begin_s + (row.duration_s or 0.0), row.seen_at_s or 0.0)
-        if phase is not None and phase.is_terminal and last_sign_s < before_s:
-            old.append(RevisionId(row.key, row.number))
-    return [place for place in old if place.number < newest[place.key]]
+    return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))

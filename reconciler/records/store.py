@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         StandingDrift,
     )
 
-#: So many checks stay that saw nothing come, change or go; those that did stay until somebody prunes them.
+#: So many checks stay that saw nothing come, change or go; those that did stay.
 KEPT_CHECKS = 100
 #: No key and no id of a job is longer; an index takes no text of any length.
 _LONGEST_ID = 200

@@ -105,8 +105,8 @@ _JOBS = frozenset({Content.PLAN, Content.DRIFT, Content.RESULT})
 FORMATS: dict[str, Format] = {
     "text": Format(_EVERY),
     "json": Format(_EVERY - {Content.RESULT}, redacts=True),
-    "markdown": Format(_EVERY - {Content.CASES}, redacts=True, is_whole=True),
-    "html": Format(_EVERY - {Content.CASES, Content.FLEET}, redacts=True, is_whole=True),
+    "markdown": Format(_FINDINGS, redacts=True, is_whole=True),
+    "html": Format(_FINDINGS - {Content.FLEET}, redacts=True, is_whole=True),
     "github": Format(_FINDINGS, redacts=True, is_whole=True),
     "junit": Format(_FINDINGS | {Content.CASES}, redacts=True, is_whole=True),
     "sarif": Format(_FINDINGS, redacts=True, is_whole=True),

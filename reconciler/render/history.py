@@ -6,27 +6,24 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.canonical import overlay
+from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep, RunKind
+from reconciler.core.values import timestamp, timestamp_or_none
+from reconciler.decide.history import duration_s
 from reconciler.decide.outcome import spell_counts, spell_status
 from reconciler.render import Style, View
-from reconciler.render.text import render_change, render_head, render_table, render_tree
+from reconciler.render.text import render_head, render_table, render_tree
 from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.history import (
-        HistoryAction,
-        HistoryDeclared,
-        HistoryDiff,
-        HistoryReport,
-        HistoryRevision,
-        HistoryRun,
-        HistoryStep,
-    )
+    from reconciler.core.stack import Declared
+    from reconciler.decide.history import HistoryReport
 
 COLOURS = {
     "done": "green",
     "complete": "green",
     "no drift": "green",
     "skipped": "dim",
+    "nothing to do": "dim",
     "drift": "yellow",
     "new": "yellow",
     "changed": "yellow",
@@ -34,8 +31,6 @@ COLOURS = {
     "interrupted": "yellow",
     "running": "blue",
 }
-#: Runs about drift and not about actions.
-_CHECKS = frozenset({"drift"})
 #: As many letters of a digest or a commit tell it from others.
 _SHORT = 12
 
@@ -45,18 +40,11 @@ def history_text(report: HistoryReport, view: View) -> str:
 
     `view.verbose` lists the calls of each run.
     """
-    style, key, diff = view.style, report.key, report.diff
-    if diff is None and not report.runs and not report.revisions:
+    style, key = view.style, report.key
+    if not report.runs and not report.revisions:
         return f"Nothing is recorded of {key} yet.\n" if key else "Nothing is recorded yet.\n"
-    head = [render_head(report.stack, report.target)]
-    if key:
-        head.append(f"Key {printable(key)}" + (f", r{diff.before} -> r{diff.after}" if diff else ""))
-    head = [style.paint(line, "bold") for line in head]
-    if diff is not None:
-        changes = [f"    {render_change(change)}" for change in diff.changes]
-        lines = [*head, "", *changes, *([""] if changes else []), differences(report, diff)]
-        return "\n".join(lines) + "\n"
-    parts = [head]
+    head = [render_head(report.stack, report.target), *([f"Key {printable(key)}"] if key else ())]
+    parts = [[style.paint(line, "bold") for line in head]]
     if key is not None:
         parts += [list(_revision_lines(one, style)) for one in report.revisions]
     parts += [list(_run_lines(run, view)) for run in report.runs]
@@ -66,10 +54,10 @@ def history_text(report: HistoryReport, view: View) -> str:
     rows = (
         (
             one.key,
-            f"r{one.revision}",
-            one.phase or "",
-            one.created_at or "",
-            _span(one.duration_s),
+            f"r{one.number}",
+            one.phase_text,
+            timestamp_or_none(one.created_at_s) or "",
+            "" if one.duration_s is None else _span(one.duration_s),
             str(one.node_count),
             one.digest,
         )
@@ -79,112 +67,101 @@ def history_text(report: HistoryReport, view: View) -> str:
     return f"{found}\n{render_table(columns, rows, style)}"
 
 
-def _run_lines(run: HistoryRun, view: View) -> Iterator[str]:
-    style = view.style
-    word = run.result or ""
-    painted = style.paint(printable(word), COLOURS.get(word, "red"))
-    yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took(run.duration_s)}"
+def _run_lines(run: PastRun, view: View) -> Iterator[str]:
+    style, is_check = view.style, run.kind == RunKind.DRIFT
+    painted = style.paint(printable(run.word), COLOURS.get(run.word, "red"))
+    yield f"#{run.id} {printable(run.kind)}: {painted}, {timestamp(run.at_s)}{_took(run)}"
     yield "    " + printable(f"by {origin_of(run, view.redact)}")
     # Each action, or where none was recorded how many ended how; of a check both.
     counts = spell_counts(run.summary)
-    if counts and (run.kind in _CHECKS or not run.actions):
+    if counts and (is_check or not run.actions):
         yield "    " + printable(counts)
-    words = [what_was_done(run, action) for action in run.actions]
+    # What was done, or of a drift check the class of the drift.
+    words = [action.reason if is_check else action.action for action in run.actions]
     width = max(map(len, words), default=0)
     for action, what in zip(run.actions, words, strict=True):
         status = style.paint(
             printable(f"{spell_status(action.status):<9}"), COLOURS.get(action.status, "red")
         )
-        yield f"      {status} " + printable(f"{what:<{width}} {action.key}{detail_of(action)}")
+        yield f"      {status} " + printable(f"{what:<{width}} {action.key}{_detail_of(action)}")
     if view.verbose:
         for step in run.steps:
-            yield " " * 6 + printable(call_of(step))
+            yield " " * 6 + printable(_call_of(step))
     elif lost := sum(step.ok is None for step in run.steps):
         calls = "1 call has" if lost == 1 else f"{lost} calls have"
         yield f"      {calls} no recorded answer; use -v to list the calls"
 
 
-def what_was_done(run: HistoryRun, action: HistoryAction) -> str:
-    """The action, or of a drift check the class of the drift."""
-    return action.reason if run.kind in _CHECKS else action.action
-
-
-def origin_of(run: HistoryRun, redact: Callable[[str], str]) -> str:
+def origin_of(run: PastRun, redact: Callable[[str], str]) -> str:
     """Who did it, where, and from what; `redact` would not find a secret that was shortened before."""
     parts = [" on ".join(filter(None, (run.who or "somebody", run.where)))]
     if run.commit:
         commit = redact(run.commit.removesuffix("+"))[:_SHORT]
         parts.append(f"commit {commit}{'+' * run.commit.endswith('+')}")
     if run.plan_digest:
-        what = "manifest" if run.kind in _CHECKS else "plan"
+        what = "manifest" if run.kind == RunKind.DRIFT else "plan"
         parts.append(f"{what} {redact(run.plan_digest.removeprefix('sha256:'))[:_SHORT]}")
     return "; ".join(filter(None, parts))
 
 
-def detail_of(action: HistoryAction) -> str:
+def _detail_of(action: PastAction) -> str:
     """Why an action ended as it did, to stand behind its key."""
     detail = f": {action.detail}" if action.detail else ""
     return detail + (f" ({action.code})" if action.code and action.code not in action.detail else "")
 
 
-def call_of(step: HistoryStep) -> str:
+def _call_of(step: PastStep) -> str:
     """One call of a run, and how it ended."""
     marks = ", ".join(filter(None, (step.code, step.request_id and f"request {step.request_id}")))
     end = f"failed: {step.message}" + (f" ({marks})" if marks else "")
     end = "no answer recorded" if step.ok is None else "succeeded" if step.ok else end
-    return f"call {step.call} {step.name} {step.began_at}{took(step.duration_s)}: {end}"
+    return f"call {step.call} {step.name} {timestamp(step.at_s)}{_took(step)}: {end}"
 
 
-def _revision_lines(one: HistoryRevision, style: Style) -> Iterator[str]:
-    phase = printable(one.phase) if one.phase else "not observed yet"
-    yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
-    yield "    " + printable(", ".join(facts_of(one)))
+def _revision_lines(one: PastRevision, style: Style) -> Iterator[str]:
+    phase = printable(one.phase_text) or "not observed yet"
+    yield style.paint(f"r{one.number}  {printable(one.name)}  {phase}", "bold")
+    facts = [f"job {one.job}", f"digest {one.digest}", format_count(one.node_count, "node")]
+    if one.has_ended and one.ended_at_s is not None and one.duration_s is not None:
+        facts.append(f"ran {_span(one.duration_s)}")
+    yield "    " + printable(", ".join(facts))
     if life := ", ".join(life_of(one)):
         yield f"    {life}"
     if one.phases:
-        seen = ", ".join(f"{seen.phase} {seen.seen_at}" for seen in one.phases)
+        seen = ", ".join(f"{phase} {timestamp(at_s)}" for phase, at_s in one.phases)
         yield "    " + printable(f"first observed: {seen}")
     if one.declared is None or not one.declared.immutable:
         yield "    its declaration is not on record"
-    if one.declared is not None and (spec := declared_spec(one.declared)):
+    if one.declared is not None and (spec := _declared_spec(one.declared)):
         yield "    declared:"
         yield from render_tree(spec, 3)
 
 
-def facts_of(one: HistoryRevision) -> Iterator[str]:
-    yield f"job {one.job}"
-    yield f"digest {one.digest}"
-    yield format_count(one.node_count, "node")
-    if one.ended_at and one.duration_s is not None:
-        yield f"ran {_span(one.duration_s)}"
-
-
-def life_of(one: HistoryRevision) -> Iterator[str]:
+def life_of(one: PastRevision) -> Iterator[str]:
     """When a revision was created, started and ended."""
-    if one.created_at:
-        yield f"created {one.created_at}"
-    if one.started_at:
-        yield f"started {one.started_at}"
-    if one.ended_at:
-        yield f"ended {one.ended_at}"
-    elif one.duration_s is not None and one.seen_at:
-        yield f"ran {_span(one.duration_s)} by {one.seen_at}"
-    if one.released_at:
-        yield f"released {one.released_at}"
+    if one.created_at_s is not None:
+        yield f"created {timestamp(one.created_at_s)}"
+    if one.started_at_s is not None:
+        yield f"started {timestamp(one.started_at_s)}"
+    if one.has_ended and one.ended_at_s is not None:
+        yield f"ended {timestamp(one.ended_at_s)}"
+    elif one.duration_s is not None and one.seen_at_s is not None:
+        yield f"ran {_span(one.duration_s)} by {timestamp(one.seen_at_s)}"
+    if one.released_at_s is not None:
+        yield f"released {timestamp(one.released_at_s)}"
 
 
-def _span(seconds: float | None) -> str:
+def _span(seconds: float) -> str:
     """A span of time as precise as people want it."""
-    if seconds is None:
-        return ""
     return format_duration(round(seconds, 1) if seconds < 10 else round(seconds))
 
 
-def took(seconds: float | None) -> str:
-    return "" if seconds is None else f", took {_span(seconds)}"
+def _took(one: PastRun | PastStep) -> str:
+    took_s = duration_s(one)
+    return "" if took_s is None else f", took {_span(took_s)}"
 
 
-def declared_spec(declared: HistoryDeclared) -> dict[str, Any]:
+def _declared_spec(declared: Declared) -> dict[str, Any]:
     """What was declared, as a manifest would say it."""
     lifecycle = {} if declared.protect is None else {"lifecycle": {"protect": declared.protect}}
     about = {"description": declared.description} if declared.description else {}
@@ -197,14 +174,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _plain(value["value"]) if set(value) == {"value"} else {k: _plain(v) for k, v in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def differences(report: HistoryReport, diff: HistoryDiff) -> str:
-    """How many fields differ between two revisions; if none, why there are two all the same."""
-    count = len(diff.changes)
-    if count:
-        return "1 field differs." if count == 1 else f"{count} fields differ."
-    if len({one.revision for one in report.revisions}) < 2:
-        return "No field differs."
-    is_same = len({one.digest for one in report.revisions}) < 2
-    return "No field differs. " + ("The same job was started again." if is_same else "But the digests do.")

@@ -23,22 +23,18 @@ def render(content: Content, value: Any, view: View) -> str:
     """A page with a row per job; changes unfold."""
     sheet = sheet_of(content, value, view)
     rows = sorted(sheet.rows, key=lambda row: row.rank)
-    return page("page", sheet=sheet, rows=rows, none_word=NONE)
+    return page("page", sheet=sheet, rows=rows, none_word=NONE, script=_read("page.js"))
 
 
 def page(name: str, **values: Any) -> str:
-    """The page that a template of `page/` makes, with the style and the script of that name.
-
-    It allows only these two, by their hashes.
-    """
-
-    def read(file: str) -> str:
-        return (_FILES / file).read_text(encoding="utf-8")
-
+    """The page that a template of `page/` makes, with the style of that name."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["hash"] = lambda text: b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    style = "".join(map(read, dict.fromkeys(("page.css", f"{name}.css"))))
-    template = environment.from_string(read(f"{name}.html"))
-    return template.render(**values, style=style, script=read(f"{name}.js")) + "\n"
+    style = "".join(map(_read, dict.fromkeys(("page.css", f"{name}.css"))))
+    return environment.from_string(_read(f"{name}.html")).render(**values, style=style) + "\n"
+
+
+def _read(file: str) -> str:
+    return (_FILES / file).read_text(encoding="utf-8")

@@ -88,7 +88,7 @@ def _is_ours(name: str, value: Any) -> bool:
 
 def render(content: Content, value: Any, view: View) -> str:
     """The document of a plan, a drift report…: what the command prints with `--json`."""
-    document = value.model_dump(mode="json") if content is Content.HISTORY else value.document()
+    document = value.document()
     return dump(redacted(document, view.redact)) + "\n"
 
 

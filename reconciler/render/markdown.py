@@ -186,8 +186,6 @@ def _below(row: Row, most_keys: int | None) -> Iterator[str]:
             lines.append(f"+ {path}: {_short(after)}{notes}")
     if lines:
         yield from _fenced(lines, "diff")
-    if row.lines:
-        yield from _fenced([_short(line) for line in row.lines], "")
 
 
 def _short(text: str, longest: int = _LONGEST_VALUE) -> str:

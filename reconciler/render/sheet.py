@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.values import Source
 from reconciler.decide.drift_check import Drift, DriftClass
-from reconciler.decide.outcome import Result, Status, WaitEnd, spell_counts, spell_status
+from reconciler.decide.outcome import Result, Status, WaitEnd, spell_status
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.policies import refusals_of
 from reconciler.errors import Severity
-from reconciler.render import Content, View, groups, history, reports
+from reconciler.render import Content, View, groups, reports
 from reconciler.render.plan import revision_of, sums_of, what_starts
-from reconciler.render.text import render_tree
 from reconciler.secrets import show
-from reconciler.text import few, format_count, printable
+from reconciler.text import few, printable
 
 if TYPE_CHECKING:
     from reconciler.core.values import Change, Denial, Head, PlanWarning
     from reconciler.decide.drift import DriftReport
-    from reconciler.decide.history import HistoryReport
     from reconciler.decide.review import Review, ReviewedJob
     from reconciler.decide.validation import ManifestProblem, Validation
     from reconciler.errors import Diagnostic
@@ -63,8 +61,7 @@ class Row(NamedTuple):
     """One job, or several with the same change (`keys`).
 
     `kind` is the action, the class of drift or the status, `action` what has the status; `rule` is the word
-    of a closed list that says why, `words` the kind as people read it. `lines` are further details, under
-    `lines_title`.
+    of a closed list that says why, `words` the kind as people read it.
     `is_finding` says that it needs attention. Where there is no room, what `is_cut_first`
     is left out first, and what `must_stay` last. For people, rows of a low `rank` come first.
     """
@@ -79,8 +76,6 @@ class Row(NamedTuple):
     revision: str = ""
     starts: str = ""
     changes: tuple[Field, ...] = ()
-    lines: tuple[str, ...] = ()
-    lines_title: str = ""
     source: Source | None = None
     level: Level = Level.NONE
     is_finding: bool = False
@@ -504,70 +499,6 @@ def by_file(sheet: Sheet) -> Sheet:
     return sheet._replace(rows=rows, folded=rows, keys=keys, notes=(*sheet.notes, *notes))
 
 
-# ── histories ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _history_sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
-    """How two revisions differ, where that was asked for, runs with their actions, and revisions.
-
-    `view.verbose` lists the calls of each run.
-    """
-    rows = []
-    if (diff := report.diff) is not None:
-        row = _row(clean, report.key or "", "differences", "~", "yellow", "", changes=diff.changes)
-        row = row._replace(text=history.differences(report, diff), rule="diff")
-        words = "difference" if len(diff.changes) == 1 else "differences"
-        rows.append(row._replace(words=words, revision=f"r{diff.before} -> r{diff.after}"))
-    for run in report.runs:
-        result = run.result or "unknown"
-        facts = run.began_at + history.took(run.duration_s), f"by {history.origin_of(run, view.redact)}"
-        text = "; ".join(filter(None, (*facts, spell_counts(run.summary))))
-        row = _row(
-            clean, f"#{run.id} {run.kind}", clean(result), "", history.COLOURS.get(result, "red"), text
-        )
-        lines = [
-            f"{spell_status(one.status)} {history.what_was_done(run, one)} {one.key}{history.detail_of(one)}"
-            for one in run.actions
-        ]
-        lines += map(history.call_of, run.steps) if view.verbose else ()
-        rows.append(
-            row._replace(
-                words="run" if len(report.runs) == 1 else "runs",
-                rule=clean(run.kind),
-                lines=tuple(map(clean, lines)),
-                lines_title=format_count(len(run.actions), "action"),
-            )
-        )
-    for one in report.revisions:
-        text = ", ".join((*history.facts_of(one), *history.life_of(one)))
-        row = _row(clean, one.key, clean(one.phase or "not observed yet"), "", "dim", text, rule="revision")
-        lines = [f"{seen.phase} first observed {seen.seen_at}" for seen in one.phases]
-        if report.key and one.declared is not None:
-            lines += render_tree(history.declared_spec(one.declared), 0)
-        rows.append(
-            row._replace(
-                words="revision" if len(report.revisions) == 1 else "revisions",
-                revision=f"r{one.revision}",
-                lines=tuple(map(clean, lines)),
-                lines_title="phases and declaration" if report.key else "phases",
-                rank=1,
-            )
-        )
-    about = f" of {report.key}" if report.key else ""
-    counts = {"runs": len(report.runs), "revisions": len(report.revisions)}
-    counted = (format_count(counts["runs"], "run"), format_count(counts["revisions"], "revision"))
-    return Sheet(
-        Content.HISTORY,
-        **_head_of(report, clean),
-        last_line=clean(f"History{about}: {', '.join(counted)}."),
-        counts=counts,
-        rows=tuple(rows),
-        folded=tuple(rows),
-        keys=tuple(dict.fromkeys(clean(one.key) for one in report.revisions)),
-        columns=("Result", "Run or job", "What"),
-    )
-
-
 # ── of any content ──────────────────────────────────────────────────────────────────────────────────
 
 _SHEETS: Mapping[Content, Callable[[Any, View, Clean], Sheet]] = {
@@ -576,7 +507,6 @@ _SHEETS: Mapping[Content, Callable[[Any, View, Clean], Sheet]] = {
     Content.RESULT: _result_sheet,
     Content.REVIEW: _review_sheet,
     Content.VALIDATION: _validation_sheet,
-    Content.HISTORY: _history_sheet,
 }
 
 

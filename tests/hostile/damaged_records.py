@@ -12,7 +12,7 @@ from typing import NamedTuple
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.record import RecordsUnavailable, RunKind
-from reconciler.decide.history import HistoryExcerpt, make_history, newest_revisions
+from reconciler.decide.history import HistoryReport, newest_revisions
 from reconciler.decide.plan import Action, Plan
 from reconciler.reconcile import Context
 from reconciler.records.recording import Recording
@@ -189,16 +189,11 @@ def _read_history(context: Context) -> None:
     records, scope = _records(context), context.scope
     if records is None:
         return
-    report = make_history(
-        scope.stack,
-        context.target.identity,
-        HistoryExcerpt(runs=records.runs(scope), revisions=newest_revisions(records.memory(scope), 20)),
-        manifest_digest="",
-        version="",
-        at_s=context.target.clock.now(),
-    )
+    revisions = newest_revisions(records.memory(scope), 20)
+    head = (scope.stack, context.target.identity, "", "", context.target.clock.now())
+    report = HistoryReport(*head, None, records.runs(scope), revisions)
     history_text(report, View(verbose=True)).encode()
-    dump(report.model_dump(mode="json")).encode()
+    dump(report.document()).encode()
     for key in MAY:
         records.runs(scope, key=key)
         records.revisions(scope, key)

@@ -86,14 +86,6 @@ def test_sweep_of_a_key_stays_known_after_it_is_declared_no_more(place: Place) -
     assert place.open().memory(OTHER_STACK).sweeps == {}
 
 
-def test_sweep_of_a_key_without_revisions_is_pruned_with_the_history(records: Records) -> None:
-    records.declare(SCOPE, {"gone": "lr-sweep", "there": "lr-sweep", "ran": "lr-sweep"}, HERE)
-    remember(records, SCOPE, "ran")
-    records.declare(SCOPE, {"there": "lr-sweep"}, HERE)
-    records.prune(SCOPE, NOW)
-    assert records.memory(SCOPE).sweeps == {"there": "lr-sweep", "ran": "lr-sweep"}
-
-
 def test_declaration_that_is_recorded_already_writes_nothing(records: Records) -> None:
     records.declare(SCOPE, {"a": ""}, HERE)
     with statements(records) as sent:

@@ -6,8 +6,8 @@ import pytest
 
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
-from reconciler.core.record import Call, Declared, HistorySnapshot, PastRevision, Prunable
-from reconciler.decide.outcome import Outcome, RunEnd, Status, Step, StepEnd
+from reconciler.core.record import Call, Declared, HistorySnapshot, PastRevision
+from reconciler.decide.outcome import Outcome, Status, Step, StepEnd
 from reconciler.decide.plan import Action, Reason
 from reconciler.records.journal import StoredJournal
 from reconciler.records.store import Records
@@ -294,59 +294,6 @@ def test_key_rename_leaves_other_scopes_and_jobs_alone(records: Records, journal
         "new": "job-a",
     }
     assert list(records.memory(ELSEWHERE).by_key) == ["old"]
-
-
-# --- tidying up
-
-
-def _ended_runs(records: Records, *hours_ago: float) -> None:
-    for at_s in (NOW - hours * HOUR for hours in hours_ago):
-        journal = records.begin(a_run(at_s=at_s))
-        journal.before(a_step())
-        journal.end(RunEnd(at_s + 1, "complete", {}, (Outcome(an_action(), Status.FAILED),)))
-
-
-def test_prune_deletes_runs_ended_before_with_their_lines(records: Records) -> None:
-    _ended_runs(records, 3, 2, 1)
-    assert records.prunable(SCOPE, NOW - 1.5 * HOUR) == Prunable(runs=2, revisions=0)
-    assert records.prune(SCOPE, NOW - 1.5 * HOUR) == 2
-    [run] = records.runs(SCOPE)
-    assert (run.at_s, len(run.steps), len(run.actions)) == (NOW - HOUR, 1, 1)
-    assert records.prune(ELSEWHERE, NOW) == 0
-    assert not records.prunable(ELSEWHERE, NOW)
-
-
-def test_prune_deletes_an_interrupted_run_only_after_its_last_heartbeat(place: Place) -> None:
-    records = place.open()
-    records.begin(a_run(at_s=NOW - 2 * HOUR))
-    assert not records.prunable(SCOPE, NOW)
-    assert records.prune(SCOPE, NOW) == 0
-    place.move_to(NOW + HOUR)
-    assert not records.prunable(SCOPE, NOW), "it was alive later than that"
-    assert records.prunable(SCOPE, NOW + HOUR).runs == 1
-    assert records.prune(SCOPE, NOW + HOUR) == 1
-
-
-def test_prune_deletes_old_revisions_except_newest_and_active_ones(records: Records) -> None:
-    phases = (Phase.RUNNING, Phase.FAILED, "Hibernating", Phase.COMPLETED)
-    of_a = [owned("a", n, phase=phase, ended_s_ago=9 * HOUR) for n, phase in enumerate(phases, start=1)]
-    only = owned("b", 1, phase=Phase.COMPLETED, ended_s_ago=9 * HOUR)
-    records.remember(SCOPE, [*of_a, only], NOW - 10 * HOUR)
-    records.remember(SCOPE, [owned("c", n, phase=Phase.COMPLETED) for n in (1, 2)], NOW)
-    records.remember(OTHER_STACK, of_a, NOW - 10 * HOUR)
-    assert records.prunable(SCOPE, NOW - HOUR) == Prunable(runs=0, revisions=1)
-    records.prune(SCOPE, NOW - HOUR)
-    assert not records.prunable(SCOPE, NOW - HOUR)
-    assert numbers(records.memory(SCOPE)) == {"a": [1, 3, 4], "b": [1], "c": [1, 2]}
-    assert len(records.revisions(OTHER_STACK, "a")) == 4
-
-
-def test_counting_prunable_records_reads_no_run(place: Place) -> None:
-    _ended_runs(place.open(), *range(20))
-    records = place.open()
-    with statements(records) as sent:
-        assert records.prunable(SCOPE, NOW).runs == 19
-    assert len([word for word in sent if word == "SELECT"]) <= 4
 
 
 # --- released and taken over

@@ -1,4 +1,4 @@
-"""Histories as a store would have them: one that looks like a team's quarter, and one of any size."""
+"""A history as a store would have it, that looks like a team's quarter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.core.identity import remote_name
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.values import MODELARTS, TargetIdentity
-from reconciler.decide.history import HistoryExcerpt, Timeline, make_timeline
+from reconciler.decide.history import HistoryReport
 
 #: Saturday, 21 November 2026, 08:40 UTC.
 AT_S = 1_795_250_400.0
@@ -55,38 +55,6 @@ def a_run(number: int, at_s: float, **more: Any) -> PastRun:
     return PastRun(**{**known, **more})
 
 
-def nightly(keys: int, days: int) -> HistoryExcerpt:
-    """Keys that run once every night, an apply each night and a drift check each hour."""
-    random = Random(7)
-    begin_s = AT_S - days * DAY_S
-    revisions, runs = [], []
-    for day in range(days):
-        night_s = begin_s + day * DAY_S
-        steps, actions = [], []
-        for place in range(keys):
-            key, number = f"training-{place:03d}", day + 1
-            phase = random.choices(("Completed", "Failed", "Terminated"), (95, 4, 1))[0]
-            queued_s, ran_s = random.randrange(30, 2_000), random.randrange(1_800, 12_000)
-            begin = night_s + random.randrange(120)
-            more = {"phase_text": phase, "started_at_s": begin + queued_s, "duration_s": float(ran_s)}
-            revisions.append(a_revision(key, number, begin, **more))
-            name = remote_name(key, number)
-            steps.append(
-                PastStep(key, "create", "create", name, f"{key}-{number}", begin, begin + 0.4, ok=True)
-            )
-            actions.append(PastAction(key, "create", "scheduled", "done", job=f"{key}-{number}"))
-        runs.append(a_run(day * 25 + 1, night_s, steps=tuple(steps), actions=tuple(actions)))
-        runs += [
-            a_run(day * 25 + 2 + hour, night_s + hour * HOUR_S, kind="drift", result="no drift")
-            for hour in range(24)
-        ]
-    return _newest_first(runs, revisions)
-
-
-def timeline_of(shown: HistoryExcerpt) -> Timeline:
-    return make_timeline("vision", PROD, shown, version="0.1.0", at_s=AT_S)
-
-
 # ── a quarter of a team ─────────────────────────────────────────────────────────────────────────────
 
 NIGHTLY = tuple(f"{what}-nightly" for what in ("asr-zh", "asr-en", "ocr", "tts", "detector", "embedding"))
@@ -94,7 +62,7 @@ NIGHTLY = tuple(f"{what}-nightly" for what in ("asr-zh", "asr-en", "ocr", "tts",
 _FOUND = (("drift", 25.5, 26.4), ("drift", 40.1, 40.55), ("unknown", 57.9, 58.4))
 
 
-def a_quarter() -> HistoryExcerpt:
+def a_quarter() -> HistoryReport:
     """Ten keys over 88 days: trainings of every night, one of every four hours, and long runs."""
     random = Random(20261121)
     begin_s = AT_S - 88 * DAY_S - 8.67 * HOUR_S
@@ -158,11 +126,12 @@ def a_quarter() -> HistoryExcerpt:
         found = PastAction("llm-align", "drift", "modified", status or "", "priority 3 -> 1")
         actions = (found,) if status else ()
         run(at + 0.01, "ci", actions, kind="drift", command="drift", result=word, summary=counts)
-    return _newest_first(runs, revisions)
-
-
-def _newest_first(runs: list[PastRun], revisions: list[PastRevision]) -> HistoryExcerpt:
-    return HistoryExcerpt(
+    return HistoryReport(
+        "vision",
+        PROD,
+        "",
+        "0.1.0",
+        AT_S,
         None,
         sorted(runs, key=lambda run: run.at_s, reverse=True),
         sorted(revisions, key=lambda one: one.created_at_s or 0.0, reverse=True),

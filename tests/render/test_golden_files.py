@@ -103,7 +103,7 @@ VALUES: dict[Content, dict[str, Callable[[], Any]]] = {
 }
 #: Further files, that other tests of this room compare.
 MORE = {
-    *("diagnostics.text", "history-calls.text", "history-diff.text", "history-of-a-key.text"),
+    *("diagnostics.text", "history-calls.text", "history-of-a-key.text"),
     *("history.ansi", "plan.ansi", "review.ansi"),
     *("plan-folded.markdown", "plan-folded.text", "plan-verbose.text"),
 }

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
-from reconciler.decide.history import HistoryDiff, HistoryExcerpt, HistoryReport, changes_of, make_history
+from reconciler.decide.history import HistoryReport
 from reconciler.render import Style, View
 from reconciler.render.history import history_text
 from tests.builders import NOW
@@ -100,8 +100,7 @@ REVISIONS = (
 
 
 def a_report(**more: Any) -> HistoryReport:
-    shown = HistoryExcerpt(**more)
-    return make_history("vision", PROD, shown, manifest_digest="sha256:0", version="0.1.0", at_s=NOW)
+    return HistoryReport("vision", PROD, "sha256:0", "0.1.0", NOW, **more)
 
 
 @pytest.mark.parametrize(
@@ -115,26 +114,3 @@ def a_report(**more: Any) -> HistoryReport:
 def test_history_is_as_in_the_golden_file(name: str, more: dict[str, Any], options: dict[str, Any]) -> None:
     text = history_text(a_report(**more), View(**options))
     check(name, text)
-
-
-def test_difference_of_revisions_is_as_in_the_golden_file() -> None:
-    other = Declared(
-        immutable={**DECLARED.immutable, "spec": {"resource": {"flavor_id": "modelarts.vm.gpu.t4u4"}}},
-        description="ResNet-50",
-    )
-    diff = HistoryDiff(before=1, after=2, changes=changes_of(DECLARED, other))
-    report = a_report(revisions=REVISIONS[1:], key="resnet50-nightly", diff=diff)
-    check("history-diff.text", history_text(report, View()))
-
-
-@pytest.mark.parametrize(
-    ("digests", "said"),
-    [
-        ("ab", "No field differs. But the digests do."),
-        ("aa", "No field differs. The same job was started again."),
-    ],
-)
-def test_two_revisions_without_a_difference(digests: str, said: str) -> None:
-    both = tuple(a_revision(number, digest=digest) for number, digest in enumerate(digests, 1))
-    report = a_report(revisions=both, key="a", diff=HistoryDiff(before=1, after=2, changes=()))
-    assert history_text(report, View()).splitlines()[-1] == said

@@ -12,7 +12,7 @@ from reconciler.decide.plan import Action
 from reconciler.render import Content, View, formats_of, render
 from tests.render.browser import Page
 from tests.render.test_golden import every_action
-from tests.render.test_golden_files import VALUES, recorded
+from tests.render.test_golden_files import VALUES
 from tests.render.test_markdown import a_plan, an_action
 
 PAGE = Path(__file__).parents[2] / "reconciler" / "render" / "page"
@@ -126,12 +126,6 @@ def test_page_of_every_content_fetches_nothing_and_unfolds(
     assert len(keys_shown(browser_page)) == text.count("<tr data-key=")
     browser_page.run("document.getElementById('unfold').click()")
     assert browser_page.run("document.querySelectorAll('details:not([open])').length") == 0
-
-
-def test_filter_finds_what_is_folded(browser_page: Page, tmp_path: Path) -> None:
-    browser_page.show(render(Content.HISTORY, recorded(), "html", View()), tmp_path / "history.html")
-    type_filter(browser_page, "sold out")
-    assert keys_shown(browser_page) == ["#2 apply"]
 
 
 def test_filter_shows_rows_that_have_all_words(opened: Page) -> None:
