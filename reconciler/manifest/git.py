@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from io import BytesIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from shutil import which
+from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
 from reconciler.errors import Diagnostic, ReconcilerError
 from reconciler.manifest.files import SUFFIXES
 from reconciler.manifest.yaml import MAX_FILE_BYTES
 
-#: No target of a link and no path has more bytes, no name in it.
-_MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255
-_MAX_DEPTH = 200
+#: Names are shown up to here, and directories copied: the system can remove no tree that is much deeper.
+_MAX_NAME, _MAX_DEPTH = 255, 200
+_LIMIT_S = 30.0
 #: A tree that holds itself many times over in a few kB has any number of paths.
 _MAX_LISTING_BYTES = 256_000_000
-_CHUNK = 1 << 20
-_LIMIT_S = 30.0
 _FIXED = ("--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 #: What git is told of our environment: where things are, and whose repositories are safe to read.
 _INHERITED = (
@@ -131,100 +126,53 @@ class Repository(NamedTuple):
                 entries.append((path, _KIND_BY_MODE[mode], oid))
         return entries
 
-    def _run(self, *arguments: str) -> tuple[int, bytes, bytes]:
-        """The exit code of git, and what it says on stdout and on stderr."""
-        with tempfile.TemporaryFile() as errors:
-            with self._started(*arguments, errors=errors) as process:
-                assert process.stdout is not None
-                out = process.stdout.read(_MAX_LISTING_BYTES + 1)
-                if len(out) > _MAX_LISTING_BYTES:
-                    raise _failed(f"git {arguments[0]}", b"the list of all paths is larger than 256 MB")
-            errors.seek(0)
-            return process.returncode, out, errors.read(_CHUNK)
-
-    @contextmanager
-    def _started(self, *arguments: str, errors: IO[bytes] | int) -> Iterator[subprocess.Popen[bytes]]:
-        """Run git, with all that it starts, for a limited time; it has ended afterwards."""
-        process = subprocess.Popen(  # noqa: S603 - a fixed program, no shell, and no argument that is an option
-            [*git_command(self.git, self.directory), *arguments],
-            env=self.environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-        )
-        has_run_out = threading.Event()
-
-        def end() -> None:
-            has_run_out.set()
-            _kill(process)
-
-        timer = threading.Timer(_LIMIT_S, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            with process:
-                try:
-                    yield process
-                except BaseException:
-                    _kill(process)
-                    raise
-        except Exception:
-            if not has_run_out.is_set():
-                raise
-        finally:
-            timer.cancel()
-        if has_run_out.is_set():
-            raise GitFailed(
-                Diagnostic(
-                    f"git {arguments[0]} did not end within {_LIMIT_S:g} s",
-                    f"the repository around {self.directory} is damaged, or its disk is too slow",
-                    "check that git log works there; a pipe in .git, or included by its config, blocks git",
-                )
-            )
-
-    @contextmanager
-    def blobs(self) -> Iterator[Callable[[str, int, IO[bytes]], int]]:
-        """Read the contents of files, one after the other, from one process.
-
-        Yields a function that copies at most so many bytes of a content, and returns how many it has.
+    def contents(self, ids: Sequence[str]) -> Iterator[bytes]:
+        """The contents of files, in order; of one that is too large for a manifest, one byte too many.
 
         Raises:
-            GitFailed: the repository does not have it.
+            GitFailed: the repository does not have one.
         """
-        with self._started("cat-file", "--batch", errors=subprocess.DEVNULL) as process:
-            requests, responses = process.stdin, process.stdout
-            assert requests is not None
-            assert responses is not None
-
-            def copy(oid: str, most: int, into: IO[bytes]) -> int:
-                why = f"object {oid} is not in the repository; a shallow or partial clone lacks it".encode()
-                missing = _failed("git cat-file", why)
-                try:
-                    requests.write(oid.encode() + b"\n")
-                    requests.flush()
-                except BrokenPipeError:
-                    raise missing from None
-                head = responses.readline().split()
+        with TemporaryFile() as out:
+            self._ask(out, "cat-file", "--batch", feed="".join(f"{oid}\n" for oid in ids).encode())
+            out.seek(0)
+            for oid in ids:
+                head = out.readline().split()
                 if len(head) != 3 or head[1] != b"blob":
-                    raise missing
-                size = left = int(head[2])
-                while left:
-                    chunk = responses.read(min(left, _CHUNK))
-                    if not chunk:
-                        raise missing
-                    into.write(chunk[: max(0, most - (size - left))])
-                    left -= len(chunk)
-                responses.read(1)  # the line feed behind the content
-                return size
+                    why = f"object {oid} is not in the repository; a shallow or partial clone lacks it"
+                    raise _failed("git cat-file", why.encode())
+                end = out.tell() + int(head[2]) + 1  # behind the line feed
+                yield out.read(min(int(head[2]), MAX_FILE_BYTES + 1))
+                out.seek(end)
 
-            yield copy
+    def _run(self, *arguments: str) -> tuple[int, bytes, bytes]:
+        """The exit code of git, and what it says on stdout and on stderr."""
+        with TemporaryFile() as out:
+            code, err = self._ask(out, *arguments)
+            if out.tell() > _MAX_LISTING_BYTES:
+                raise _failed(f"git {arguments[0]}", b"the list of all paths is larger than 256 MB")
+            out.seek(0)
+            return code, out.read(), err
 
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    def _ask(self, out: IO[bytes], *arguments: str, feed: bytes = b"") -> tuple[int, bytes]:
+        """Let git write to a file: what a repository holds may be more than fits into memory."""
+        command = [*git_command(self.git, self.directory), *arguments]
+        try:
+            done = subprocess.run(  # noqa: S603 - a fixed program, no shell, and no argument that is an option
+                command,
+                env=self.environ,
+                input=feed,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                timeout=_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            what = f"git {arguments[0]} did not end within {_LIMIT_S:g} s"
+            why = f"the repository around {self.directory} is damaged, or its disk is too slow"
+            fix = "check that git log works there; a pipe in .git, or included by its config, blocks git"
+            raise GitFailed(Diagnostic(what, why, fix)) from None
+        out.seek(0, os.SEEK_END)
+        return done.returncode, done.stderr
 
 
 def _failed(what: str, said: bytes) -> GitFailed:
@@ -260,64 +208,56 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
         GitFailed: the repository cannot be read.
     """
     entries = repository.entries(commit)
-    left_out = {path: why for path, _, _ in entries if (why := _why_not_copied(path, directory))}
-    left_out |= {path: "it is a submodule" for path, kind, _ in entries if kind == "submodule"}
-    files = {path: oid for path, kind, oid in entries if kind == "file" and path not in left_out}
-    links: dict[str, str] = {}
-    with repository.blobs() as copy_blob:
-        for path, kind, oid in entries:
-            if kind == "link" and path not in left_out:
-                content = BytesIO()
-                copy_blob(oid, _MAX_PATH_BYTES + 1, content)
-                links[path] = os.fsdecode(content.getvalue())
-        wanted = {path for path in files if path.endswith(SUFFIXES)}
-        targets = (os.path.normpath(PurePosixPath(path).parent / link) for path, link in links.items())
-        wanted |= {target for target in targets if target in files}
-        for path in sorted(wanted):
-            copy = directory / path
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            with copy.open("xb") as file:
-                size = copy_blob(files[path], MAX_FILE_BYTES, file)
-                if size > MAX_FILE_BYTES:
-                    file.truncate(size)  # the loader says that it is too large
+    left_out = {path: "it is a submodule" for path, kind, _ in entries if kind == "submodule"}
+    deep = f"it lies more than {_MAX_DEPTH} directories deep"
+    left_out |= {path: deep for path, _, _ in entries if path.count("/") > _MAX_DEPTH}
+    files, linked = (
+        {path: oid for path, one, oid in entries if one == kind and path not in left_out}
+        for kind in ("file", "link")
+    )
+    targets = map(os.fsdecode, repository.contents([*linked.values()]))
+    links = dict(zip(linked, targets, strict=True))
+    wanted = {path for path in files if path.endswith(SUFFIXES)}
+    wanted |= files.keys() & {os.path.normpath(PurePosixPath(path).parent / links[path]) for path in links}
+    contents = repository.contents([files[path] for path in sorted(wanted)])
+    for path, content in zip(sorted(wanted), contents, strict=True):
+        with _noted(left_out, path):
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_bytes(content)
     # Last, so that nothing is written through one.
     left_out |= _make_links(links, directory)
     return CommitFiles(frozenset(path for path, _, _ in entries), left_out)
 
 
-def _why_not_copied(path: str, directory: Path) -> str | None:
-    """Why no file of that path can be made, where git has no limit and the system has."""
-    content = os.fsencode(path)
-    if max(map(len, content.split(b"/"))) > _MAX_NAME_BYTES:
-        return f"a name in it has more than {_MAX_NAME_BYTES} bytes"
-    if content.count(b"/") > _MAX_DEPTH:
-        return f"it lies more than {_MAX_DEPTH} directories deep"
-    if len(os.fsencode(directory)) + 1 + len(content) > _MAX_PATH_BYTES:
-        return f"its path has more than {_MAX_PATH_BYTES} bytes"
-    return None
+@contextmanager
+def _noted(left_out: dict[str, str], path: str) -> Iterator[None]:
+    """Take note of what cannot be made: git has no limit for names and paths, and the system has."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        left_out[path] = getattr(error, "strerror", None) or str(error)
 
 
 def _make_links(links: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Make the links; returns those that lead out of the commit, which are none then, and why."""
+    """Make the links; returns those that are none then, as they lead out of the commit, say, and why."""
+    left_out: dict[str, str] = {}
     for path, target in links.items():
-        place = directory / path
         if any(above.as_posix() in links for above in PurePosixPath(path).parents):
             raise _failed("git ls-tree", f"{path!r} lies below a link".encode())
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if target and "\0" not in target and not target.startswith("/"):
-            with suppress(OSError):  # longer than a link may be
-                place.symlink_to(target)
-    left_out = {}
-    for path, target in links.items():
-        place = directory / path
-        real = Path(os.path.realpath(place))
-        if not place.is_symlink() or not (real == directory or directory in real.parents):
-            left_out[path] = f"it is a link to {shortened(target)}, outside the repository"
-    for path in left_out:
-        (directory / path).unlink(missing_ok=True)
+        with _noted(left_out, path):
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).symlink_to(target)
+    outside = [
+        path
+        for path in links.keys() - left_out.keys()
+        if not Path(os.path.realpath(directory / path)).is_relative_to(directory)
+    ]
+    for path in outside:
+        (directory / path).unlink()
+        left_out[path] = f"it is a link to {shortened(links[path])}, outside the repository"
     return left_out
 
 
 def shortened(path: str) -> str:
     """A path as messages show it: git has no limit for it, and a reader has."""
-    return path if len(path) <= _MAX_NAME_BYTES else f"{path[:_MAX_NAME_BYTES]}…"
+    return path if len(path) <= _MAX_NAME else f"{path[:_MAX_NAME]}…"
