@@ -1,7 +1,7 @@
 """`reconciler watch`: checks on a schedule, each a process of our own command line.
 
-A check is `reconciler drift --since-last --json` and, where changes are to be applied, `apply --json` (or
-`plan --json` outside of every window). A process can be ended whatever it hangs on, and takes along its
+A check is `reconciler drift --since-last --json` and, where changes are to be applied, `apply --json`.
+A process can be ended whatever it hangs on, and takes along its
 memory, its files and its threads; so the one that watches keeps nothing but the state of the watch. Clock,
 chance and wait are handed in.
 
@@ -10,14 +10,11 @@ Source: docs/watch.md.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import select
 import signal
-import sys
+import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -27,18 +24,10 @@ from typing import Any, NamedTuple
 
 from reconciler.core.values import timestamp
 from reconciler.decide.drift_check import DriftId
-from reconciler.decide.metrics import (
-    COUNTER,
-    GAUGE,
-    Measurement,
-    MetricSource,
-    RunReport,
-    counted,
-    run_figures,
-)
+from reconciler.decide.metrics import Measurement, MetricSource, RunReport, counted, run_figures
 from reconciler.decide.outcome import ApplyEvent, EventType
 from reconciler.decide.plan import BLOCKERS
-from reconciler.decide.watch_window import Window, closes_at, local_text, opens_at
+from reconciler.decide.watch_window import Window, closes_at
 from reconciler.errors import SUCCESSES, ExitCode, ReconcilerError, first_of
 from reconciler.files import write_file
 from reconciler.notify import Notified
@@ -53,18 +42,12 @@ PIECE_S = 0.25
 #: A check that was asked to stop is killed after so many seconds; where calls that change something may be in
 #: flight, they have time to be answered and recorded.
 STOP_S, STOP_APPLY_S = 1.0, 90.0
-#: A check that prints more than that is ended, in bytes.
-_MOST_OUTPUT = 64 * 1024 * 1024
 #: What ends the watch if the first check finds it: the command is wrong, or there is nothing to read.
 _WRONG_FROM_THE_START = frozenset({ExitCode.WRONG_USAGE, ExitCode.INVALID})
 
-#: Waits for so many seconds, until the descriptor can be read, or for less; it may do other work meanwhile.
-Wait = Callable[[float, int | None], None]
 
-
-def sleep(seconds: float, descriptor: int | None = None) -> None:
-    with suppress(OSError, ValueError):
-        select.select([] if descriptor is None else [descriptor], [], [], max(0.0, min(seconds, PIECE_S)))
+def sleep(seconds: float) -> None:
+    time.sleep(max(0.0, min(seconds, PIECE_S)))
 
 
 class WatchClock:
@@ -119,9 +102,9 @@ class CheckReport:
     """One check. Its entries of drift are as `drift --json` has them, without secrets.
 
     `number` counts from 1; it ended at `ended_at_s`, in seconds since 1970. `has_compared` says whether it
-    could compare anything. `summary`, `ignored` and `plan` are counts by class and by kind. `applied` and
-    `problem` say for people what became of the plan and why the check failed; `is_shown` says that stderr has
-    the problem already. `warnings` are to be shown there.
+    could compare anything. `summary` and `plan` are counts by class and by kind. `applied` and `problem` say
+    for people what became of the plan and why the check failed; `is_shown` says that stderr has the problem
+    already. `warnings` are to be shown there.
     """
 
     exit_code: int
@@ -129,7 +112,6 @@ class CheckReport:
     target: str = ""
     has_compared: bool = False
     summary: Mapping[str, int] = field(default_factory=dict)
-    ignored: Mapping[str, int] = field(default_factory=dict)
     new: tuple[Mapping[str, Any], ...] = ()
     changed: tuple[Mapping[str, Any], ...] = ()
     gone: tuple[Mapping[str, Any], ...] = ()
@@ -168,7 +150,7 @@ class WatchState:
     """What the next check and the metrics need of the past; nothing of it grows.
 
     `failures` is how many checks in a row have failed by now. `compared` is the last check that could
-    compare, and `compared_s` when it ended, by the clock that never jumps. `by_exit_code` counts all checks.
+    compare, and `compared_s` when it ended, by the clock that never jumps.
     """
 
     last: CheckReport | None = None
@@ -176,7 +158,6 @@ class WatchState:
     compared: CheckReport | None = None
     compared_s: float | None = None
     plan: Mapping[str, int] | None = None
-    by_exit_code: Mapping[int, int] = field(default_factory=dict)
     notifications_failed: int = 0
 
     @property
@@ -185,13 +166,11 @@ class WatchState:
 
     def after(self, check: CheckReport, elapsed_s: float) -> WatchState:
         """What is known after one more check, which ended at `elapsed_s` of the clock that never jumps."""
-        count = self.by_exit_code.get(check.exit_code, 0) + 1
         state = replace(
             self,
             last=check,
             failures=self.failures + 1 if check.has_failed else 0,
             plan=self.plan if check.plan is None else check.plan,
-            by_exit_code={**self.by_exit_code, check.exit_code: count},
             notifications_failed=self.notifications_failed + check.notifications_failed,
         )
         return replace(state, compared=check, compared_s=elapsed_s) if check.has_compared else state
@@ -201,28 +180,14 @@ class WatchState:
         return self.compared_s is not None and elapsed_s - self.compared_s < HEALTHY_INTERVALS * every_s
 
 
-def watch_figures(state: WatchState, where: MetricSource, every_s: float) -> list[Measurement]:
-    """The metrics after the last check: its run, the drift of the last that could compare, and counts."""
-    compared, last, labels = state.compared, state.last, where.labels
+def watch_figures(state: WatchState, where: MetricSource) -> list[Measurement]:
+    """The metrics after the last check: its run, the drift of the last that could compare, and the plan."""
     metrics = [] if state.plan is None else [counted("plan_actions", where, state.plan)]
-    if compared is not None:
-        none = dict.fromkeys(compared.summary, 0)
-        new = Counter(str(entry["class"]) for entry in (*compared.new, *compared.changed))
-        metrics.append(counted("drift", where, compared.summary))
-        metrics.append(counted("drift_ignored", where, {**none, **compared.ignored}))
-        metrics.append(counted("drift_new", where, {**none, **new}))
-    if last is not None:
+    if state.compared is not None:
+        metrics.append(counted("drift", where, state.compared.summary))
+    if (last := state.last) is not None:
         times, failed = (last.ended_at_s, last.duration_s), state.notifications_failed
         metrics += run_figures(RunReport("watch", *where, not last.has_failed, *times, failed))
-    if compared is not None:
-        meaning = "When the last check that could compare ended, in seconds since 1970."
-        name = "reconciler_watch_compared_timestamp_seconds"
-        metrics.append(Measurement(name, meaning, GAUGE, ((labels, compared.ended_at_s),)))
-    meaning = f"Seconds between two checks; healthy is what was compared within {HEALTHY_INTERVALS} of them."
-    metrics.append(Measurement("reconciler_watch_interval_seconds", meaning, GAUGE, ((labels, every_s),)))
-    counts = sorted(state.by_exit_code.items())
-    samples = tuple(({**labels, "exit_code": str(code)}, float(count)) for code, count in counts)
-    metrics.append(Measurement("reconciler_watch_checks_total", "Checks, by exit code.", COUNTER, samples))
     return metrics
 
 
@@ -294,7 +259,6 @@ def run_process(
     limit_s: float,
     take_line: Callable[[bytes], None],
     *,
-    wait: Wait = sleep,
     stops: Callable[[], int] = lambda: 0,
     stop_s: Callable[[], float] = lambda: STOP_S,
 ) -> ProcessEnd:
@@ -303,58 +267,38 @@ def run_process(
     After `limit_s`, and once the watch is to stop, it gets SIGTERM, and after `stop_s` more seconds it is
     killed with all that it has started; at once where the end was wanted twice (`stops` counts).
     """
-    process = Popen(  # noqa: S603 - our own command line
-        command,
-        env=environ,
-        stdin=DEVNULL,
-        stdout=PIPE,
-        # Ctrl-C in a terminal goes to the process that watches alone, which asks this one to stop.
-        start_new_session=True,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-    )
-    assert process.stdout is not None
-    output = process.stdout.fileno()
-    os.set_blocking(output, False)
-    ends_s, kill_s = time.monotonic() + limit_s, float("inf")
-    is_out_of_time = is_stopped = False
-    size, rest = 0, b""
-    try:
-        while True:
-            now_s = time.monotonic()
-            if kill_s == float("inf") and (stops() or now_s >= ends_s):
-                is_stopped, is_out_of_time = bool(stops()), not stops()
-                kill_s = now_s + stop_s()
-                process.terminate()
-            if now_s >= kill_s or stops() > 1 or size > _MOST_OUTPUT:
-                break
-            wait(min(ends_s, kill_s) - now_s if now_s < ends_s else kill_s - now_s, output)
-            try:
-                data = os.read(output, 1 << 16)
-            except BlockingIOError:
-                if process.poll() is None:
-                    continue
-                data = b""  # it has ended, and something else holds its stdout
-            if not data:
-                process.wait(STOP_S)
-                break
-            size += len(data)
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
+    # Ctrl-C in a terminal goes to the process that watches alone, which asks this one to stop.
+    process = Popen(command, env=environ, stdin=DEVNULL, stdout=PIPE, start_new_session=True)  # noqa: S603
+    output = process.stdout
+    assert output is not None
+
+    def read() -> None:
+        for line in output:
+            if line.endswith(b"\n"):
                 take_line(line)
-    except TimeoutExpired:
-        pass
+
+    reader = threading.Thread(target=read, name="check", daemon=True)
+    reader.start()
+    ends_s, is_out_of_time, is_stopped = time.monotonic() + limit_s, False, False
+    try:
+        while process.poll() is None:
+            now_s = time.monotonic()
+            if is_stopped or is_out_of_time:
+                if now_s >= ends_s or stops() > 1:
+                    break
+            elif stops() or now_s >= ends_s:
+                is_stopped, is_out_of_time = bool(stops()), not stops()
+                ends_s = now_s + stop_s()
+                process.terminate()
+            with suppress(TimeoutExpired):
+                process.wait(PIECE_S)
     finally:
-        if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # what it has started may still be there
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        process.stdout.close()
+        reader.join(STOP_S)
+        output.close()
     return ProcessEnd(process.returncode, is_out_of_time, is_stopped)
-
-
-def _end_with_parent() -> None:
-    """Let the kernel ask this process to stop where the one that watches is killed (PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 @dataclass
@@ -433,7 +377,6 @@ class Checker:
     applies: bool = False
     windows: tuple[Window, ...] = ()
     max_actions: int | None = None
-    wait: Wait = sleep
     stops: Callable[[], int] = lambda: 0
     show_event: Callable[[ApplyEvent], None] = lambda _: None
 
@@ -446,7 +389,7 @@ class Checker:
         now_s, left_s = time.time(), ends_s - time.monotonic()
         closes_s = closes_at(self.windows, now_s) if self.windows else float("inf")
         if closes_s is None:
-            return self._plan(check, left_s, local_text(self.windows, opens_at(self.windows, now_s)))
+            return replace(check, applied="outside the window")
         return self._apply(check, left_s, closes_s - now_s)
 
     def _check_drift(self) -> CheckReport | None:
@@ -475,7 +418,6 @@ class Checker:
             document["target"]["name"],
             handover.compared > 0,
             document["summary"],
-            Counter(entry["class"] for entry in document["ignored"]),
             tuple(document["new"]),
             tuple(document["changed"]),
             tuple(document["gone"]),
@@ -484,19 +426,6 @@ class Checker:
             warnings=() if is_complete else tuple(document["warnings"]),
             notifications_failed=failed,
         )
-
-    def _plan(self, check: CheckReport, limit_s: float, opens: str) -> CheckReport:
-        """Plan outside of every window: the actions wait."""
-        lines: list[bytes] = []
-        ended, _ = self._run("plan", ["--json"], limit_s, lines.append)
-        document = _document(lines)
-        if document is None:
-            code, problem = self._failure(ended, "")
-            return _with_apply(check, code, None, f"not planned: {problem}")
-        count = sum(document["summary"][name] for name in ("create", "update", "replace", "terminate"))
-        waiting = {0: "nothing to apply", 1: "1 action waits"}.get(count, f"{count} actions wait")
-        applied = f"{waiting}; the window opens {opens}"
-        return _with_apply(check, _exit_code(ended), document["summary"], applied)
 
     def _apply(self, check: CheckReport, left_s: float, open_s: float) -> CheckReport:
         """Apply in the time that is left of the check, and of the window if there is one."""
@@ -553,9 +482,7 @@ class Checker:
         metrics = self.directory / "metrics.prom"
         metrics.unlink(missing_ok=True)
         command, environ = self.command(name, ["-o", f"prometheus={metrics}", *arguments])
-        ended = run_process(
-            command, environ, limit_s, take_line, wait=self.wait, stops=self.stops, stop_s=stop_s
-        )
+        ended = run_process(command, environ, limit_s, take_line, stops=self.stops, stop_s=stop_s)
         with suppress(OSError):
             for line in metrics.read_text(encoding="utf-8").splitlines():
                 if line.startswith("reconciler_notifications_failed_total{"):
@@ -576,7 +503,7 @@ class Checker:
 
 def _document(lines: Sequence[bytes]) -> dict[str, Any] | None:
     try:
-        return dict(json.loads(b"\n".join(lines)))
+        return dict(json.loads(b"".join(lines)))
     except ValueError:
         return None
 

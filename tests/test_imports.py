@@ -44,8 +44,7 @@ def _loaded(*arguments: str, code: str = _PROBE) -> set[str]:
 
 HEAVY = {
     *("cel", "cronsim", "deepdiff", "sqlalchemy", "jinja2", "rich", "huaweicloudsdkcore"),
-    "psycopg",
-    *("prometheus_client", "apprise", "distributed"),
+    *("psycopg", "apprise", "distributed"),
 }
 MODELS_AND_NETWORK = {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"}
 

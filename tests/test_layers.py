@@ -68,7 +68,6 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "distributed": ("fleet.py",),
     "deepdiff": ("core/diff.py",),
     "huaweicloudsdkcore": ("modelarts/",),
-    "prometheus_client": ("metrics.py",),
     "psycopg": ("records/",),
     "requests": ("modelarts/",),
     "rich": ("cli/", "render/"),

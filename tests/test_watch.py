@@ -113,7 +113,7 @@ def test_drift_of_the_last_check_that_could_compare_is_what_metrics_show() -> No
     unknown = result(8, summary={}, has_compared=False)
     found = [result(2, summary={"missing": 3}), unknown, unknown]
     watch, _ = watched(clock, lambda number: found[number - 1])
-    figures = {one.name: one for one in watch_figures(watch.state, MetricSource("vision", "prod"), EVERY_S)}
+    figures = {one.name: one for one in watch_figures(watch.state, MetricSource("vision", "prod"))}
     assert [value for _, value in figures["reconciler_drift"].samples] == [3]
     assert [value for _, value in figures["reconciler_run_success"].samples] == [0]
     assert watch.state.is_healthy(clock.elapsed_s, EVERY_S)
@@ -134,7 +134,7 @@ def test_two_thousand_checks_leave_nothing_behind() -> None:
     def report(check: CheckReport) -> None:
         render_check(check, PLAIN)
         state = WatchState().after(check, 0.0)
-        render_metrics(watch_figures(state, MetricSource("vision", "prod"), EVERY_S))
+        render_metrics(watch_figures(state, MetricSource("vision", "prod")))
         check.document()
         if check.number in (500, 1990):
             gc.collect()
@@ -249,7 +249,7 @@ def test_end_of_an_apply_is_told(
         command: list[str], environ: object, limit_s: float, take: Callable[[bytes], None], **_: object
     ) -> ProcessEnd:
         for line in [DRIFT] if command[0] == "drift" else events:
-            take(json.dumps({"ts": "", "sequence": 1, **line}).encode())
+            take(json.dumps({"ts": "", "sequence": 1, **line}).encode() + b"\n")
         return ProcessEnd(0) if command[0] == "drift" else end
 
     monkeypatch.setattr(loop, "run_process", run_process)

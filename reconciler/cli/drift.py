@@ -337,7 +337,6 @@ _INTERVAL = opt.Parsed("duration", opt.at_least_1s(""))
         "Serve /metrics and /healthz on this address, e.g. 127.0.0.1:9464.",
         type=opt.Parsed("host:port", _parse_address),
     ),
-    opt.option("--push-gateway URL", "Push the metrics to this Prometheus Pushgateway after each check."),
     opt.output(Content.DRIFT),
     opt.LOCK,
 )

@@ -7,8 +7,6 @@ import gc
 import os
 import random
 import sys
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -35,15 +33,12 @@ from reconciler.watch import (
     Checker,
     CheckInterval,
     CheckReport,
-    Wait,
     Watch,
     WatchClock,
     sleep,
     watch_figures,
 )
 
-#: How long a push gateway is waited for, in seconds.
-_PUSH_LIMIT_S = 15.0
 #: How many entries of drift a check shows of each kind; the others are counted.
 _MOST_SHOWN = 20
 _COLOURS = {ExitCode.DONE: "green", ExitCode.CHANGES: "yellow"}
@@ -65,7 +60,6 @@ class WatchRequest(NamedTuple):
     max_actions: int | None
     windows: tuple[Window, ...]
     listen: tuple[str, int] | None
-    push_gateway: str | None
 
 
 def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Context) -> int:
@@ -156,8 +150,7 @@ class _Supervisor:
         context: click.Context,
         directory: Path,
     ) -> None:
-        self._request, self._specs, self._signals = request, specs, signals
-        self._wait: Wait = sleep
+        self._request, self._specs = request, specs
         self._where = NOWHERE
         self._metric_files = [spec.file for spec in final_outputs.take() if spec.file is not None]
         files = [spec for spec in specs if spec.file is not None and not FORMATS[spec.format].is_final]
@@ -170,7 +163,6 @@ class _Supervisor:
             request.applies,
             request.windows,
             request.max_actions,
-            wait=lambda seconds, descriptor: self._wait(seconds, descriptor),
             stops=lambda: len(signals),
             show_event=Lines(),
         )
@@ -178,7 +170,7 @@ class _Supervisor:
             CheckInterval(request.every_s, request.jitter),
             check=checker.run,
             report=self._report,
-            wait=lambda seconds: self._wait(seconds, None),
+            wait=sleep,
             is_to_stop=lambda: bool(signals),
             clock=WatchClock(),
             chance=random.random,
@@ -191,28 +183,24 @@ class _Supervisor:
         Raises:
             WrongUsage: the address cannot be listened on.
         """
-        from reconciler.metrics import MetricsServer, metrics_app
+        from reconciler.metrics import MetricsServer
 
         def is_healthy() -> bool:
             return self.watch.state.is_healthy(self.watch.clock.elapsed(), self._request.every_s)
 
         try:
-            server = MetricsServer(metrics_app(self._metrics, is_healthy), host, port)
+            server = MetricsServer(host, port, lambda: render_metrics(self._metrics()), is_healthy)
         except OSError as error:
             is_in_use = error.errno == errno.EADDRINUSE
             fix = "stop what uses the port, or choose another one; 0 picks a free one" if is_in_use else None
             why = f"{host}:{port}: {error.strerror or error}"
             raise WrongUsage(Diagnostic("cannot listen", why, fix)) from None
-        try:
-            self._wait = server.wait
+        with server.serving():
             console.say(f"listening on {server.url}")
             yield
-        finally:
-            self._wait = sleep
-            server.close()
 
     def _metrics(self) -> list[Measurement]:
-        return watch_figures(self.watch.state, self._where, self._request.every_s)
+        return watch_figures(self.watch.state, self._where)
 
     def _report(self, check: CheckReport) -> None:
         """Print a check, and publish the metrics. Why a check failed, it has said on stderr itself."""
@@ -228,40 +216,11 @@ class _Supervisor:
         )
         if check.problem and not check.is_shown:
             console.say(f"error: {check.problem}", "error")
-        metrics = self._metrics()
         for file in self._metric_files:
             try:
-                console.write_file(file, render_metrics(metrics), is_redacted=True)
+                console.write_file(file, render_metrics(self._metrics()), is_redacted=True)
             except (OSError, WrongUsage) as error:
                 exits.of_exception(error)  # the next check tries again
-        if self._request.push_gateway:
-            self._push(self._request.push_gateway, metrics)
-
-    def _push(self, url: str, metrics: Sequence[Measurement]) -> None:
-        """Push the metrics; a gateway that does not answer in time is left to its thread."""
-        from reconciler.metrics import PushFailed, push
-
-        problems = ["the gateway did not answer in time"]
-        is_over, ends = os.pipe()
-
-        def push_all() -> None:
-            try:
-                push(url, metrics, self._where)
-            except PushFailed as failure:
-                problems[:] = [str(failure)]
-            else:
-                problems.clear()
-            finally:
-                os.close(ends)
-
-        thread = threading.Thread(target=push_all, name="push", daemon=True)
-        thread.start()
-        ends_s = time.monotonic() + _PUSH_LIMIT_S
-        while thread.is_alive() and not self._signals and (left_s := ends_s - time.monotonic()) > 0:
-            self._wait(left_s, is_over)
-        os.close(is_over)
-        if problems and not self._signals:
-            console.say(f"warning: metrics not pushed: {problems[0]}", "warning")
 
 
 def render_check(check: CheckReport, style: Style) -> str:

@@ -54,13 +54,11 @@ class RunReport:
 _COUNTED = {
     "plan_actions": ("Actions of the plan, by kind.", "action"),
     "drift": ("Drift found, by class.", "class"),
-    "drift_ignored": ("Drift that is known, by class.", "class"),
-    "drift_new": ("Drift that is new or has changed since the last check, by class.", "class"),
 }
 
 
 def counted(name: str, where: MetricSource, counts: Mapping[str, int]) -> Measurement:
-    """How many of each kind there are: plan_actions, drift, drift_ignored or drift_new."""
+    """How many of each kind there are: plan_actions or drift."""
     meaning, label = _COUNTED[name]
     samples = tuple(({**where.labels, label: kind}, float(count)) for kind, count in counts.items())
     return Measurement(f"reconciler_{name}", meaning, GAUGE, samples)

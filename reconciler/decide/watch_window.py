@@ -1,22 +1,22 @@
 """Windows of the week in which changes may be applied: `Mon-Fri 07:00-19:00 Europe/Berlin`.
 
 A window is what the clock on the wall of its time zone shows. One over midnight belongs to the day on which
-it opens. Where clocks are put back, a time that comes twice opens with the first and closes with the second.
+it opens. Where clocks are put back, a time that comes twice opens with the first and closes with the second;
+where they are put forward, a time that is left out is off by that hour.
 Source: docs/watch.md, "Windows".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from difflib import get_close_matches
 
 from reconciler.core.lifecycle import UTC_NAME, UnknownTimeZone, time_zone, time_zones
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_WHOLE_NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _FORM = "Mon-Fri 07:00-19:00 Europe/Berlin"
 _PATTERN = re.compile(
     r"(?:(?P<days>[A-Za-z]+(?:[-,][A-Za-z]+)*)\s+)?"
@@ -25,10 +25,8 @@ _PATTERN = re.compile(
     re.ASCII,
 )
 _DAY_MINUTES = 24 * 60
-#: A window that opens once a week may be skipped once, where clocks are put forward.
-_DAYS_AHEAD = 15
-#: Windows that follow each other without a gap; those that never close end a search after so many.
-_MOST_IN_A_ROW = 64
+#: Windows that follow each other without a gap are looked at for so long.
+_AHEAD_S = 7 * 86400.0
 
 
 class InvalidWindow(ValueError):
@@ -77,38 +75,25 @@ class Window:
             raise InvalidWindow(f'"{name}" is not a time zone{hint}') from None
         return cls(text.strip(), days, opens, closes, name)
 
-    def spans(self, at_s: float) -> Iterator[tuple[float, float]]:
-        """Yield when it opens and closes around a moment and after it, in seconds since 1970, in order."""
+    def closes_s(self, at_s: float) -> float | None:
+        """When it closes, in seconds since 1970, if it is open at a moment."""
         today = datetime.fromtimestamp(at_s, self.zone).date()
-        for offset in range(-2, _DAYS_AHEAD):
-            day = today + timedelta(days=offset)
-            if day.weekday() in self.days:
-                opens_s = _moment(day, self.opens, self.zone, fold=0)
-                closes_s = _moment(day, self.closes, self.zone, fold=1)
-                if opens_s < closes_s:  # both may lie in an hour that is left out
-                    yield opens_s, closes_s
+        for day in (today - timedelta(days=1), today):
+            midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
+            opens_at, closes_at = (midnight + timedelta(minutes=one) for one in (self.opens, self.closes))
+            end_s = closes_at.replace(fold=1).timestamp()
+            if day.weekday() in self.days and opens_at.timestamp() <= at_s < end_s:
+                return end_s
+        return None
 
 
 def closes_at(windows: Sequence[Window], at_s: float) -> float | None:
     """Until when changes may be applied that begin now; None where no window is open."""
     end_s: float | None = None
-    for _ in range(_MOST_IN_A_ROW):
-        now_s = at_s if end_s is None else end_s
-        ends = [end for window in windows for begin, end in window.spans(now_s) if begin <= now_s < end]
-        if not ends:
-            break
-        end_s = max(ends)
+    now_s = at_s
+    while now_s < at_s + _AHEAD_S and (ends := [end for one in windows if (end := one.closes_s(now_s))]):
+        now_s = end_s = max(ends)
     return end_s
-
-
-def opens_at(windows: Sequence[Window], at_s: float) -> float:
-    """When the next window opens, of which none is open now."""
-    return min(begin for window in windows for begin, _ in window.spans(at_s) if begin > at_s)
-
-
-def local_text(windows: Sequence[Window], at_s: float) -> str:
-    """A moment for people, in the time zone of the first window: `Mon 2026-11-23 07:00 Europe/Berlin`."""
-    return f"{datetime.fromtimestamp(at_s, windows[0].zone):%a %Y-%m-%d %H:%M} {windows[0].zone_name}"
 
 
 def _minutes(text: str) -> int:
@@ -130,26 +115,6 @@ def _days(text: str | None) -> frozenset[int]:
 
 
 def _day(text: str) -> int:
-    name = text.lower()
-    for names in (_DAYS, _WHOLE_NAMES):
-        if name in names:
-            return names.index(name)
+    if text.lower() in _DAYS:
+        return _DAYS.index(text.lower())
     raise InvalidWindow(f'"{text}" is not a day of the week; write Mon, Tue, Wed, Thu, Fri, Sat or Sun')
-
-
-def _moment(day: date, minutes: int, zone: tzinfo, *, fold: int) -> float:
-    """When the clock on the wall shows a time; one that is left out is the moment of the jump."""
-    midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
-    wall = (midnight + timedelta(minutes=minutes)).replace(fold=fold)
-    moment = wall.astimezone(UTC)
-    if moment.astimezone(zone).replace(tzinfo=None) == wall.replace(tzinfo=None):
-        return moment.timestamp()
-    before, after = sorted(wall.replace(fold=other).astimezone(UTC) for other in (0, 1))
-    offset = before.astimezone(zone).utcoffset()
-    while after - before > timedelta(seconds=1):
-        middle = before + (after - before) / 2
-        if middle.astimezone(zone).utcoffset() == offset:
-            before = middle
-        else:
-            after = middle
-    return float(round(after.timestamp()))

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.metrics import Measurement, MetricSource, RunReport, counted, run_figures
 from reconciler.errors import SUCCESSES
 from reconciler.render import Content, View
@@ -29,12 +28,6 @@ def render(content: Content, value: Any, view: View) -> str:
         where = _where(shown.stack, shown.target.name, view)
         kind = "drift" if content is Content.DRIFT else "plan_actions"
         metrics = [counted(kind, where, {name.value: count for name, count in shown.summary.items()})]
-    if content is Content.DRIFT:
-        others = {"drift_ignored": value.ignored} if value.ignored else {}
-        others |= {"drift_new": (*value.new, *value.changed)} if value.since_last else {}
-        for name, entries in others.items():
-            counts = Counter(entry.class_ for entry in entries)
-            metrics.append(counted(name, where, {class_.value: counts[class_] for class_ in DriftClass}))
     return render_metrics(metrics) + render_run(view)
 
 

@@ -16,7 +16,6 @@ from ruamel.yaml import YAML
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.metrics import MetricSource
 from reconciler.decide.plan import Action
-from reconciler.errors import ExitCode
 from reconciler.watch import CheckReport, WatchState, watch_figures
 
 FOLDER = Path(__file__).parents[2] / "examples/scheduled"
@@ -33,11 +32,10 @@ def _exported() -> dict[str, dict[str, set[str]]]:
     )
     state = WatchState().after(result, 0.0)
     closed: dict[str, set[Any]] = {"class": set(DriftClass), "action": set(Action)}
-    closed["exit_code"] = {str(int(code)) for code in ExitCode}
     closed["command"] = {"watch", "drift", "plan", "apply"}
     return {
         figure.name: {label: {str(v) for v in closed.get(label, ())} for label in figure.samples[0][0]}
-        for figure in watch_figures(state, MetricSource("s", "t"), 900.0)
+        for figure in watch_figures(state, MetricSource("s", "t"))
     }
 
 
