@@ -11,10 +11,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from reconciler.core.body import ALGORITHMS, CURRENT, digest_of, is_known
-from reconciler.core.diff import changes_between
+from reconciler.core.body import ALGORITHMS, digest_of, is_known
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.record import FinishedWork
@@ -23,7 +22,7 @@ from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
 from reconciler.decide.actions import rename_command
 from reconciler.decide.key_state import Snapshot, newest
-from reconciler.decide.plan import FOLDED_FROM, Action, PlannedAction, Reason
+from reconciler.decide.plan import Action, PlannedAction, Reason
 from reconciler.text import few
 
 # --- members of sweeps
@@ -245,100 +244,6 @@ def _is_new(job: DesiredJob, snapshot: Snapshot) -> bool:
     if job.is_absent or job.formerly or snapshot.ownership.view(job.key).owned:
         return False
     return not snapshot.view(job.key, job).remembered
-
-
-# --- keys of a review that look renamed
-
-
-#: Two declarations of which so much is equal may be of the same job.
-_ALIKE = 0.8
-#: Beyond so many pairs only declarations that are equal are looked for.
-_MOST_PAIRS = 20_000
-
-
-def renamed_members(
-    removed: Sequence[DesiredJob],
-    added: Sequence[DesiredJob],
-    entries: SweepEntries,
-    declared: Collection[str],
-) -> Iterator[tuple[PlanWarning, Mapping[str, str]]]:
-    """Hint at the `formerly` that keeps the jobs of a sweep whose members came and went; with its pairs."""
-    for entry, members in entries.members.items():
-        came = [job.key for job in added if job.sweep == entry and not job.formerly]
-        gone = {job.key: job.digest for job in removed if job.sweep == entry}
-        renaming = find_renaming(members, came, gone, entry, declared) if came and gone else None
-        if renaming is not None:
-            yield renaming.hint(entry, came[0]), renaming.pairs
-
-
-def likely_renames(removed: Sequence[DesiredJob], added: Sequence[DesiredJob]) -> Iterator[PlanWarning]:
-    """Pair removed jobs with added ones, each at most once: equal declarations first, then nearly equal.
-
-    Yields what apply would do, and how to say that it is a rename; of a renamed sweep once.
-    """
-    waiting: dict[str, list[DesiredJob]] = defaultdict(list)
-    for job in removed:
-        waiting[job.digest].append(job)
-    #: A removed and an added job, with the fields that force a new job, if any.
-    pairs: list[tuple[DesiredJob, DesiredJob, tuple[str, ...]]] = []
-    rest = []
-    for job in added:
-        if equal := waiting[job.digest]:
-            pairs.append((equal.pop(0), job, ()))
-        else:
-            rest.append(job)
-    for one, other in _nearly_equal([job for jobs in waiting.values() for job in jobs], rest):
-        edit = changes_between(one.covered_by(CURRENT), other.covered_by(CURRENT), forces_new_job=True)
-        pairs.append((one, other, tuple(change.path for change in edit)))
-    groups: dict[object, list[tuple[DesiredJob, DesiredJob, tuple[str, ...]]]] = defaultdict(list)
-    for pair in sorted(pairs, key=lambda pair: pair[1].key):
-        one, other, _ = pair
-        groups[(one.sweep, other.sweep) if one.sweep and other.sweep else other.key].append(pair)
-    for group in groups.values():
-        if len(group) >= FOLDED_FROM:
-            names = few([f"{one.key} -> {other.key}" for one, other, _ in group])
-            why = f"{len(group)} jobs are removed, and as many are added with the same declarations: {names}"
-            fix = (
-                'if they are the same jobs, keep their keys with name: "…${matrix.AXIS}…", '
-                "or add `formerly` to each"
-            )
-            yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=group[0][1].sweep)
-            continue
-        for one, other, differing in group:
-            how = f"nearly the same declaration ({few(differing)})" if differing else "the same declaration"
-            said = f"{one.key} is removed, {other.key} is added with {how}"
-            why = f"{said}; apply ends the one and starts the other"
-            fix = f"if it is the same job, add `formerly: {one.key}` to {other.key}"
-            yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=other.key)
-
-
-def _nearly_equal(
-    removed: Sequence[DesiredJob], added: Sequence[DesiredJob]
-) -> Iterator[tuple[DesiredJob, DesiredJob]]:
-    if len(removed) * len(added) > _MOST_PAIRS:
-        return
-    leaves = {id(job): frozenset(_leaves(job.covered_by(CURRENT))) for job in (*removed, *added)}
-    scored = []
-    for one, other in product(removed, added):
-        # Members of sweeps are alike by nature: another value is another job.
-        if not (one.sweep and other.sweep):
-            old, new = leaves[id(one)], leaves[id(other)]
-            alike = 2 * len(old & new) / (len(old) + len(new) or 1)
-            if alike >= _ALIKE:
-                scored.append((-alike, one.key, other.key, one, other))
-    taken: set[int] = set()
-    for *_, one, other in sorted(scored, key=lambda row: row[:3]):
-        if id(one) not in taken and id(other) not in taken:
-            taken |= {id(one), id(other)}
-            yield one, other
-
-
-def _leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    if isinstance(tree, Mapping):
-        for name, member in tree.items():
-            yield from _leaves(member, (*path, str(name)))
-    else:
-        yield path, str(tree)
 
 
 # --- finished work that a new key would run again

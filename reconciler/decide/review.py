@@ -8,7 +8,7 @@ Source of the format: docs/cli.md, "Review".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -36,7 +36,7 @@ from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import ACTIONS, Action, ActionTraits, Reason, symbol_of
 from reconciler.decide.planner import decisions_of
 from reconciler.decide.policies import Verdicts, declared, judge
-from reconciler.decide.renames import SweepEntries, likely_renames, renamed_members
+from reconciler.decide.renames import rename_hints
 from reconciler.decide.rules import decide
 from reconciler.secrets import show
 from reconciler.text import few, format_duration
@@ -201,7 +201,7 @@ def make_review(
         *base.warnings,
         *head.warnings,
         *_warnings(base, head, target),
-        *_rename_hints(plan, head.stack, found),
+        *rename_hints(plan.stack, plan.snapshot),
         *verdicts.warnings,
     )
     return Review(
@@ -420,22 +420,6 @@ def _policy(job: DesiredJob) -> dict[str, Any]:
 
 def _without_prefix(source: Source | None, prefix: str) -> Source | None:
     return source and source.model_copy(update={"file": source.file.removeprefix(prefix)})
-
-
-def _rename_hints(plan: _Plan, head: Stack | None, found: Iterable[ReviewedJob]) -> Iterator[PlanWarning]:
-    """Keys that may have been renamed without `formerly`: members of sweeps, and others."""
-    kinds = {job.key: job.change for job in found}
-    removed = (job for key, job in sorted(plan.before.items()) if kinds.get(key) is ChangeKind.REMOVED)
-    gone = [job for job in removed if job.key not in plan.after and job.body is not None]
-    added = (job for key, job in sorted(plan.after.items()) if kinds.get(key) is ChangeKind.ADDED)
-    new = [job for job in added if job.body]
-    taken: set[str] = set()
-    if head is not None:
-        for hint, pairs in renamed_members(gone, new, SweepEntries(head), head.declared_keys):
-            taken |= {*pairs, *pairs.values()}
-            yield hint
-    rest = ([job for job in jobs if job.key not in taken] for jobs in (gone, new))
-    yield from likely_renames(*rest)
 
 
 def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarning]:
