@@ -5,22 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 import reconciler
 
 TESTS = Path(__file__).parent
 PUBLIC = sorted(name for name in reconciler.__all__ if name != "__version__")
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_public_name_is_there_and_documented(name: str) -> None:
-    value = getattr(reconciler, name)
-    assert value.__doc__
-    for member, what in vars(value).items() if isinstance(value, type) else ():
-        is_ours = str(getattr(what, "__module__", "")).startswith("reconciler") or isinstance(what, property)
-        if is_ours and not member.startswith("_"):
-            assert what.__doc__, f"{name}.{member}"
+def test_public_names_are_there_and_documented() -> None:
+    for name in PUBLIC:
+        value = getattr(reconciler, name)
+        assert value.__doc__, name
+        for member, what in vars(value).items() if isinstance(value, type) else ():
+            is_ours = str(getattr(what, "__module__", "")).startswith("reconciler")
+            if (is_ours or isinstance(what, property)) and not member.startswith("_"):
+                assert what.__doc__, f"{name}.{member}"
 
 
 def test_every_name_of_the_table_is_public_and_the_other_way_round() -> None:

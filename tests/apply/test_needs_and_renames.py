@@ -115,8 +115,9 @@ def test_renamed_job_is_remembered_under_its_new_key(recorded: Service) -> None:
 
 
 @pytest.mark.parametrize("has_effect", [False, True])
-@pytest.mark.parametrize("lifecycle", [{}, {"replace_order": "create_first"}], ids=["", "create first"])
-@pytest.mark.parametrize("said", [{}, NEW], ids=["renamed", "renamed and changed"])
+@pytest.mark.parametrize(
+    ("said", "lifecycle"), [({}, {}), (NEW, {}), (NEW, {"replace_order": "create_first"})]
+)
 def test_key_rename_killed_at_any_request_is_finished_by_the_next_apply(
     said: dict[str, Any], lifecycle: dict[str, Any], has_effect: bool
 ) -> None:
@@ -205,6 +206,3 @@ def test_restored_job_of_another_declaration_is_replaced_by_the_next_apply(recor
     assert recorded.phases() == {"a": "Running"}
     applied(recorded, changed)
     assert recorded.phases() == {"a": "Terminated", "a-r2": "Creating"}
-
-
-# --- a saved plan

@@ -170,12 +170,7 @@ def test_stdout_that_cannot_be_written_is_a_failure(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "redirection"),
-    [
-        ("validate broken", ">&-"),
-        ("schema plan", "| head -c 0"),
-        ("apply --yes", "| head -c 0"),
-        ("apply --yes", ">&-"),
-    ],
+    [("validate broken", ">&-"), ("apply --yes", "| head -c 0")],
 )
 def test_exit_code_stays_in_a_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, redirection: str

@@ -18,25 +18,19 @@ def body_with(line: str) -> str:
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
-@pytest.mark.parametrize(
-    "line",
-    [
-        "raw: {x: %s}",
-        "raw: {x: {y: [1, {z: %s}]}}",
-        "raw: {metadata: {x: %s}}",
-        "raw: {algorithm: {inputs: {a: {x: %s}}}}",
-        "raw: {spec: {x: [%s]}}",
-        "raw: {x: '${var.v}'}",
-    ],
-)
-def test_number_that_json_has_not_is_refused_in_raw(place: Place, line: str, number: str) -> None:
-    raw = body_with(line.replace("%s", number))
-    place.write(f"{HEAD}variables: {{v: {{default: {number}}}}}\njobs:\n  a:{raw}")
-    problem = place.problem()
-    assert problem.what == "number out of range"
-    assert problem.path.startswith("jobs.a.raw")
-    assert "var" in line or number.startswith(marked(problem).rstrip("…"))
-    assert number[:50] in (problem.fix or "")
+def test_number_that_json_has_not_is_refused_in_raw(place: Place, number: str) -> None:
+    raws = (
+        *("{x: %s}", "{x: {y: [1, {z: %s}]}}", "{metadata: {x: %s}}"),
+        *("{algorithm: {inputs: {a: {x: %s}}}}", "{spec: {x: [%s]}}", "{x: '${var.v}'}"),
+    )
+    jobs = "".join(f"  j{n}:{body_with(f'raw: {raw}'.replace('%s', number))}" for n, raw in enumerate(raws))
+    place.write(f"{HEAD}variables: {{v: {{default: {number}}}}}\njobs:\n{jobs}")
+    problems = place.problems()
+    assert [problem.path.partition(".raw")[0] for problem in problems] == [f"jobs.j{n}" for n in range(6)]
+    for problem, raw in zip(problems, raws, strict=True):
+        assert problem.what == "number out of range"
+        assert "var" in raw or number.startswith(marked(problem).rstrip("…"))
+        assert number[:50] in (problem.fix or "")
 
 
 @pytest.mark.parametrize("number", [str(-(2**63)), str(2**64 - 1), "1e308", "-0.0", "5e-324"])
@@ -66,18 +60,15 @@ def test_number_that_json_has_not_is_refused_in_any_field(place: Place, line: st
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS[:-1])
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("lifecycle.max_retries", "lifecycle.retry_delay", "limits.terminations", "limits.reruns"),
-        *("limits.terminations_percent", "limits.lost_time", "limits.lost_node_hours"),
-    ],
-)
-def test_number_without_end_is_refused_in_settings(place: Place, name: str, number: str) -> None:
-    section, _, field = name.partition(".")
-    line = f"{section}: {{{field}: {number}}}\n"
-    place.write(HEAD + (line if section == "limits" else f"jobs:\n  a:{body_with(line)}"))
-    assert name in place.problem().path
+def test_number_without_end_is_refused_in_settings(place: Place, number: str) -> None:
+    limits = ("terminations", "reruns", "terminations_percent", "lost_time", "lost_node_hours")
+    said = ", ".join(f"{name}: {number}" for name in limits)
+    lifecycle = f"lifecycle: {{max_retries: {number}, retry_delay: {number}}}"
+    place.write(f"{HEAD}limits: {{{said}}}\njobs:\n  a:{body_with(lifecycle)}")
+    assert {problem.path for problem in place.problems()} == {
+        *(f"limits.{name}" for name in limits),
+        *("jobs.a.lifecycle.max_retries", "jobs.a.lifecycle.retry_delay"),
+    }
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
@@ -126,12 +117,7 @@ PLACES = [
     ("escape", "what"),
     [
         (r"a\0b", "character not allowed"),
-        (r"\x00", "character not allowed"),
-        (r"\u0000", "character not allowed"),
-        (r"\U00000000", "character not allowed"),
         (r"\ud800", "invalid YAML"),
-        (r"\U0000dfff", "invalid YAML"),
-        (r"\U00110000", "invalid YAML"),
         ("\ufffe", "invalid YAML"),
     ],
 )

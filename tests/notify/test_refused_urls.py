@@ -64,27 +64,17 @@ def test_apprise_is_read_whole() -> None:
     assert all(source for _, _, source in SERVICES)
 
 
-@pytest.mark.parametrize(("schemes", "parameters", "source"), SERVICES, ids=[one[0][0] for one in SERVICES])
-def test_service_that_touches_this_machine_is_refused(
-    schemes: tuple[str, ...], parameters: set[str], source: str
-) -> None:
-    """Whole, or the parameters that name the files."""
-    if not TOUCHES_MACHINE.search(source):
-        return
-    of_files = {name for name in parameters if SOUNDS_LIKE_FILE.search(name)} - NO_FILES.keys()
-    for scheme in schemes:
-        assert is_refused(scheme) or (of_files and all(is_refused(scheme, name) for name in of_files)), scheme
-
-
-@pytest.mark.parametrize(("schemes", "parameters", "source"), SERVICES, ids=[one[0][0] for one in SERVICES])
-def test_parameter_that_names_a_file_is_refused(
-    schemes: tuple[str, ...], parameters: set[str], source: str
-) -> None:
-    for name in parameters:
-        if SOUNDS_LIKE_FILE.search(name) and name not in NO_FILES:
-            for scheme in schemes:
+def test_services_that_touch_this_machine_and_parameters_that_name_files_are_refused() -> None:
+    """A service whole, or its parameters that name the files."""
+    for schemes, parameters, source in SERVICES:
+        of_files = {name for name in parameters if SOUNDS_LIKE_FILE.search(name)} - NO_FILES.keys()
+        for scheme in schemes:
+            for name in of_files:
                 is_id = name == "template" and scheme in TEMPLATES_BY_ID
                 assert is_id or is_refused(scheme, name), (scheme, name)
+            if TOUCHES_MACHINE.search(source):
+                is_covered = of_files and all(is_refused(scheme, name) for name in of_files)
+                assert is_refused(scheme) or is_covered, scheme
 
 
 def test_templates_by_id_belong_to_services_that_open_no_file() -> None:

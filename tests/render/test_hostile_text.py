@@ -186,13 +186,20 @@ _CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f{INVISIBLE}]")
 _OBEYED = re.compile(r"^\s*::|##\[|##vso\[|##teamcity\[", re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", CORPUS)
 @pytest.mark.parametrize(("content", "format_"), CASES)
-def test_nothing_of_it_is_obeyed(content: Content, format_: str, name: str) -> None:
-    hostile = CORPUS[name]
-    if format_ == "json":  # documents are Unicode, as the models that they are made of
-        hostile = hostile.encode("utf-8", "replace").decode()
-    text = rendered(content, format_, hostile)
+def test_nothing_of_it_is_obeyed(content: Content, format_: str) -> None:
+    wrong = {}
+    for name, hostile in CORPUS.items():
+        # Documents are Unicode, as the models that they are made of.
+        text = hostile.encode("utf-8", "replace").decode() if format_ == "json" else hostile
+        try:
+            check_harmless(content, format_, rendered(content, format_, text))
+        except AssertionError as error:
+            wrong[name] = str(error)
+    assert wrong == {}
+
+
+def check_harmless(content: Content, format_: str, text: str) -> None:
     check_no_control(text, has_commands=format_ == "github")
     if check := _CHECKS.get(format_):
         check(text, harmless(content, format_))
@@ -349,12 +356,12 @@ def test_comment_is_never_too_long(content: Content) -> None:
 SECRETS = ["tell-nobody-1", "<tell>&'nobody'\"1", "tell%0Anobody:1,2", "tell`nobody`|1*_", "tell\\nobody]1"]
 
 
-@pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize(("content", "format_"), CASES)
-def test_no_secret_is_shown(content: Content, format_: str, secret: str) -> None:
-    redact = Redactor([secret])
-    text = rendered(content, format_, f"it is {secret}.", redact)
-    if format_ == "text":
-        text = redact(text)
-    assert "nobody" not in text
-    assert REDACTED in text or format_ == "prometheus"
+def test_no_secret_is_shown(content: Content, format_: str) -> None:
+    for secret in SECRETS:
+        redact = Redactor([secret])
+        text = rendered(content, format_, f"it is {secret}.", redact)
+        if format_ == "text":
+            text = redact(text)
+        assert "nobody" not in text
+        assert REDACTED in text or format_ == "prometheus"
