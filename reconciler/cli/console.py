@@ -184,7 +184,9 @@ def confirm(question: str) -> None:
         raise Refused(Diagnostic("not confirmed", "no terminal to ask for confirmation", "add --yes"))
     why, fix = "nothing was changed", None
     try:
-        if click.confirm(console.clean(question), err=True):
+        # Said by us: what click hands to `input` may fail to be shown, and nobody would know.
+        click.echo(f"{console.clean(question)} [y/N]: ", nl=False, err=True)
+        if click.confirm("", prompt_suffix="", show_default=False, err=True):
             return
     except click.Abort as abort:
         if not isinstance(abort.__context__, EOFError):
