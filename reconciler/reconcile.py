@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Backend
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.outcome import Journal, Result
-    from reconciler.decide.preflight import CatalogAnswers
     from reconciler.decide.reports import Explanation, StatusReport
     from reconciler.manifest import LoadedStack
     from reconciler.modelarts.target import Connected
@@ -110,11 +109,11 @@ def _evaluate(
 
 
 def observe(
-    context: Context, plan_context: PlanContext, *, with_details: bool = False, with_drift: bool = False
+    context: Context, plan_context: PlanContext, *, with_details: bool = False
 ) -> tuple[Stack, Snapshot]:
     """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
 
-    A report on drift needs no details, and one `with_drift` beside a plan needs what both do.
+    A report on drift needs no details.
 
     Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
     the plan. What was seen of owned revisions is recorded.
@@ -123,8 +122,7 @@ def observe(
         Unauthorized: the target does not let us read at all.
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
-    reports_drift = with_drift or not with_details
-    reader = _SnapshotReader(context, plan_context, with_details=with_details, reports_drift=reports_drift)
+    reader = _SnapshotReader(context, plan_context, with_details=with_details)
     _, snapshot = reader.read(reader.needs_whole_list)
     owned = snapshot.ownership.owned_keys
     return narrow(context.loaded.stack, context.only, owned, context.unmatched), snapshot
@@ -137,7 +135,7 @@ def survey(context: Context) -> tuple[Observation, Snapshot]:
         Unauthorized: the target does not let us read at all.
         RecordsUnavailable: the history cannot be read, and what is planned is about to be carried out.
     """
-    reader = _SnapshotReader(context, context.plan_context(), with_details=False, reports_drift=True)
+    reader = _SnapshotReader(context, context.plan_context(), with_details=False)
     return reader.read(lambda _: True)
 
 
@@ -165,12 +163,10 @@ def read_details(
 class _SnapshotReader:
     """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
 
-    def __init__(
-        self, context: Context, plan_context: PlanContext, *, with_details: bool, reports_drift: bool
-    ) -> None:
+    def __init__(self, context: Context, plan_context: PlanContext, *, with_details: bool) -> None:
         self._context, self._plan_context = context, plan_context
         self._stack, self._backend = context.loaded.stack, context.target.backend
-        self._with_details, self._reports_drift = with_details, reports_drift
+        self._with_details = with_details
         # The keys whose jobs are looked for, active or not.
         self._names = self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
         self._asked: set[str] = set()
@@ -211,7 +207,7 @@ class _SnapshotReader:
             return True
         if planner.needs_whole_list(stack, snapshot, self._plan_context, asked=self._asked):
             return True
-        if not self._reports_drift or self._plan_context.destroys:
+        if self._with_details or self._plan_context.destroys:
             return False
         from reconciler.decide import drift
 
@@ -221,7 +217,7 @@ class _SnapshotReader:
         ownership = sort_by_key(observation, self._stack.name, self._names)
         snapshot = Snapshot(ownership, self._details, self._gone, skew_s=self._skew_s)
         # A report on drift needs what was last applied, whatever is declared now.
-        if self._reports_drift or planner.rests_on_memory(
+        if not self._with_details or planner.rests_on_memory(
             self._stack, snapshot, self._recorded, self._plan_context.at_s - self._skew_s
         ):
             snapshot = snapshot._replace(memory=self._memory)
@@ -337,29 +333,22 @@ def _check_catalog(
     """
     if not (is_wanted or context.is_applied):
         return None
+    from reconciler.apply.catalog import answers_about
     from reconciler.decide import preflight as core  # a plan needs none of it
 
     if not (is_wanted or core.is_needed(actions)):
         return None
     checked = core.checked_actions(actions, with_replaces=is_wanted)
     deferred = core.deferred_actions(actions, stack) if is_wanted else []
-    answers = _catalog_answers(context, [*checked, *deferred], with_offers=is_wanted)
+    reader = context.catalog or context.new_catalog_reader()
+    with_offers = is_wanted or context.target.checks_offers
+    answers = answers_about(reader, [*checked, *deferred], with_offers=with_offers)
     target = context.target.identity.name
     warnings = [
         *core.unchecked_warnings(one for one in answers.unchecked if is_wanted or not one.is_lacking),
         *core.deferred_warnings(core.find_in_bodies(deferred, answers, target)),
     ]
     return CatalogCheck(core.find(actions, checked, answers, target), tuple(warnings))
-
-
-def _catalog_answers(
-    context: Context, checked: Sequence[PlannedAction], *, with_offers: bool
-) -> CatalogAnswers:
-    """Ask what has to be known of some jobs; `with_offers` also a target that takes what it does not list."""
-    from reconciler.apply.catalog import answers_about
-
-    reader = context.catalog or context.new_catalog_reader()
-    return answers_about(reader, checked, with_offers=with_offers or context.target.checks_offers)
 
 
 def _propose(context: Context, plan_context: PlanContext, stack: Stack, snapshot: Snapshot) -> ProposedPlan:
@@ -487,36 +476,16 @@ def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:
 def why(context: Context, key: str) -> Explanation:
     """Observe, and say which rule decides about one key, on which values. Nothing is changed.
 
-    Where its job is about to be started, or waits for another key, the catalog is asked as well, unless the
-    target takes what its catalog lacks.
-
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
-    from reconciler.core.values import timestamp
-    from reconciler.decide import preflight
-    from reconciler.decide.drift_check import DriftId
     from reconciler.decide.reports import explain  # a plan needs none of it
 
     plan_context = context.plan_context()
-    stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
-    snapshot = _with_changes(context, snapshot)
+    stack, snapshot = observe(context, plan_context, with_details=True)
     check_keys({key}, stack, snapshot.ownership.owned_keys)
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
-    starting = preflight.checked_actions(proposed.actions, with_replaces=True)
-    starting += preflight.deferred_actions(proposed.actions, proposed.stack)
-    checked = None
-    if own := [action for action in starting if action.key == key]:
-        answers = _catalog_answers(context, own, with_offers=False)
-        found = preflight.find(proposed.actions, own, answers, proposed.target.name)
-        checked = CatalogCheck(found, tuple(preflight.unchecked_warnings(answers.unchecked)))
-    explanation = explain(key, proposed, _guarded(context, proposed, checked))
-    if not explanation.drift:
-        return explanation
-    standing = context.recording.last_check(context.scope).standing
-    since = {one.id: timestamp(one.since_s) for one in standing}
-    seen = [one.model_copy(update={"since": since.get(DriftId.of(one))}) for one in explanation.drift]
-    return explanation.model_copy(update={"drift": tuple(seen)})
+    return explain(key, proposed, _guarded(context, proposed))
 
 
 def status(context: Context) -> StatusReport:

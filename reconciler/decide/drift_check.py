@@ -72,8 +72,7 @@ class Drift(Frozen):
     detail: str = Field("", description="What was found, for people.")
     since: str | None = Field(
         None,
-        description="When a check first saw it, RFC 3339 in UTC: this one, if no earlier one is recorded; "
-        "of why null, if none is.",
+        description="When a check first saw it, RFC 3339 in UTC: this one, if no earlier one is recorded.",
     )
     changes: tuple[Change, ...] = Field(
         (),

@@ -1,17 +1,15 @@
 """Reports about keys: where each stands (`status`), and why it gets its action (`why`).
 
-Nothing is decided here. What crosses the process boundary is a frozen model with a schema.
+Nothing is decided here. What crosses the process boundary is a frozen model.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pydantic import Field
 
 from reconciler.core.body import summarize
 from reconciler.core.lifecycle import Lifecycle
@@ -31,9 +29,6 @@ from reconciler.core.values import (
     timestamp_or_none,
 )
 from reconciler.decide.actions import KeyDecision
-from reconciler.decide.cost import spell_cost
-from reconciler.decide.drift import check_key
-from reconciler.decide.drift_check import Drift, Pending
 from reconciler.decide.guards import ProposedPlan, diagnostic, guard
 from reconciler.decide.key_state import (
     KeyState,
@@ -49,9 +44,7 @@ from reconciler.decide.plan import (
     Guard,
     Plan,
     PlannedAction,
-    PreflightFinding,
     Reason,
-    spell_work,
     spoken,
 )
 from reconciler.decide.planner import snapshot_warnings
@@ -91,63 +84,60 @@ _QUEUES = {Phase.PENDING: "its turn in the queue", Phase.CREATING: "the service 
 
 
 class Waiting(Frozen):
-    """What a job waits for."""
+    """What a job waits for: `keys` that it needs, an `action` to be applied, a time at which it is due."""
 
-    kind: WaitKind = Field(
-        description="needs (other keys), retry (its time), schedule (its next time), termination, queue, "
-        "successor (the newer revision to run), apply (to be run), blocked, conflict or other."
-    )
-    detail: str = Field(description="For people.")
-    keys: tuple[str, ...] = Field((), description="For needs: the keys that are not settled.")
-    action: Action | None = Field(None, description="For apply: what it would do.")
-    due_at: str | None = Field(None, description="For retry and schedule: when it is due, RFC 3339 in UTC.")
+    kind: WaitKind
+    detail: str
+    keys: tuple[str, ...] = ()
+    action: Action | None = None
+    due_at: str | None = None
 
 
 class LastChange(Frozen):
     """What happened last: an action of ours if the history tells, else what the service tells."""
 
-    at: str = Field(description="RFC 3339, UTC.")
-    what: str = Field(description="The action that was executed; or created, or the phase it ended in.")
-    who: str | None = Field(None, description="Who ran it; null if no history is available.")
+    at: str
+    what: str
+    who: str | None = None
 
 
 class JobStatus(Frozen):
-    """One revision of a key; of a key without a job all that is of a job is null."""
+    """One revision of a key; of a key without a job all that is of a job is null.
 
-    key: str = Field(description="Name of the job in the manifest.")
-    declared: bool = Field(description="Whether the manifest declares the key.")
-    newest: bool = Field(description="Whether this revision stands for the key; others are superseded.")
-    revision: int | None = Field(None, description="1 is the first.")
-    name: str | None = Field(None, description="Name of the job on the service.")
-    job: str | None = Field(None, description="Id of the job.")
-    phase: str | None = Field(None, description="Phase, as the service reports it.")
-    secondary_phase: str | None = Field(
-        None, description="Secondary phase, as the service reports it; not stable."
-    )
-    aged_out: bool = Field(False, description="Whether only the history still knows the job.")
-    created_at: str | None = Field(None, description="RFC 3339, UTC.")
-    started_at: str | None = Field(None, description="RFC 3339, UTC.")
-    ended_at: str | None = Field(None, description="RFC 3339, UTC; null while the job is active.")
-    queued_s: float | None = Field(None, description="Seconds it has been queued so far.")
-    ran_s: float | None = Field(None, description="Seconds it has run so far.")
-    nodes: int | None = Field(None, description="Number of nodes it has, or is declared to have.")
-    flavor: str | None = Field(None, description="Flavor of the nodes; several with + between them.")
-    waits_for: Waiting | None = Field(None, description="null: nothing.")
-    next_run_at: str | None = Field(None, description="Next time of the key's schedule; RFC 3339, UTC.")
-    next_run: str | None = Field(None, description="The same for people, in the schedule's time zone.")
-    last_change: LastChange | None = Field(None, description="null: nothing has happened yet.")
-    problem: str | None = Field(
-        None, description="Why the status of the key is unknown; null if it is known."
-    )
+    Others than the `newest` are superseded, and of one that has `aged_out` only the history knows. `problem`
+    says why the status of the key is unknown. Times are RFC 3339 in UTC, and `next_run` one for people.
+    """
+
+    key: str
+    declared: bool
+    newest: bool
+    revision: int | None = None
+    name: str | None = None
+    job: str | None = None
+    phase: str | None = None
+    secondary_phase: str | None = None
+    aged_out: bool = False
+    created_at: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    queued_s: float | None = None
+    ran_s: float | None = None
+    nodes: int | None = None
+    flavor: str | None = None
+    waits_for: Waiting | None = None
+    next_run_at: str | None = None
+    next_run: str | None = None
+    last_change: LastChange | None = None
+    problem: str | None = None
 
 
 class StatusReport(Head):
     """The jobs of a stack on a target, as of one moment."""
 
-    complete: bool = Field(description="False when something could not be read.")
-    summary: dict[str, int] = Field(description="Number of these jobs in each phase.")
-    jobs: tuple[JobStatus, ...] = Field(description="Sorted by key; the newest revision of a key first.")
-    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+    complete: bool
+    summary: dict[str, int]
+    jobs: tuple[JobStatus, ...]
+    warnings: tuple[PlanWarning, ...] = ()
 
     @property
     def without_a_job(self) -> int:
@@ -321,27 +311,22 @@ def _resources(body: Mapping[str, Any]) -> tuple[int | None, str | None]:
 class PolicyVerdict(Frozen):
     """A policy that denies one of the key's actions, or warns of it."""
 
-    policy: str = Field(description="Name of the policy.")
-    effect: Effect = Field(description="Whether it denies the action or warns of it.")
-    message: str = Field("", description="Message of the policy.")
-    problem: str | None = Field(
-        None, description="Why the expression could not be evaluated; null: it is true."
-    )
-    expression: str = Field("", description="The expression.")
-    values: dict[str, Any] = Field(
-        default_factory=dict, description="The fields that it names, with the values they have here."
-    )
-    source: Source | None = Field(None, description="Location of the expression in the manifest.")
+    policy: str
+    effect: Effect
+    message: str = ""
+    problem: str | None = None
+    expression: str = ""
+    values: dict[str, Any]
+    source: Source | None = None
 
 
 class GuardVerdict(Frozen):
     """A guard that blocks the key, or refuses the plan, because of the key's action among others."""
 
-    guard: Guard = Field(description="Name of the guard, as `--allow` takes it.")
-    what: str = Field(description="What the guard refuses.")
-    why: str = Field(description="The values of the whole plan, and the limit.")
-    share: str = Field(description="What the key adds to it.")
-    fix: str | None = Field(None, description="How to let the plan pass.")
+    guard: Guard
+    what: str
+    why: str
+    fix: str | None = None
 
 
 def policy_verdicts(
@@ -382,22 +367,9 @@ def policy_verdicts(
 def guard_verdicts(key: str, proposed: ProposedPlan) -> Iterator[GuardVerdict]:
     """The guards that block a key, or refuse the plan because of one of its actions, among others."""
     for name, found in guard(proposed)[1].items():
-        own = [action for action in found.because_of if action.key == key]
-        if own:
+        if any(action.key == key for action in found.because_of):
             said = diagnostic(name, found)
-            share = "; ".join(_SHARES[name](action) for action in own)
-            yield GuardVerdict(guard=name, what=said.what, why=said.why, share=share, fix=said.fix)
-
-
-#: What an action adds to what a guard refuses.
-_SHARES: Mapping[Guard, Callable[[PlannedAction], str]] = {
-    Guard.EMPTY: lambda action: f"ends {action.before.name}" if action.before else "ends a job",
-    Guard.FOUND_NOTHING: lambda action: f"starts {action.after.name}" if action.after else "starts a job",
-    Guard.TERMINATIONS: lambda action: f"ends {action.before.name}" if action.before else "ends a job",
-    Guard.LOST_WORK: lambda action: f"discards {spell_work(action.lost_node_hours)} of work",
-    Guard.RERUNS: lambda action: f"runs the work of {action.finished_work} again",
-    Guard.BUDGET: lambda action: spell_cost(action.cost) if action.cost else "",
-}
+            yield GuardVerdict(guard=name, what=said.what, why=said.why, fix=said.fix)
 
 
 # --- why a key gets its action
@@ -406,23 +378,21 @@ _SHARES: Mapping[Guard, Callable[[PlannedAction], str]] = {
 class RuleCheck(Frozen):
     """A rule that was asked, in the order of the decision."""
 
-    name: str = Field(description="Name of the rule.")
-    when: str = Field(description="When it applies.")
-    applies: bool = Field(description="Whether it applied: the last one did, and decided.")
+    name: str
+    when: str
+    applies: bool
 
 
 class DeclaredValues(Frozen):
     """What the manifest declares for the key."""
 
-    source: Source | None = Field(None, description="Location of the key in the manifest.")
-    digest: str = Field("", description="Digest of the declaration.")
-    starts: str = Field("", description="What a job of it takes and runs.")
-    is_absent: bool = Field(False, description="Whether it says state: absent.")
-    needs: tuple[str, ...] = Field((), description="Keys that have to be settled first.")
-    formerly: tuple[str, ...] = Field((), description="Former keys.")
-    lifecycle: dict[str, Any] = Field(
-        default_factory=dict, description="Lifecycle options that are not the default."
-    )
+    source: Source | None = None
+    digest: str = ""
+    starts: str = ""
+    is_absent: bool = False
+    needs: tuple[str, ...] = ()
+    formerly: tuple[str, ...] = ()
+    lifecycle: dict[str, Any]
 
 
 class ObservedRevision(Frozen):
@@ -433,43 +403,28 @@ class ObservedRevision(Frozen):
     revision: int
     phase: str
     digest: str
-    as_declared: bool | None = Field(
-        None, description="Whether it was made of what is declared now; null: nothing is declared."
-    )
-    created_at: str | None = Field(None, description="RFC 3339, UTC.")
-    ran_s: float | None = Field(None, description="Seconds that it has run.")
-    nodes: int = Field(1, description="Nodes that it runs on.")
-    stopped: bool = Field(False, description="Whether we terminated it.")
-    protected: bool = Field(False, description="Whether its marker protects it.")
-    aged_out: bool = Field(False, description="Whether the service has deleted its record.")
+    as_declared: bool | None = None
+    created_at: str | None = None
+    ran_s: float | None = None
+    nodes: int = 1
+    stopped: bool = False
+    protected: bool = False
+    aged_out: bool = False
 
 
 class Explanation(Head):
     """Why one key gets its action."""
 
-    key: str = Field(description="Name of the job in the manifest.")
-    actions: tuple[PlannedAction, ...] = Field(description="What is to be done, the key's own action first.")
-    rules: tuple[RuleCheck, ...] = Field(description="The rules that were asked, in order; the last decided.")
-    chosen: Action | None = Field(
-        None,
-        description="Action that the rule chose, where `needs`, a gap in what was read, or what blocks the "
-        "key changed it.",
-    )
-    policies: tuple[PolicyVerdict, ...] = Field(
-        (), description="Policies that deny its actions, or warn of them."
-    )
-    guards: tuple[GuardVerdict, ...] = Field(
-        (), description="Guards that block it, or refuse the plan because of it."
-    )
-    preflight: tuple[PreflightFinding, ...] | None = Field(
-        None, description="What the target would refuse of its job; null: it is about to start none."
-    )
-    declared: DeclaredValues | None = Field(None, description="What is declared; null: nothing is.")
-    observed: tuple[ObservedRevision, ...] = Field((), description="The key's revisions, the newest first.")
-    drift: tuple[Drift, ...] = Field((), description="What changed behind the manifest's back.")
-    pending: tuple[Pending, ...] = Field((), description="What is yet to be applied.")
-    otherwise: tuple[str, ...] = Field((), description="What would make it another action.")
-    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+    key: str
+    actions: tuple[PlannedAction, ...]
+    rules: tuple[RuleCheck, ...]
+    chosen: Action | None = None
+    policies: tuple[PolicyVerdict, ...] = ()
+    guards: tuple[GuardVerdict, ...] = ()
+    declared: DeclaredValues | None = None
+    observed: tuple[ObservedRevision, ...] = ()
+    otherwise: tuple[str, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The explanation as plain JSON data. No secret is in it."""
@@ -484,7 +439,7 @@ class Explanation(Head):
 def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
     """Ask the rules about one key of a stack, and say what they were asked about.
 
-    `plan` is what is proposed for the whole stack after pre-flight and the guards.
+    `plan` is what is proposed for the whole stack after the guards.
     """
     stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
     if key in keys_in_view(stack, snapshot.ownership):
@@ -494,13 +449,11 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         state = state_of(key, stack.find(key), snapshot, context)
         decision = KeyDecision(replace(state, former_entry=entry))
     desired = decision.state.entry
-    findings = check_key(decision.state, decision.upstream_rerun)
     own = [action for action in proposed.decided if action.key == key]
     # In the order in which they were decided.
     jobs = [action.before for action in decision.actions]
     of_key = [action for action in plan.actions if action.key == key]
     actions = tuple(sorted(of_key, key=lambda action: jobs.index(action.before)))
-    found = None if plan.preflight is None else tuple(one for one in plan.preflight if one.key == key)
     rules = list[RuleCheck]()
     for rule in RULES if decision.rule else ():
         rules.append(RuleCheck(name=rule.name, when=rule.when, applies=rule.name == decision.rule))
@@ -513,14 +466,11 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         key=key,
         actions=actions,
         policies=tuple(policy_verdicts(stack, plan.target, own, context.evaluate)),
-        guards=tuple(guard_verdicts(key, proposed.without(plan.preflight or ()))),
-        preflight=found,
+        guards=tuple(guard_verdicts(key, proposed)),
         rules=tuple(rules),
         chosen=chosen if actions and actions[0].action is not chosen else None,
         declared=_declared(desired) if desired else None,
         observed=tuple(_observed(decision.state)),
-        drift=findings.drift,
-        pending=() if findings.pending is None else (findings.pending,),
         otherwise=tuple(_otherwise(actions, decision)),
         # Those that are about the key, or about all keys.
         warnings=tuple(

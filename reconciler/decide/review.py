@@ -1,6 +1,6 @@
 """A review: what a change of the manifests means. HEAD is planned against BASE as if every job of BASE ran.
 
-`Review` crosses the process boundary (`review --json`), so it is a frozen model with a schema. Nothing in it
+`Review` crosses the process boundary (`review --json`), so it is a frozen model. Nothing in it
 depends on the time or on where files are read: for the same two manifests it is the same byte for byte.
 Source of the format: docs/cli.md, "Review".
 """
@@ -57,27 +57,25 @@ class ChangeKind(StrEnum):
 class ReviewedSide(Frozen):
     """One of the two manifests; stack and digest are null where it has no manifest at all."""
 
-    name: str = Field(description="Directory or git revision, as it was given.")
-    commit: str | None = Field(None, description="Id of the commit; null for a directory.")
-    stack: str | None = Field(None, description="The ownership scope.")
-    manifest_digest: str | None = Field(None, description="Digest over the files of the stack.")
+    name: str
+    commit: str | None = None
+    stack: str | None = None
+    manifest_digest: str | None = None
 
 
 class ReviewedJob(Frozen):
     """A key that differs, and what that means for its job."""
 
-    key: str = Field(description="Name of the job in HEAD; of a removed one in BASE.")
-    change: ChangeKind = Field(description="What became of the key.")
-    action: Action = Field(description="What apply does, if the job of the key is active.")
-    reason: Reason = Field(description="Reason, as a fixed word.")
-    detail: str = Field("", description="Reason, for people.")
-    formerly: str | None = Field(None, description="For renamed: the key in BASE.")
-    sweep: str | None = Field(None, description="Entry whose matrix the job is a member of.")
-    starts: str = Field("", description="For create: what the job takes and runs, for people.")
-    changes: tuple[Change, ...] = Field((), description="Changed fields.")
-    source: Source | None = Field(
-        None, description="Location of the key in the manifest of HEAD; of a removed one in that of BASE."
-    )
+    key: str
+    change: ChangeKind
+    action: Action
+    reason: Reason
+    detail: str = ""
+    formerly: str | None = None
+    sweep: str | None = None
+    starts: str = ""
+    changes: tuple[Change, ...] = ()
+    source: Source | None = None
 
     replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
 
@@ -94,14 +92,14 @@ class ReviewedJob(Frozen):
 class NodeCount(Frozen):
     """Nodes that the declared jobs take together, if all of them run."""
 
-    before: int = Field(0, description="In BASE.")
-    after: int = Field(0, description="In HEAD.")
+    before: int = 0
+    after: int = 0
 
 
 class Nodes(NodeCount):
     """The nodes of all jobs, and of each flavor."""
 
-    flavors: dict[str, NodeCount] = Field(default_factory=dict, description="By flavor, or pool.")
+    flavors: dict[str, NodeCount]
 
 
 class ReviewSummary(Frozen):
@@ -117,21 +115,19 @@ class ReviewSummary(Frozen):
 class Review(Frozen):
     """What the change from BASE to HEAD means for the jobs of a stack."""
 
-    format_version: str = Field(
-        FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Version of the document format."
-    )
-    reconciler_version: str = Field(description="Version of reconciler that created it.")
-    stack: str = Field(description="The ownership scope in HEAD.")
-    target: str | None = Field(None, description="Name of the target for which the manifests were read.")
+    format_version: str = FORMAT_VERSION
+    reconciler_version: str
+    stack: str
+    target: str | None = None
     base: ReviewedSide
     head: ReviewedSide
     summary: ReviewSummary
-    actions: dict[Action, int] = Field(description="How many actions of each kind, if every job is active.")
-    jobs: tuple[ReviewedJob, ...] = Field(description="Keys that differ, sorted.")
-    settings: tuple[Change, ...] = Field((), description="Changes outside of jobs: targets, limits, …")
+    actions: dict[Action, int]
+    jobs: tuple[ReviewedJob, ...]
+    settings: tuple[Change, ...] = ()
     nodes: Nodes
-    denied: tuple[Denial, ...] = Field((), description="Changes that policies of HEAD deny.")
-    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+    denied: tuple[Denial, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The review as plain JSON data, as `review --json` shows it. No secret is in it."""

@@ -1,13 +1,11 @@
 """What a check of a manifest found, as a document: problems, what policies deny, and warnings.
 
-`Validation` crosses the process boundary (`validate --json`), so it is a frozen model with a schema.
+`Validation` crosses the process boundary (`validate --json`), so it is a frozen model.
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-from pydantic import Field
 
 from reconciler.core.values import FORMAT_VERSION, Denial, Frozen, Source
 from reconciler.errors import Diagnostic, Severity
@@ -26,13 +24,13 @@ class ProblemLine(Frozen):
 class ManifestProblem(Frozen):
     """One problem of the manifest, or a warning."""
 
-    what: str = Field(description="The same words for the same problem.")
-    why: str = Field("", description="The specifics.")
-    fix: str | None = Field(None, description="How to fix it; null: not known.")
-    location: Source | None = Field(None, description="Location in the manifest.")
-    path: str = Field("", description="Path of the key, such as jobs.resnet50.spec.resource.")
-    snippet: ProblemLine | None = Field(None, description="The line of the file.")
-    severity: Severity = Field(Severity.ERROR, description="Whether the manifest is invalid because of it.")
+    what: str
+    why: str = ""
+    fix: str | None = None
+    location: Source | None = None
+    path: str = ""
+    snippet: ProblemLine | None = None
+    severity: Severity = Severity.ERROR
 
     @classmethod
     def of(cls, diagnostic: Diagnostic) -> ManifestProblem:
@@ -52,26 +50,24 @@ class ManifestProblem(Frozen):
 class DeniedJob(Denial):
     """A job that a policy denies, as if it had to be created."""
 
-    targets: tuple[str, ...] = Field((), description="Targets on which it is denied.")
-    job: Source | None = Field(None, description="Location of the job in the manifest.")
+    targets: tuple[str, ...] = ()
+    job: Source | None = None
 
 
 class Validation(Frozen):
     """What a check of a manifest found. `valid` is about the manifest alone, whatever policies deny."""
 
-    format_version: str = Field(
-        FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Version of the document format."
-    )
-    reconciler_version: str = Field(description="Version of reconciler that created it.")
-    valid: bool = Field(description="Whether the manifest has no problem.")
-    stack: str | None = Field(None, description="The ownership scope; null: it could not be read.")
-    target: str | None = Field(None, description="Name of the target that was asked for, or the default.")
-    targets: tuple[str, ...] = Field((), description="Targets on which it was checked.")
-    jobs: int = Field(0, description="How many jobs are in view; 0 if the manifest is invalid.")
-    files: tuple[str, ...] = Field((), description="Files of the stack.")
-    diagnostics: tuple[ManifestProblem, ...] = Field((), description="Problems, in file order.")
-    denied: tuple[DeniedJob, ...] = Field((), description="Jobs that policies deny.")
-    warnings: tuple[ManifestProblem, ...] = Field((), description="Warnings.")
+    format_version: str = FORMAT_VERSION
+    reconciler_version: str
+    valid: bool
+    stack: str | None = None
+    target: str | None = None
+    targets: tuple[str, ...] = ()
+    jobs: int = 0
+    files: tuple[str, ...] = ()
+    diagnostics: tuple[ManifestProblem, ...] = ()
+    denied: tuple[DeniedJob, ...] = ()
+    warnings: tuple[ManifestProblem, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The report as plain JSON data, as `validate --json` shows it. No secret is in it."""

@@ -18,7 +18,6 @@ from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.reports import JobStatus, StatusReport, WaitKind
 from reconciler.render import PLAIN, Style
-from reconciler.render.reports import since_and_cost
 from reconciler.render.text import (
     NOTHING,
     render_change,
@@ -208,7 +207,6 @@ def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
         yield from (_INDENT + render_change(change) for change in action.changes)
     # What keeps the action from being done, in a few words each.
     against = [f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY]
-    against += dict.fromkeys(one.reason.words for one in explanation.preflight or ())
     for one in explanation.guards:
         word = "refused" if one.guard in REFUSES_THE_PLAN else "blocked"
         against.append(f"{word} by guard {one.guard.value}")
@@ -217,9 +215,6 @@ def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
 
 
 def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
-    def fix(text: str | None) -> list[str]:
-        return [f"{_INDENT}fix: {text}"] if text else []
-
     declared = explanation.declared
     lines = ["nothing: no file of the stack has the key"]
     if declared is not None:
@@ -278,19 +273,9 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
     lines = []
     for one in explanation.guards:
         does = "refuses the plan" if one.guard in REFUSES_THE_PLAN else "blocks the key"
-        lines += (f"{one.guard.value} {does}: {one.what}: {one.why}", f"{_INDENT}this key: {one.share}")
-        lines += fix(one.fix)
+        lines += f"{one.guard.value} {does}: {one.what}: {one.why}"
+        lines += [f"{_INDENT}fix: {one.fix}"] if one.fix else ()
     yield "Guards", lines
-
-    lines = ["nothing found"] if explanation.preflight == () else []
-    for found in explanation.preflight or ():
-        lines += (f"{found.reason.words}: {found.detail}", *fix(found.fix))
-    yield "Pre-flight", lines
-
-    lines = []
-    for drift in explanation.drift:
-        lines += (f"{drift.class_.value}: {drift.detail}{since_and_cost(drift)}", *fix(drift.fix))
-    yield "Drift", [*lines, *(f"pending: {pending.detail}" for pending in explanation.pending)]
     yield "Otherwise", explanation.otherwise
 
 

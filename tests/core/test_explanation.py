@@ -136,12 +136,6 @@ def test_revisions_are_shown_newest_first_with_their_declarations() -> None:
     assert found[1].ran_s == HOUR
 
 
-def test_explanation_includes_the_drift_of_the_key() -> None:
-    found = one(a_job(), phase="Failed")
-    assert [entry.class_.value for entry in found.drift] == ["failed"]
-    assert "failed: " in render_why(found)
-
-
 def test_explanation_of_an_unreadable_key_is_unknown() -> None:
     job = seen(a_job())
     lost = Unreadable(id=job.id, name=job.name, why="a field is missing")
