@@ -39,7 +39,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("records/dialects.py", "open"): "the database file, made empty",
     ("manifest/git.py", "write_bytes"): "a copy of a manifest in its owner's directory, while it is read",
     ("notify.py", "getLogger"): "the logs of Apprise and its libraries, made silent while it sends",
-    ("metrics.py", "getLogger"): "the log of the server's queue, made silent",
+    ("metrics.py", "write"): "figures, and whether the last check went well",
     ("fleet.py", "getLogger"): "the log of dask, led to where that of any library goes",
     ("files.py", "open"): "the file that the console writes",
     ("files.py", "fdopen"): "the file that the console writes",
