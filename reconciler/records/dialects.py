@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,12 @@ from sqlalchemy import (
     cast,
     create_engine,
     event,
-    exists,
     extract,
     func,
     literal,
     select,
 )
-from sqlalchemy.dialects import postgresql, registry, sqlite
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.dml import Insert
@@ -38,7 +35,7 @@ from reconciler.core.addresses import StoreUrl, parse_store_url
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
 from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
-from reconciler.records.schema import DRIFT, KEYS, LOCKS, METADATA, REVISIONS, SCOPES, Damaged
+from reconciler.records.schema import LOCKS, METADATA, REVISIONS, SCOPES, Damaged
 
 #: How long another process's write, or a free connection, is waited for; seconds.
 BUSY_S = 5.0
@@ -120,44 +117,6 @@ def dialect_of(url: str) -> Dialect:
 
 # --- a SQLite file, for all who work on this machine
 
-#: What SQLite and its driver say of a file that was changed or cut.
-_DAMAGES = (
-    "not a database",
-    "malformed",
-    "no such table",
-    "no such column",
-    "duplicate column",
-    "already exists",
-    "constraint failed",
-    "mismatch",
-    "encoding",
-    "could not decode",
-    "too big",
-    "out of memory",
-    "unsupported file format",
-)
-
-
-class SharedDriver(SQLiteDialect_pysqlite):
-    """The driver for every store of the process: to compile a statement takes longer than to execute it.
-
-    SQLAlchemy keeps what it compiled by the driver that it was compiled for, of which each engine has one.
-    What is compiled for one SQLite file is right for all, so they are equal.
-    """
-
-    supports_statement_cache = True
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SharedDriver)
-
-    def __hash__(self) -> int:
-        return hash(SharedDriver)
-
-
-registry.register("sqlite.shared", __name__, SharedDriver.__name__)
-#: The statements that were compiled for it; there are as many as this package has.
-_COMPILED: dict[Any, Any] = {}
-
 
 @compiles(BigInteger, "sqlite")
 def _integer(*_: object, **__: object) -> str:
@@ -172,9 +131,8 @@ class Sqlite(Dialect):
         ("readonly", UNWRITABLE, "let this user write to the file and its directory: chmod u+w {place}"),
         ("unable to open", UNREACHABLE, "check the path, and that this user may open it: ls -l {place}"),
         ("locked", UNWRITABLE, "another process is writing; retry. To see which one: fuser {place}"),
-        *((said, UNREADABLE, MOVE_AWAY) for said in _DAMAGES),
+        *((said, UNREADABLE, MOVE_AWAY) for said in ("malformed", "not a database", "no such")),
         ("is full", UNWRITABLE, "free up space on the disk of {place}"),
-        ("disk i/o error", UNREADABLE, "check the disk of {place}"),
         ("", UNREACHABLE, "check the file: ls -l {place}"),
     )
 
@@ -186,9 +144,8 @@ class Sqlite(Dialect):
 
     def create_engine(self) -> Engine:
         engine = create_engine(
-            URL.create("sqlite+shared", database=self.place),
+            URL.create("sqlite", database=self.place),
             connect_args={"timeout": BUSY_S},
-            execution_options={"compiled_cache": _COMPILED},
             hide_parameters=True,
             pool_timeout=BUSY_S,
         )
@@ -237,13 +194,6 @@ class Sqlite(Dialect):
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         with self.writing(engine) as connection:
             yield connection
-            # A second copy of each row that decisions rest on, kept by SQLite: a byte that changes differs
-            # from its copy then, and `PRAGMA integrity_check` tells.
-            for table in (LOCKS, REVISIONS, KEYS, DRIFT):
-                name = table.name.replace("_", "_copy_of_", 1)
-                columns = ", ".join(f'"{column.name}"' for column in table.c)
-                connection.exec_driver_sql(f"DROP INDEX IF EXISTS {name}")
-                connection.exec_driver_sql(f"CREATE INDEX {name} ON {table.name} ({columns})")
 
     def has_store(self) -> bool:
         return has_content(self.file)
@@ -257,12 +207,6 @@ class Sqlite(Dialect):
         """Check that every table and column is there, and that SQLite finds what decisions rest on sound."""
         for table in METADATA.sorted_tables:
             connection.execute(select(table).limit(0))
-        # A scope is looked for by its parts, so one that is damaged would be none, and its history empty.
-        connection.execute(select(SCOPES)).all()
-        # A revision of a scope that does not exist is never found. (To SQLite, NULL refers to nothing.)
-        is_lost = REVISIONS.c.scope_id.is_(None) | REVISIONS.c.scope_id.not_in(select(SCOPES.c.id))
-        if connection.execute(select(literal(1)).where(exists().where(is_lost))).first() is not None:
-            raise Damaged("a revision belongs to no stack")
         parts = [f"('{table.name}')" for table in (SCOPES, REVISIONS, LOCKS)]
         for part in [""] if is_thorough else parts:
             found = connection.exec_driver_sql(f"PRAGMA integrity_check{part}").scalars().first()
@@ -276,15 +220,15 @@ class Sqlite(Dialect):
 
 #: Excludes others who make or change the tables of the same database at this moment.
 _MIGRATION_LOCK = 0x7265636F6E63696C
-#: How long the server waits for a row that another process holds and for a statement to end, and we wait for
-#: a server that does not even say that it did not; seconds.
-ROW_S, STATEMENT_S, ANSWER_S = 15.0, 20.0, 30.0
+#: How long the server waits for a row that another process holds, and for a statement to end; seconds.
+ROW_S, STATEMENT_S = 15.0, 20.0
 #: What the network does to a server that vanished; options in the URL go before these.
 _NETWORK = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 3,
     "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
     "application_name": "reconciler",
 }
 
@@ -293,19 +237,11 @@ class Postgresql(Dialect):
     title = "PostgreSQL"
     insert = staticmethod(postgresql.insert)
     errors = (
-        (
-            "authentication failed",
-            UNREACHABLE,
-            "check the user and password of {place}, PGPASSWORD and ~/.pgpass",
-        ),
-        ("no password supplied", UNREACHABLE, "give the password in PGPASSWORD or ~/.pgpass"),
+        ("password", UNREACHABLE, "check the user and password of {place}, PGPASSWORD and ~/.pgpass"),
         ("does not exist", UNREACHABLE, "check the names in {place}, and create what is missing"),
         ("permission denied", UNWRITABLE, "GRANT the user of {place} the right to create and write tables"),
-        ("read-only transaction", UNWRITABLE, "use the primary server, not a standby, in {place}"),
         ("malformed", UNREADABLE, "restore {place} from a backup"),
         ("lock timeout", UNWRITABLE, "another process is writing; retry"),
-        ("statement timeout", UNREACHABLE, "the server is too slow; retry"),
-        ("no answer within", UNREACHABLE, "the server does not respond; retry, or check it"),
         ("cannot be imported", UNREACHABLE, "pip install 'psycopg[binary]'"),
         ("", UNREACHABLE, "check that the server is running and reachable: psql {place}"),
     )
@@ -320,25 +256,6 @@ class Postgresql(Dialect):
         # The driver is imported here: one that is missing is reported like any other failure.
         import psycopg
 
-        class TimedConnection(psycopg.Connection[Any]):
-            """Gives up on a server that took a statement and does not answer: it hangs, or is cut off."""
-
-            def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
-                return super().wait(self._until(gen, time.monotonic() + ANSWER_S), *args, **options)
-
-            def _until(self, gen: Generator[Any, Any, Any], deadline: float) -> Generator[Any, Any, Any]:
-                # The driver polls ten times a second, also if nothing has come (before 3.3 it did not).
-                try:
-                    wanted = next(gen)
-                    while True:
-                        ready = yield wanted
-                        if not ready and time.monotonic() > deadline:
-                            self.pgconn.finish()
-                            raise psycopg.OperationalError(f"no answer within {ANSWER_S:g} s")
-                        wanted = gen.send(ready)
-                except StopIteration as end:
-                    return end.value
-
         engine = create_engine(
             self.engine_url,
             hide_parameters=True,
@@ -352,7 +269,7 @@ class Postgresql(Dialect):
 
         @event.listens_for(engine, "do_connect")
         def do_connect(dialect: object, record: object, arguments: Any, options: dict[str, Any]) -> Any:
-            connection = TimedConnection.connect(*arguments, **{**_NETWORK, **options})
+            connection = psycopg.connect(*arguments, **{**_NETWORK, **options})
             with connection.cursor() as cursor:
                 cursor.execute(f"SET statement_timeout = {STATEMENT_S * 1000:.0f}")
                 cursor.execute(f"SET lock_timeout = {ROW_S * 1000:.0f}")

@@ -44,7 +44,7 @@ from reconciler.core.record import (
 from reconciler.decide.outcome import Status
 from reconciler.records.database import is_scope, storable
 from reconciler.records.lock import Locks
-from reconciler.records.schema import KEYS, LARGEST, LINES, OUTCOMES, REVISIONS, RUNS, SCOPES, Damaged
+from reconciler.records.schema import KEYS, LARGEST, LINES, OUTCOMES, REVISIONS, RUNS, SCOPES
 
 #: So many keys or digests are asked about in one statement.
 _AT_ONCE = 500
@@ -65,17 +65,12 @@ class History(Locks):
     def memory(self, scope: Scope) -> HistorySnapshot:
         self.find_scope(scope)
         with self.reading() as connection:
-            past = read_past(connection, _revisions(scope))
+            past = _read_past(connection, _revisions(scope))
             of_keys = select(KEYS.c.key, KEYS.c.sweep).join(SCOPES, SCOPES.c.id == KEYS.c.scope_id)
             sweeps = {row.key: row.sweep for row in connection.execute(of_keys.where(is_scope(scope)))}
             of_stack = select(*SCOPES.c[Scope._fields]).where(SCOPES.c.stack == scope.stack)
             is_known = exists().where(REVISIONS.c.scope_id == SCOPES.c.id)
             scopes = [Scope(*row) for row in connection.execute(of_stack.where(is_known))]
-            # A job keeps its name for good, also under another key: two names are two jobs.
-            names: dict[str, str] = {}
-            seen = (one for one in past if one.seen_at_s is not None)
-            if any(names.setdefault(one.job, one.name) != one.name for one in seen):
-                raise Damaged("one job has two names")
         past.sort(key=lambda one: (one.key, one.number))
         by_key = {key: tuple(of_key) for key, of_key in groupby(past, key=lambda one: one.key)}
         others = (one for one in scopes if one != scope and not (one.is_local or scope.is_local))
@@ -84,7 +79,7 @@ class History(Locks):
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """The revisions of one key, oldest first."""
         with self.reading() as connection:
-            past = read_past(connection, _revisions(scope).where(REVISIONS.c.key == key))
+            past = _read_past(connection, _revisions(scope).where(REVISIONS.c.key == key))
         return tuple(sorted(past, key=lambda one: one.number))
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
@@ -95,7 +90,7 @@ class History(Locks):
         if not (seen := list(seen)):
             return
         with self.reading() as connection:
-            past = read_past(connection, _revisions(scope))
+            past = _read_past(connection, _revisions(scope))
         observed = [
             {
                 "key": one.marker.key,
@@ -137,7 +132,7 @@ class History(Locks):
         to_id = self.scope_id(scope)
         with self.writing() as connection:
             theirs, ours = (
-                read_past(connection, select(*_PAST).where(REVISIONS.c.scope_id == one))
+                _read_past(connection, select(*_PAST).where(REVISIONS.c.scope_id == one))
                 for one in (from_id, to_id)
             )
             taken = {(one.key, one.number): one for one in ours}
@@ -226,8 +221,7 @@ class History(Locks):
 
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
         """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
-        look = select(*_RUN, RUNS.c.alive_until_s, RUNS.c.lifeline)
-        look = look.join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
+        look = select(*_RUN).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
         if key is not None:
             is_done = OUTCOMES.c.status != Status.SKIPPED.value
             lines = exists().where(LINES.c.run_id == RUNS.c.id, LINES.c.key == key)
@@ -249,9 +243,13 @@ class History(Locks):
             steps = of_runs(LINES, PastStep, LINES.c.line)
             actions = of_runs(OUTCOMES, PastAction, OUTCOMES.c.position)
             rows: Sequence[Any] = connection.execute(look).all()
-            alive = self.running(connection, [row for row in rows if row.ended_at_s is None])
+            of_scope = select(func.max(RUNS.c.id)).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id)
+            is_open = is_scope(scope) & RUNS.c.ended_at_s.is_(None)
+            newest = connection.execute(of_scope.where(is_open)).scalar()
+        # Who applies holds the lock: of the runs without an end the newest goes on, and others were cut off.
+        running = newest if newest is not None and self.holder(scope) else None
         return [
-            PastRun._make((*row[:-2], tuple(actions[row.id]), tuple(steps[row.id]), row.id in alive))
+            PastRun._make((*row, tuple(actions[row.id]), tuple(steps[row.id]), row.id == running))
             for row in rows
         ]
 
@@ -282,18 +280,8 @@ def _revisions(scope: Scope) -> Select[Any]:
     return select(*_PAST).join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id).where(is_scope(scope))
 
 
-def read_past(connection: Connection, look: Select[Any] | None = None) -> list[PastRevision]:
-    """Read revisions, in any order; without a query those of all scopes.
-
-    Raises:
-        Damaged: one says what no look at a job can have shown.
-    """
-    rows = connection.execute(select(*_PAST) if look is None else look)
-    past = [PastRevision._make(row) for row in rows]
-    for one in past:
-        if one.phase_text != (one.phases[-1][0] if one.phases else ""):
-            raise Damaged("the phase of a revision differs from the last one observed")
-    return past
+def _read_past(connection: Connection, look: Select[Any]) -> list[PastRevision]:
+    return [PastRevision._make(row) for row in connection.execute(look)]
 
 
 # --- what a look at the service adds

@@ -17,7 +17,6 @@ from reconciler.decide.outcome import Journal, Outcome, Run, RunEnd, Status, Ste
 from reconciler.decide.plan import After, Before, Reason
 from reconciler.records.database import storable
 from reconciler.records.history import History, declared_now, move
-from reconciler.records.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
 
 _OF_JOB = (REVISIONS.c.scope_id == bindparam("of_scope")) & (REVISIONS.c.job == bindparam("of_job"))
@@ -43,9 +42,7 @@ class Journals(History):
         scope_id = self.scope_id(run.scope)
         with self.writing() as connection:
             run_id = self.insert_run(connection, scope_id, run)
-            life = self.keep_alive(connection, run_id)
-        life.begin()
-        return StoredJournal(self, run, run_id, scope_id, life, warn)
+        return StoredJournal(self, run, run_id, scope_id, warn)
 
     def insert_run(self, connection: Connection, scope_id: int, run: Run, ended: RunEnd | None = None) -> int:
         """Write a run, and its end if it is over; return its number."""
@@ -77,11 +74,8 @@ class StoredJournal(Journal):
     lock, and take it again.
     """
 
-    def __init__(
-        self, store: Journals, run: Run, run_id: int, scope_id: int, life: Lease, warn: Warn | None
-    ) -> None:
-        self._store, self._run, self._run_id, self._scope_id = store, run, run_id, scope_id
-        self._life, self._warn = life, warn
+    def __init__(self, store: Journals, run: Run, run_id: int, scope_id: int, warn: Warn | None) -> None:
+        self._store, self._run, self._run_id, self._scope_id, self._warn = store, run, run_id, scope_id, warn
         self._began_under = store.held.get(run.scope)
         self._lines, self._positions = count(1), count(1)
         self._open: dict[int, Step] = {}
@@ -180,7 +174,6 @@ class StoredJournal(Journal):
         of_run = update(RUNS).where(RUNS.c.id == self._run_id).values(self._store.end_of_run(ended))
         left = [one for one in ended.outcomes if _identity(one) not in self._recorded]
         self._write(lambda connection: connection.execute(of_run), left)
-        self._life.end()
 
     def _outcome(self, outcome: Outcome) -> dict[str, Any]:
         self._recorded.add(_identity(outcome))

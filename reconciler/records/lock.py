@@ -1,8 +1,6 @@
-"""Leases that their process renews: the lock of a scope, and the signs of life of a run.
+"""The lock of a scope: a row with a random token, and free again when its lease has run out.
 
-A lock is a row with a random token, and is free again when its lease has run out. A run may release the lock
-of its scope while it waits, so the lock says nothing of the run: it has a lease of its own. Beside a store in
-a file each lease has a process lock, which proves at once that the holder is dead.
+Beside a store in a file it has a process lock, which proves at once that the holder is dead.
 
 Source: docs/semantics.md, "Apply"; docs/records.md, "The lock".
 """
@@ -19,56 +17,65 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from reconciler.core.record import LEASE_S, Holder, LockHeld, LockLost, RecordsUnavailable, Scope
+from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
 from reconciler.core.values import timestamp
 from reconciler.errors import Diagnostic
 from reconciler.records.database import Database, HasNow
 from reconciler.records.dialects import Dialect
-from reconciler.records.process_lock import ProcessLock, is_dead, seize
-from reconciler.records.schema import LOCKS, RUNS
+from reconciler.records.process_lock import ProcessLock, seize
+from reconciler.records.schema import LOCKS
 from reconciler.text import printable
 
 _FREE: dict[str, Any] = {"token": "", "lifeline": ""}
 
 
-class Lease:
-    """Something that this process begins, renews until it is to end, and ends, in a thread of its own.
+class ScopeLock:
+    """The lock of a scope, taken once. As a context manager it is held in the block.
 
-    A signal is raised in the main thread only, so that it cuts none of this short. `renew` returns the
-    seconds until the next time, or None if there is nothing to renew any more.
+    It is taken, kept alive and released in a thread of its own: a signal is raised in the main thread only,
+    so that it cuts none of this short. Releasing it is right however far taking it came; closing the store
+    releases it, too.
     """
 
     def __init__(
-        self,
-        begin: Callable[[], None],
-        renew: Callable[[], float | None],
-        end: Callable[[], None],
-        first_s: float,
+        self, store: Locks, scope: Scope, holder: Holder, lease_s: float, on_lost: Callable[[], None]
     ) -> None:
-        self._begin_it, self._renew_it, self._end_it, self._first_s = begin, renew, end, first_s
+        self._store, self._scope, self._lease_s, self._on_lost = store, scope, lease_s, on_lost
+        self._scope_id = store.scope_id(scope)
+        names = {"who": holder.who, "place": holder.where, "command": holder.command}
+        self._row = {name: store.text(said) for name, said in names.items()}
+        self._token = secrets.token_hex(16)
+        self._ours = (LOCKS.c.scope_id == self._scope_id) & (LOCKS.c.token == self._token)
+        self._process_lock: ProcessLock | None = None
+        self._may_be_ours = self._is_lost = self._is_started = False
+        #: By our own clock; later than that nobody who asks may find it ours.
+        self._good_until_s = 0.0
         self._begun, self._ended = Future[None](), Future[None]()
         #: Whatever is in it, an end is asked for. Its methods are atomic, which those of an Event are not.
         self._orders: SimpleQueue[None] = SimpleQueue()
-        self._is_started = False
 
-    def begin(self) -> None:
-        """Begin; what beginning it raises is raised, and nothing is left to end then."""
+    def take(self) -> None:
+        """Take it, and keep its lease alive.
+
+        Raises:
+            LockHeld: another process holds it; the message says who, since when, from where, for how long.
+        """
         _thread.start_new_thread(self._live, ())
         self._is_started = True
         self._begun.result()
 
-    def end(self) -> None:
-        """End it, however far beginning it came. Idempotent."""
+    def release(self) -> None:
+        """Release it. Idempotent."""
         self._orders.put(None)
         if self._is_started:
             self._ended.result()
 
     def _live(self) -> None:
-        wait_s: float | None = self._first_s
+        wait_s: float | None = self._lease_s / 3
         try:
-            self._begin_it()
+            self._take()
         except BaseException as error:
-            self._end_and_report()
+            self._end()
             self._begun.set_exception(error)
             return
         self._begun.set_result(None)
@@ -77,50 +84,16 @@ class Lease:
                 self._orders.get(timeout=wait_s)
                 break
             except Empty:
-                wait_s = self._renew_it()
-        self._end_and_report()
+                wait_s = self._beat()
+        self._end()
 
-    def _end_and_report(self) -> None:
+    def _end(self) -> None:
         try:
-            self._end_it()
+            self._release()
         except BaseException as error:
             self._ended.set_exception(error)
         else:
             self._ended.set_result(None)
-
-
-class ScopeLock(Lease):
-    """The lock of a scope, taken once. As a context manager it is held in the block.
-
-    Releasing it is right however far taking it came; closing the store releases it, too.
-    """
-
-    def __init__(
-        self, store: Locks, scope: Scope, holder: Holder, lease_s: float, on_lost: Callable[[], None]
-    ) -> None:
-        super().__init__(self._take, self._beat, self._release, lease_s / 3)
-        self._store, self._scope, self._lease_s, self._on_lost = store, scope, lease_s, on_lost
-        self._scope_id = store.scope_id(scope)
-        names = {"who": holder.who, "place": holder.where, "command": holder.command}
-        self._row = {name: store.text(said) for name, said in names.items()}
-        self._token = secrets.token_hex(16)
-        self._ours = (LOCKS.c.scope_id == self._scope_id) & (LOCKS.c.token == self._token)
-        self._process_lock: ProcessLock | None = None
-        self._may_be_ours = self._is_lost = False
-        #: By our own clock; later than that nobody who asks may find it ours.
-        self._good_until_s = 0.0
-
-    def take(self) -> None:
-        """Take it, and keep its lease alive.
-
-        Raises:
-            LockHeld: another process holds it; the message says who, since when, from where, for how long.
-        """
-        self.begin()
-
-    def release(self) -> None:
-        """Release it. Idempotent."""
-        self.end()
 
     def __enter__(self) -> None:
         try:
@@ -230,7 +203,7 @@ class Locks(Database):
         super().__init__(dialect, clock, redact)
         #: The locks that this process holds.
         self.held: dict[Scope, ScopeLock] = {}
-        self._leases: list[Lease] = []
+        self._locks: list[ScopeLock] = []
 
     def locked(
         self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
@@ -240,7 +213,7 @@ class Locks(Database):
         `since_s` and `expires_s` of the holder are the store's to set.
         """
         lock = ScopeLock(self, scope, holder, lease_s, on_lost)
-        self._leases.append(lock)
+        self._locks.append(lock)
         return lock
 
     def holder(self, scope: Scope) -> Holder | None:
@@ -286,51 +259,9 @@ class Locks(Database):
                     process_lock.release()
         return False
 
-    def keep_alive(self, connection: Connection, run_id: int) -> Lease:
-        """Give the first sign of life of a run, in the transaction that writes it; the lease gives others.
-
-        It is to be begun after that transaction, and ended with the run.
-        """
-        self.process_locks.remove_dead("run")
-        file = self.process_locks.of_run(run_id)
-        process_lock = seize(file)
-
-        def renewal(**values: str) -> Any:
-            alive_until_s = self.now() + LEASE_S
-            return update(RUNS).where(RUNS.c.id == run_id).values(alive_until_s=alive_until_s, **values)
-
-        def renew() -> float:
-            # A store that is unavailable for a while does no harm: only history rests on this.
-            with suppress(RecordsUnavailable), self.writing() as connection:
-                connection.execute(renewal())
-            return LEASE_S / 3
-
-        def end() -> None:
-            if process_lock is not None and file is not None:
-                with suppress(OSError):
-                    file.unlink()
-                process_lock.release()
-
-        connection.execute(renewal(lifeline=process_lock.name if process_lock else ""))
-        lease = Lease(lambda: None, renew, end, LEASE_S / 3)
-        self._leases.append(lease)
-        return lease
-
-    def running(self, connection: Connection, rows: list[Row[Any]]) -> set[int]:
-        """Of runs without an end, as rows of RUNS, the ids of those that go on."""
-        if not rows:
-            return set()
-        now_s = connection.execute(select(self.now())).scalar_one()
-        of_run = self.process_locks.of_run
-        return {
-            row.id
-            for row in rows
-            if (row.alive_until_s or 0.0) > now_s and not is_dead(of_run(row.id), row.lifeline)
-        }
-
     def close(self) -> None:
-        for lease in self._leases:
-            lease.end()
+        for lock in self._locks:
+            lock.release()
         super().close()
 
 

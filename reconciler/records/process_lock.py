@@ -56,13 +56,9 @@ class ProcessLocks:
         text = "\n".join([scope.stack, scope.host, scope.project_id, scope.workspace_id])
         return self._beside(f"lock-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
 
-    def of_run(self, run_id: int) -> Path | None:
-        """The file for a run, which is removed when the run ends."""
-        return self._beside(f"run-{run_id}")
-
-    def remove_dead(self, kind: str) -> None:
-        """Remove what processes left that were killed: `kind` is "lock" or "run"."""
-        if (store := self._beside(kind)) is not None:
+    def remove_dead(self) -> None:
+        """Remove the files of locks whose holders are gone."""
+        if (store := self._beside("lock")) is not None:
             for left in store.parent.glob(f"{escape(store.name)}-*"):
                 if (found := seize(left)) is not None:
                     with suppress(OSError):
@@ -95,21 +91,6 @@ def seize(path: Path | None) -> ProcessLock | None:
         os.close(descriptor)
         return None
     return ProcessLock(descriptor, f"{boot} {found.st_dev}:{found.st_ino}")
-
-
-def is_dead(path: Path | None, name: str) -> bool:
-    """Whether the holder of a process lock that is removed when it ends is known to be gone.
-
-    `name` is that of the process lock, or "" if there was none.
-    """
-    boot = _boot_id()
-    if path is None or not boot or not name.startswith(f"{boot} "):
-        return False
-    if not path.exists():
-        return True
-    if (found := seize(path)) is not None:
-        found.release()
-    return found is not None
 
 
 def _boot_id() -> str:

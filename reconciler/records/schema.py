@@ -1,15 +1,11 @@
-"""The tables, one schema for SQLite and PostgreSQL: what each cell may hold, and the steps between versions.
-
-A file may hold anything in any cell, whatever its column says. So the type of a column checks what it reads:
-a value that this program cannot have written makes the store unreadable (`Damaged`), wherever it is read.
-"""
+"""The tables, one schema for SQLite and PostgreSQL, and the steps between versions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -34,84 +30,57 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from reconciler.core.identity import DIGEST_PATTERN, ScheduleMark, read_schedule_mark
+from reconciler.core.identity import ScheduleMark, read_schedule_mark
 from reconciler.core.record import Declared, Scope
 
-#: No time or duration that the service may say is longer; seconds.
-_LONGEST_S = 1e30
-#: Endpoint hosts, project and workspace ids are far shorter.
-_LONGEST_PLACE = 1000
-#: What PostgreSQL's integers and identities hold.
-LARGEST, _LARGEST_ID = 2**31 - 1, 2**63 - 1
+#: What PostgreSQL's integers hold.
+LARGEST = 2**31 - 1
 
 
 class Damaged(SQLAlchemyError):
     """What the database answers cannot have been written by this program; the text says what it is."""
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 class Cell(TypeDecorator[Any]):
-    """What a column holds, checked when it is read: `Damaged` instead of passing on what was never written.
-
-    `is_sound` says whether this program can have written what the driver read, NULL aside. `decode` makes of
-    that what the program works with, and may raise `Damaged` as well; `encode` is its reverse.
-    """
+    """What a column holds; SQLite takes anything, and what is of another kind, or no code, is `Damaged`."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = Text
     cache_ok = True
 
     def __init__(
         self,
-        what: str,
-        is_sound: Callable[[Any], bool] = _is_text,
-        stored_as: type[TypeEngine[Any]] = Text,
+        stored_as: type[TypeEngine[Any]],
+        kind: type | tuple[type, ...],
         decode: Callable[[Any], Any] | None = None,
         encode: Callable[[Any], Any] | None = None,
-        nullable: bool = False,
     ) -> None:
         super().__init__()
-        self.what, self.is_sound, self.stored_as, self.impl = what, is_sound, stored_as, stored_as()
-        self.decode, self.encode, self.nullable = decode, encode, nullable
+        self.stored_as, self.impl, self.kind = stored_as, stored_as(), kind
+        self.decode, self.encode = decode, encode
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         return value if self.encode is None else self.encode(value)
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        nullable, is_sound, decode = self.nullable, self.is_sound, self.decode
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        with suppress(ValueError, TypeError, AttributeError, RecursionError):
+            if isinstance(value, self.kind):
+                return value if self.decode is None else self.decode(value)
+        raise Damaged("a cell differs from what was written")
 
-        def read(value: Any) -> Any:
-            if value is None and nullable:
-                return None
-            if value is None or not is_sound(value):
-                kinds = {str: "another text", bytes: "bytes", int: "another number", float: "another number"}
-                found = "nothing" if value is None else kinds.get(type(value), "something else")
-                raise Damaged(f"{self.what} expected, got {found}")
-            return value if decode is None else decode(value)
 
-        return read
+TEXT, WHOLE, ID = Cell(Text, str), Cell(Integer, int), Cell(BigInteger, int)
+#: Times since 1970 and durations.
+SECONDS, TRUTH = Cell(Double, (int, float)), Cell(Boolean, bool)
 
 
 def dump(tree: Any) -> str:
     return json.dumps(tree, separators=(",", ":"))
 
 
-def _refuse(constant: str) -> None:
-    """NaN and infinity are no JSON, and nothing here writes them."""
-    raise ValueError(constant)
-
-
-# One for all: `json.loads` would make a decoder for each document.
-_decode = json.JSONDecoder(parse_constant=_refuse).decode
-
-
-def _read_document(value: str, what: str = "a document") -> Any:
-    try:
-        return _decode(value or "null")
-    except (ValueError, RecursionError):
-        raise Damaged(f"{what} cannot be read") from None
+def _read_document(value: str) -> Any:
+    return json.loads(value or "null")
 
 
 def _write_document(value: Any) -> str | None:
@@ -119,42 +88,14 @@ def _write_document(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else dump(value)
 
 
-def _read_schedule(value: str) -> ScheduleMark | None:
-    mark = read_schedule_mark(value)
-    if value and mark is None:
-        raise Damaged("the schedule of a revision is not one that a marker can have")
-    return mark
-
-
 def _read_phases(value: str) -> tuple[tuple[str, float], ...]:
-    found = _read_document(value, "the observed phases") or []
-    if not isinstance(found, list) or not all(map(_is_phase, found)):
-        raise Damaged("the observed phases are not a list")
-    return tuple((phase, at_s) for phase, at_s in found)
-
-
-def _is_phase(one: Any) -> bool:
-    match one:
-        case [str() as phase, int() | float() as at_s]:
-            return phase != "" and 0 <= at_s <= _LONGEST_S
-    return False
-
-
-def _read_summary(value: str) -> dict[str, int]:
-    found = _read_document(value, "the summary of a run") or {}
-    if isinstance(found, dict) and all(type(count) is int and count >= 0 for count in found.values()):
-        return found
-    raise Damaged("the summary of a run is not a mapping")
+    return tuple((phase, at_s) for phase, at_s in _read_document(value) or ())
 
 
 # Many revisions of a key are of one declaration.
 @lru_cache(maxsize=256)
 def _read_declared(value: str) -> Declared:
-    match tree := _read_document(value, "the declaration"):
-        case {"immutable": dict(), "mutable": dict(), "description": str(), "protect": bool() | None}:
-            if len(tree) == 4:
-                return Declared(**tree)
-    raise Damaged("the declaration differs from what was written")
+    return Declared(**_read_document(value))
 
 
 def declared_document(declared: Declared) -> dict[str, Any]:
@@ -167,48 +108,26 @@ def _write_declared(value: Any) -> Any:
     return dump(declared_document(value)) if isinstance(value, Declared) else value
 
 
-def _whole(least: int, most: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and least <= value <= most
+def _write_schedule(value: ScheduleMark | None) -> str:
+    return "" if value is None else str(value)
 
 
-TEXT = partial(Cell, "a text")
-NAME = partial(Cell, "a name", lambda value: _is_text(value) and value != "")
-#: A part of a scope: one word, of a length that an address can have.
-PLACE = partial(
-    Cell,
-    "the stack or the target that rows are about",
-    lambda value: _is_text(value) and 0 < len(value) <= _LONGEST_PLACE and value.isprintable(),
-)
-#: Of whatever algorithm.
-DIGEST = partial(
-    Cell, "a digest", lambda value: _is_text(value) and DIGEST_PATTERN.fullmatch(value) is not None
-)
-COUNT, NUMBER = (partial(Cell, "a number", _whole(least, LARGEST), Integer) for least in (0, 1))
-ID = partial(Cell, "the number of a row", _whole(1, _LARGEST_ID), BigInteger)
-#: A time since 1970 or a duration; NaN is none.
-SECONDS = partial(
-    Cell, "a time", lambda value: isinstance(value, int | float) and 0 <= value <= _LONGEST_S, Double
-)
-#: SQLite writes 1 and 0.
-TRUTH = partial(Cell, "a truth value", _whole(0, 1), Boolean, bool)
 #: What a marker says of the schedule of its job, written as there, or "".
-SCHEDULE = partial(
-    Cell, "a text", decode=_read_schedule, encode=lambda value: "" if value is None else str(value)
-)
-DOCUMENT = partial(Cell, "a document", decode=_read_document, encode=_write_document)
+SCHEDULE = Cell(Text, str, read_schedule_mark, _write_schedule)
+DOCUMENT = Cell(Text, str, _read_document, _write_document)
 #: The phases in which a revision was seen, each with the time of the first look that saw it.
-PHASES = partial(Cell, "the observed phases", decode=_read_phases, encode=_write_document)
+PHASES = Cell(Text, str, _read_phases, _write_document)
 #: How many actions of a run ended in each way.
-SUMMARY = partial(Cell, "the summary of a run", decode=_read_summary, encode=_write_document)
-DECLARED = partial(Cell, "the declaration", decode=_read_declared, encode=_write_declared)
+SUMMARY = Cell(Text, str, lambda value: dict(_read_document(value) or {}), _write_document)
+DECLARED = Cell(Text, str, _read_declared, _write_declared)
 
 # --- the tables
 
 METADATA = MetaData()
 
 
-def _text(name: str, kind: Callable[[], Cell] = TEXT) -> Column[Any]:
-    return Column(name, kind(), nullable=False, server_default="")
+def _text(name: str, kind: Cell = TEXT) -> Column[Any]:
+    return Column(name, kind, nullable=False, server_default="")
 
 
 def _texts(*names: str) -> list[Column[Any]]:
@@ -217,24 +136,24 @@ def _texts(*names: str) -> list[Column[Any]]:
 
 def _times(*names: str) -> list[Column[Any]]:
     """Times that may be unknown."""
-    return [Column(name, SECONDS(nullable=True)) for name in names]
+    return [Column(name, SECONDS) for name in names]
 
 
-def _key(name: str, kind: Callable[[], Cell], *refers_to: ForeignKey, **options: Any) -> Column[Any]:
-    return Column(name, kind(), *refers_to, primary_key=True, **options)
+def _key(name: str, kind: Cell, *refers_to: ForeignKey) -> Column[Any]:
+    return Column(name, kind, *refers_to, primary_key=True)
 
 
-VERSION = Table("reconciler_version", METADATA, _key("version", NUMBER))
+VERSION = Table("reconciler_version", METADATA, _key("version", WHOLE))
 
 SCOPES = Table(
     "reconciler_scopes",
     METADATA,
     _key("id", ID),
-    *(_text(name, PLACE) for name in Scope._fields),
+    *_texts(*Scope._fields),
     # When a drift check could compare something last.
     *_times("compared_at_s"),
     # Where the manifest was of the last apply; NULL where none said what it declared.
-    Column("applied_from", TEXT(nullable=True)),
+    Column("applied_from", TEXT),
     UniqueConstraint(*Scope._fields),
 )
 
@@ -244,8 +163,8 @@ LOCKS = Table(
     METADATA,
     _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
     *_texts("token", "who", "place", "command"),
-    Column("since_s", SECONDS(), nullable=False, server_default="0"),
-    Column("expires_s", SECONDS(), nullable=False, server_default="0"),
+    Column("since_s", SECONDS, nullable=False, server_default="0"),
+    Column("expires_s", SECONDS, nullable=False, server_default="0"),
     _text("lifeline"),
 )
 
@@ -253,14 +172,12 @@ RUNS = Table(
     "reconciler_runs",
     METADATA,
     _key("id", ID),
-    Column("scope_id", ID(), ForeignKey(SCOPES.c.id), nullable=False),
+    Column("scope_id", ID, ForeignKey(SCOPES.c.id), nullable=False),
     *_texts("kind", "who", "place", "command", "commit_id", "plan_digest"),
-    Column("at_s", SECONDS(), nullable=False),
+    Column("at_s", SECONDS, nullable=False),
     *_times("ended_at_s"),
     _text("result"),
     _text("summary", SUMMARY),
-    *_times("alive_until_s"),
-    _text("lifeline"),
     Index("reconciler_runs_of_a_scope", "scope_id", "at_s"),
     # The number of a run that was deleted is not given again.
     sqlite_autoincrement=True,
@@ -270,17 +187,17 @@ LINES = Table(
     "reconciler_lines",
     METADATA,
     _key("run_id", ID, ForeignKey(RUNS.c.id, ondelete="CASCADE")),
-    _key("line", NUMBER),
+    _key("line", WHOLE),
     _text("key"),
-    Column("number", NUMBER(nullable=True)),
+    Column("number", WHOLE),
     *_texts("digest", "action", "call", "name"),
-    Column("job", TEXT(nullable=True)),
-    Column("at_s", SECONDS(), nullable=False),
+    Column("job", TEXT),
+    Column("at_s", SECONDS, nullable=False),
     *_times("ended_at_s"),
-    Column("ok", TRUTH(nullable=True)),
-    Column("is_certain", TRUTH(nullable=True)),
+    Column("ok", TRUTH),
+    Column("is_certain", TRUTH),
     *_texts("code", "message", "request_id"),
-    Column("declared", DECLARED(nullable=True)),
+    Column("declared", DECLARED),
     Index("reconciler_lines_of_a_revision", "key", "number"),
 )
 
@@ -288,9 +205,9 @@ OUTCOMES = Table(
     "reconciler_outcomes",
     METADATA,
     _key("run_id", ID, ForeignKey(RUNS.c.id, ondelete="CASCADE")),
-    _key("position", NUMBER),
+    _key("position", WHOLE),
     *_texts("key", "action", "reason", "status", "detail"),
-    Column("job", TEXT(nullable=True)),
+    Column("job", TEXT),
     _text("code"),
     Index("reconciler_outcomes_of_a_key", "key"),
 )
@@ -299,18 +216,18 @@ REVISIONS = Table(
     "reconciler_revisions",
     METADATA,
     _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
-    _key("key", NAME),
-    _key("number", NUMBER),
-    _text("name", NAME),
-    _text("job", NAME),
-    _text("digest", DIGEST),
+    _key("key", TEXT),
+    _key("number", WHOLE),
+    _text("name"),
+    _text("job"),
+    _text("digest"),
     _text("phase"),
     *_times("created_at_s", "started_at_s", "duration_s"),
-    Column("node_count", COUNT(), nullable=False, server_default="1"),
+    Column("node_count", WHOLE, nullable=False, server_default="1"),
     *_times("seen_at_s"),
     _text("phases", PHASES),
-    Column("declared", DECLARED(nullable=True)),
-    Column("stopped", TRUTH(), nullable=False, server_default=false()),
+    Column("declared", DECLARED),
+    Column("stopped", TRUTH, nullable=False, server_default=false()),
     *_times("released_at_s"),
     _text("schedule", SCHEDULE),
     Index("reconciler_revisions_by_digest", "digest"),
@@ -321,9 +238,9 @@ KEYS = Table(
     "reconciler_keys",
     METADATA,
     _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
-    _key("key", NAME),
+    _key("key", TEXT),
     _text("sweep"),
-    Column("is_declared", TRUTH(), nullable=False),
+    Column("is_declared", TRUTH, nullable=False),
 )
 
 # The drift that stands: a row for each, however many checks saw it.
@@ -331,21 +248,21 @@ DRIFT = Table(
     "reconciler_drift",
     METADATA,
     _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
-    _key("key", NAME),
-    _key("class", NAME),
-    _key("job", TEXT, server_default=""),
+    _key("key", TEXT),
+    _key("class", TEXT),
+    _key("job", TEXT),
     _text("entry", DOCUMENT),
     _text("content"),
-    Column("since_s", SECONDS(), nullable=False),
+    Column("since_s", SECONDS, nullable=False),
     *_times("reported_at_s"),
-    Column("is_hidden", TRUTH(), nullable=False, server_default=false()),
+    Column("is_hidden", TRUTH, nullable=False, server_default=false()),
 )
 
 # --- versions
 
 #: The statements that lead to version 2, those that lead to version 3, … A released step never changes in
-#: what it does to the tables. (Version 4 added the copies of rows that the dialect of SQLite looks after;
-#: since version 9 three columns of the drift are not used, and stay in the stores that have them.)
+#: what it does to the tables. (From version 4 to 9 SQLite had copies of rows; since version 9 three columns
+#: of the drift are not used, since version 10 two of the runs, and stay in the stores that have them.)
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE reconciler_revisions ADD COLUMN stopped BOOLEAN NOT NULL DEFAULT FALSE",),
     (
@@ -383,6 +300,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     ("ALTER TABLE reconciler_revisions ADD COLUMN schedule TEXT NOT NULL DEFAULT ''",),
     (),
+    tuple(
+        f"DROP INDEX IF EXISTS reconciler_copy_of_{name}" for name in ("locks", "revisions", "keys", "drift")
+    ),
 )
 
 
@@ -402,7 +322,7 @@ def stored_version(connection: Connection) -> int | None:
     if VERSION.name in there:
         with suppress(Damaged):
             versions = connection.execute(select(VERSION.c.version)).scalars().all()
-            if len(versions) == 1:
+            if len(versions) == 1 and (versions[0] or 0) > 0:
                 return int(versions[0])
     raise Damaged("the version of its tables is missing")
 

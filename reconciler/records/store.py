@@ -22,7 +22,6 @@ from reconciler.core.record import RunKind, Scope
 from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.database import HasNow, unavailable
 from reconciler.records.dialects import dialect_of
-from reconciler.records.history import read_past
 from reconciler.records.journal import Journals
 from reconciler.records.process_lock import ProcessLocks
 from reconciler.records.schema import DRIFT, METADATA, OUTCOMES, RUNS, SCOPES, Damaged
@@ -58,7 +57,7 @@ def open_records(url: str, *, clock: HasNow, redact: Callable[[str], str], creat
         if not create:
             return None
         # The locks of a store that was moved away: beside an empty file they would mean that it was cut.
-        ProcessLocks(dialect.file).remove_dead("lock")
+        ProcessLocks(dialect.file).remove_dead()
         try:
             dialect.make_store()
         except OSError as error:
@@ -79,11 +78,8 @@ class Records(Journals):
         """Read the whole store, of all stacks: `RecordsUnavailable` says what in it is damaged."""
         with self.reading() as connection:
             self.dialect.check(connection, is_thorough=True)
-            read_past(connection)
-            read_standing(connection)
             for table in METADATA.sorted_tables:
-                for _ in connection.execute(select(table)):
-                    pass
+                connection.execute(select(table)).all()
 
     def last_check(self, scope: Scope) -> LastCheck:
         """The drift that stands by earlier checks, and when the last one could compare."""
@@ -94,7 +90,7 @@ class Records(Journals):
             return NO_CHECK
         with self.reading() as connection:
             at_s = connection.execute(select(SCOPES.c.compared_at_s).where(SCOPES.c.id == scope_id)).scalar()
-            return LastCheck(at_s, tuple(read_standing(connection, scope_id)))
+            return LastCheck(at_s, tuple(_read_standing(connection, scope_id)))
 
     def record_check(self, run: Run, ended: RunEnd, check: CheckRecord) -> None:
         """Write a check that has ended: the run, its events, and the drift that stands by now.
@@ -171,25 +167,16 @@ class Records(Journals):
         return and_(*(DRIFT.c[name] == value for name, value in self._place(scope_id, one).items()))
 
 
-def read_standing(connection: Connection, scope_id: int | None = None) -> list[StandingDrift]:
-    """Read the drift that stands; without a scope that of all.
-
-    Raises:
-        Damaged: a row holds what no check wrote.
-    """
+def _read_standing(connection: Connection, scope_id: int) -> list[StandingDrift]:
     from reconciler.decide.drift_check import Drift, StandingDrift
 
-    look = select(DRIFT).order_by(DRIFT.c.key, DRIFT.c["class"], DRIFT.c.job)
-    if scope_id is not None:
-        look = look.where(DRIFT.c.scope_id == scope_id)
+    look = select(DRIFT).where(DRIFT.c.scope_id == scope_id)
     found = []
-    for row in connection.execute(look):
+    for row in connection.execute(look.order_by(DRIFT.c.key, DRIFT.c["class"], DRIFT.c.job)):
         try:
             entry = Drift.model_validate(row.entry)
         except ValidationError:
             raise Damaged("a drift differs from what was written") from None
-        if (entry.key, entry.class_.value) != (row.key, row._mapping["class"]):
-            raise Damaged("a drift is written down under another key or class")
         found.append(StandingDrift(entry, row.content, row.since_s, row.reported_at_s, row.is_hidden))
     return found
 

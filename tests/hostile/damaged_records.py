@@ -1,10 +1,10 @@
-"""A stack whose records were kept by what the program does, and what may stand in them instead."""
+"""A stack whose records were kept by what the program does, and what its commands say of them."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -34,32 +34,6 @@ MAY = {
     "new": (Action.CREATE, Action.UNKNOWN),
     "runs": (Action.KEEP, Action.UNKNOWN),
 }
-#: What may be put in the place of a cell, as SQL; most of it can stand in no column.
-NEVER_WRITTEN: Mapping[str, str] = {
-    "bytes": "x'ff00'",
-    "no bytes": "x''",
-    "unpaired surrogate": "CAST(x'eda080' AS TEXT)",
-    "bytes that are no UTF-8": "CAST(x'fffe61' AS TEXT)",
-}
-MAYBE_WRITTEN: Mapping[str, str] = {
-    "NULL": "NULL",
-    "no message": "''",
-    "a word": "'nonsense'",
-    "a negative number": "-5",
-    "zero": "0",
-    "a fraction": "1.5",
-    "a huge number": "9223372036854775807",
-    "a huge fraction": "1e300",
-    "infinity": "9e999",
-    "a date": "'2026-11-21T08:00:00Z'",
-    "half of a document": """'{"immutable": {'""",
-    "another document": "'[1, null, {}]'",
-    "a deep document": f"'{'[' * 5000}{']' * 5000}'",
-    "a NUL": "'a' || char(0) || 'b'",
-    "escapes of a terminal": "char(27) || '[2J'",
-    "a long text": "printf('%.100000c', 'x')",
-}
-VALUES = {**NEVER_WRITTEN, **MAYBE_WRITTEN}
 
 
 class Cell(NamedTuple):
@@ -124,17 +98,6 @@ class Scene:
                 left.rmdir()
             else:
                 left.unlink()
-
-    def damage(self, cell: Cell, value: str) -> bool:
-        """Put a value into a cell of each row, past every constraint. False: SQLite does not take it."""
-        self.put(self.whole)
-        with closing(sqlite3.connect(self.file)) as connection, connection:
-            connection.execute("PRAGMA writable_schema = ON")
-            connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '')")
-        with closing(sqlite3.connect(self.file)) as connection, suppress(sqlite3.IntegrityError), connection:
-            connection.execute(f'UPDATE {cell.table} SET "{cell.column}" = {value}')
-            return True
-        return False
 
     def cells(self) -> list[Cell]:
         """Every column of every table that holds something."""

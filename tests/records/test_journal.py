@@ -98,38 +98,17 @@ def words(place: Place) -> list[str]:
     return [run.word for run in place.open().runs(SCOPE)]
 
 
-def test_run_is_running_until_it_ends_or_its_store_is_closed(place: Place) -> None:
+def test_newest_run_without_an_end_is_running_while_the_lock_is_held(place: Place) -> None:
     records = place.open()
-    journal = records.begin(a_run())
-    assert words(place) == ["running"]
-    journal.end(RunEnd(NOW + 1, "complete", {}))
-    assert words(place) == ["complete"]
-    records.begin(a_run(at_s=NOW + 2))
-    assert words(place) == ["running", "complete"]
-    records.close()
-    place.move_to(NOW + 61)
-    assert words(place) == ["interrupted", "complete"]
-
-
-def test_run_without_heartbeat_is_interrupted(place: Place) -> None:
-    """Of a process on another machine nothing else is known; that it let go of the lock says nothing."""
-    records = place.open()
-    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
-        records.begin(a_run())
-    place.move_to(NOW + 59)
-    assert words(place) == ["running"]
-    place.move_to(NOW + 61)
+    records.begin(a_run())
     assert words(place) == ["interrupted"]
-
-
-def test_ended_run_leaves_no_file(sqlite: Place) -> None:
-    assert sqlite.path is not None
-    sqlite.path.with_name(f"{sqlite.path.name}.run-77").touch()  # a process left it that was killed
-    journal = sqlite.open().begin(a_run())
-    [file] = sqlite.path.parent.glob("*.run-*")
-    assert (file.name, file.stat().st_mode & 0o777) == ("records.db.run-1", 0o600)
-    journal.end(RunEnd(NOW + 1, "complete", {}))
-    assert not list(sqlite.path.parent.glob("*.run-*"))
+    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        journal = records.begin(a_run(at_s=NOW + 1))
+        assert words(place) == ["running", "interrupted"]
+        journal.end(RunEnd(NOW + 2, "complete", {}))
+        assert words(place)[0] == "complete"
+        records.begin(a_run(at_s=NOW + 3))
+    assert words(place) == ["interrupted", "complete", "interrupted"]
 
 
 def test_refused_call_is_recorded_with_its_code(records: Records, journal: StoredJournal) -> None:

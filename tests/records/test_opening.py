@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import inspect, text
@@ -16,7 +15,7 @@ from sqlalchemy import inspect, text
 from reconciler.core.record import LockHeld, RecordsUnavailable
 from reconciler.errors import WrongUsage
 from reconciler.records.database import Database
-from reconciler.records.dialects import SharedDriver, dialect_of
+from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
 from reconciler.records.store import open_records
 from tests.builders import NOW
@@ -65,7 +64,6 @@ def test_record_file_and_the_files_beside_it_are_private(tmp_path: Path, sqlite:
         "records.db": 0o600,
         "records.db-wal": 0o600,
         "records.db-shm": 0o600,
-        "records.db.run-1": 0o600,
     }
 
 
@@ -75,30 +73,6 @@ def test_sqlite_commits_are_synchronous(sqlite: Place) -> None:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
-
-
-def test_second_store_reuses_the_compiled_statements_of_the_first(
-    tmp_path: Path, sqlite: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def work() -> None:
-        sqlite.open().begin(a_run())
-        assert len(sqlite.open().runs(SCOPE)) == 1
-
-    work()
-    sqlite.url = f"sqlite://{tmp_path / 'another.db'}"
-    sqlite.open()  # statements that make tables are compiled each time
-    compiled: list[str] = []
-    compiler = SharedDriver.statement_compiler
-
-    def compile_statement(*arguments: Any, **options: Any) -> Any:
-        # The oldest SQLAlchemy that we take keeps no INSERT of this dialect, for one store or for many.
-        if arguments[1]._generate_cache_key() is not None:
-            compiled.append(type(arguments[1]).__name__)
-        return compiler(*arguments, **options)
-
-    monkeypatch.setattr(SharedDriver, "statement_compiler", staticmethod(compile_statement))
-    work()
-    assert compiled == []
 
 
 @pytest.mark.parametrize("name", ["with space.db", "with?query.db", "with#hash.db", "50%25.db", "日.db"])

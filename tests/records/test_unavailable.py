@@ -13,7 +13,6 @@ from sqlalchemy import text
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
 from reconciler.records import dialects
-from reconciler.records.file import read_revisions
 from reconciler.records.store import open_records
 from reconciler.secrets import Redactor
 from tests.records import server
@@ -27,7 +26,6 @@ from tests.records.locations import (
     a_run,
     a_step,
     nothing_lost,
-    owned,
 )
 
 
@@ -70,19 +68,6 @@ def test_file_without_a_schema_version_is_refused(sqlite: Place, damage: str, cr
     told = _refusal(sqlite.url, sqlite.clock, create=create)
     assert told.what == "the record store cannot be read"
     assert told.why == f"sqlite://{sqlite.path}: malformed: the version of its tables is missing"
-
-
-@pytest.mark.parametrize("number", ["'two'", "x'ff00'", "1e400", "-5", "1.5"])
-def test_file_with_a_revision_without_a_number_cannot_be_read(sqlite: Place, number: str) -> None:
-    records = sqlite.open()
-    records.remember(SCOPE, [owned()], sqlite.clock.now())
-    _change(sqlite, f"UPDATE reconciler_revisions SET number = {number}")
-    for read in (lambda: records.memory(SCOPE), lambda: records.remember(SCOPE, [owned()], 0.0)):
-        with pytest.raises(RecordsUnavailable) as unavailable:
-            read()
-        assert unavailable.value.diagnostics[0].what == "the record store cannot be read"
-    assert sqlite.path is not None
-    assert not read_revisions(sqlite.path, SCOPE)
 
 
 def test_file_at_the_store_directory_is_refused(sqlite: Place) -> None:
@@ -165,18 +150,6 @@ def test_right_password_connects_and_missing_permission_is_named(postgresql: Pat
 def test_missing_database_is_named(postgresql: Path, clock: FileClock) -> None:
     told = _refusal(server.url(postgresql).replace("/records?", "/nowhere?"), clock)
     assert 'database "nowhere" does not exist' in told.why
-
-
-def test_hanging_server_raises_unavailable_after_the_timeout(
-    on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records = on_postgresql.open()
-    monkeypatch.setattr(dialects, "ANSWER_S", 0.1)
-    with pytest.raises(RecordsUnavailable) as unavailable, records.reading() as connection:
-        connection.execute(text("SELECT pg_sleep(30)"))
-    assert "no answer within 0.1 s" in str(unavailable.value)
-    monkeypatch.undo()
-    assert records.runs(SCOPE) == []  # another connection, another try
 
 
 def test_dropped_postgresql_connection_is_reopened(on_postgresql: Place, postgresql: Path) -> None:

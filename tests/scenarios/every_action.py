@@ -174,8 +174,7 @@ class Place(NamedTuple):
 
 def _copy(source: str, to: str) -> None:
     """That a holder is gone is proved by his file itself, not by a copy of it."""
-    is_process_lock = any(kind in source for kind in (".lock-", ".run-"))
-    (os.link if is_process_lock else shutil.copy2)(source, to)
+    (os.link if ".lock-" in source else shutil.copy2)(source, to)
 
 
 def _fate(job: Job) -> Fate:
