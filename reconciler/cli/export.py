@@ -57,8 +57,6 @@ def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[
     if owned := len(matching) - len(unmanaged):
         are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"
         console.say(f"{are} left out; name a job to export it all the same.")
-    if filters.looks_back:
-        console.say("The service searched the last 31 days only; use --created-after to go further back.")
     return unmanaged, [say_gaps(listing)]
 
 

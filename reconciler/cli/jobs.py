@@ -52,8 +52,8 @@ def list_(sort: str, order: str, limit: int, as_json: bool, **filters: Any) -> i
 
     with open_target(**{name: filters.pop(name) for name in _WHERE}) as there, reading():
         now_s = there.clock.now()
-        wanted = JobFilters(**filters)
-        listing = search_jobs(there.target.search, wanted, now_s, sort_by=sort, order=order, limit=limit + 1)
+        search, wanted = there.target.search, JobFilters(**filters)
+        listing = search_jobs(search, wanted, now_s, sort_by=sort, order=order, limit=limit + 1)
     jobs, has_more = listing.jobs[:limit], len(listing.jobs) > limit
     for job in jobs:
         learn_tokens(job)
@@ -67,8 +67,6 @@ def list_(sort: str, order: str, limit: int, as_json: bool, **filters: Any) -> i
             console.say(f"Showing the first {len(jobs)}; raise --limit to see more.")
         elif not jobs and not listing.problem:
             console.say("No matching jobs.")
-    if wanted.looks_back:
-        console.say("The service searched the last 31 days only; use --created-after to go further back.")
     return say_gaps(listing)
 
 

@@ -189,16 +189,6 @@ class JobFilters(NamedTuple):
     unified: bool = False
     group_by: str | None = None
 
-    @property
-    def is_in_parts(self) -> bool:
-        return bool(self.tags or self.host_ips)
-
-    @property
-    def looks_back(self) -> bool:
-        """Whether the service searches the last 31 days only."""
-        is_timed = self.after or any(condition["key"] == "create_time" for condition in self.filters)
-        return self.is_in_parts and not is_timed
-
 
 def search_jobs(
     backend: SupportsSearch,
@@ -209,15 +199,14 @@ def search_jobs(
     order: str = "desc",
     limit: int | None = None,
 ) -> Listing:
-    """Read the jobs that match, until `limit` are reached; a long time takes several searches.
+    """Read the jobs that match, until `limit` are reached.
 
     Raises:
-        WrongUsage: a condition has more values than the service takes; the times are the wrong way round, or
-            have no beginning where the service needs one; or it takes several searches, whose jobs come in
-            another order than asked for.
+        WrongUsage: a condition has more values than the service takes; the times are the wrong way round; or
+            they are further apart than the service searches by tags and hosts.
     """
-    after_s = filters.after.at_s(now_s) if filters.after else None
-    before_s = filters.before.at_s(now_s) if filters.before else None
+    after_s = filters.after.at_s(now_s) if filters.after else 0.0
+    before_s = filters.before.at_s(now_s) if filters.before else math.inf
     conditions = [
         *_condition("name", "like", filters.name),
         *_condition("phase", "in", *filters.phases),
@@ -229,9 +218,20 @@ def search_jobs(
     for condition in conditions:
         if len(condition["value"]) > MAX_VALUES:
             raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
-    spans = _spans(now_s, after_s, before_s, is_needed=filters.is_in_parts)
-    if len(spans) > 1 and sort_by != "create_time":
-        raise _wrong(f"{_IN_PARTS}, so --sort requires a shorter period")
+    if before_s < after_s:
+        raise _wrong("--created-before is before --created-after")
+    is_timed = filters.after is not None or filters.before is not None
+    if is_timed:
+        last = math.ceil(min(before_s, now_s + _AHEAD_S))
+        first = min(math.floor(max(0.0, after_s)), last)
+        if filters.before is None and int(now_s) - first <= WINDOW_S:
+            last = min(last, first + WINDOW_S)
+        if last - first <= WINDOW_S:
+            span = (datetime.fromtimestamp(max(0, at_s), UTC).isoformat() for at_s in (first, last))
+            conditions += _condition("create_time", "between", *span)
+        elif filters.tags or filters.host_ips:
+            raise _wrong("with --tag and --host-ip the service searches 31 days at most")
+        # A longer time is looked through on our side.
     fields = {
         "tags": list(filters.tags),
         "host_ips": list(filters.host_ips),
@@ -239,62 +239,25 @@ def search_jobs(
         "unified_jobs": filters.unified,
         "group_by": filters.group_by,
     }
-    whole = Listing()
-    found: set[str] = set()
 
-    def is_new(job: ObservedJob) -> bool:
-        at_s = job.created_at_s
-        if job.id in found:
-            return False
-        if at_s is None:
-            return after_s is None and before_s is None
-        return (after_s is None or at_s >= after_s) and (before_s is None or at_s <= before_s)
+    def is_in_time(job: ObservedJob) -> bool:
+        return not is_timed or (job.created_at_s is not None and after_s <= job.created_at_s <= before_s)
 
-    in_order = spans if order == "desc" else spans[::-1]
-    times = [[datetime.fromtimestamp(at_s, UTC).isoformat() for at_s in span] for span in in_order]
-    created = [_condition("create_time", "between", *span) for span in times]
-    for parts in [[*conditions, *span] for span in created] or [conditions]:
-        part = backend.search(
-            parts,
-            sort_by=sort_by,
-            order=order,
-            more={key: value for key, value in fields.items() if value},
-            limit=None if limit is None else limit - len(whole.jobs),
-            wanted=is_new,
-        )
-        whole.jobs += [job for job in part.jobs if is_new(job)]
-        whole.unreadable += [lost for lost in part.unreadable if lost not in whole.unreadable]
-        whole.problem, whole.requests = part.problem, whole.requests + part.requests
-        found.update(job.id for job in whole.jobs)
-        if whole.problem is not None or (limit is not None and len(whole.jobs) >= limit):
-            break
-    return whole
+    listing = backend.search(
+        conditions,
+        sort_by=sort_by,
+        order=order,
+        more={key: value for key, value in fields.items() if value},
+        limit=limit,
+        wanted=is_in_time,
+    )
+    listing.jobs = [job for job in listing.jobs if is_in_time(job)]
+    return listing
 
 
 def _condition(key: str, operator: str, *values: str | None) -> list[SearchFilter]:
     given = [value for value in values if value]
     return [{"key": key, "operator": operator, "value": given}] if given else []
-
-
-_IN_PARTS = "with --tag and --host-ip the service searches 31 days at a time"
-
-
-def _spans(
-    now_s: float, after_s: float | None, before_s: float | None, *, is_needed: bool
-) -> list[tuple[int, int]]:
-    """Cut the time into what one search may cover, in whole seconds, the newest first."""
-    if after_s is None:
-        if is_needed and before_s is not None:
-            raise _wrong(f"{_IN_PARTS}, so --created-before needs --created-after")
-        return []
-    until_s = now_s + _AHEAD_S
-    if (until_s if before_s is None else before_s) < after_s:
-        raise _wrong("--created-before is before --created-after")
-    first = math.floor(min(max(0.0, after_s), until_s))
-    last = math.ceil(until_s if before_s is None else min(before_s, until_s))
-    if not is_needed and last - first > WINDOW_S:
-        return []
-    return [(max(first, end - WINDOW_S), end) for end in range(last, first, -WINDOW_S)] or [(first, first)]
 
 
 # --- what may be done by hand
