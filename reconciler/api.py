@@ -16,8 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import date, datetime
 from functools import cached_property, partial
-from math import isfinite
-from numbers import Number, Real
+from numbers import Number
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -94,10 +93,9 @@ def load(
         ManifestInvalid: with every problem of every file as `diagnostics`.
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
-    given = [_path(path) for path in paths] or [Path()]
-    values, seen = _variables(variables), _environ(environ)
-    is_one = isinstance(var_files, str | bytes | os.PathLike) or not isinstance(var_files, Iterable)
-    files = [_path(file) for file in ([var_files] if is_one else var_files)]  # type: ignore[union-attr]
+    given, values = [*map(Path, paths)] or [Path()], _as_texts(variables)
+    files = [*map(Path, [var_files] if isinstance(var_files, str | os.PathLike) else var_files)]
+    seen = os.environ if environ is None else environ
     read = partial(load_manifest, given, variables=values, var_files=files, environ=seen)
     return Stack(read, values, files)
 
@@ -136,8 +134,8 @@ class Stack:
             ManifestInvalid: with every problem as `diagnostics`.
             WrongUsage: there is no such directory.
         """
-        values, directory, seen = _variables(variables), _path(root), _environ(environ)
-        return cls(partial(load_mapping, mapping, directory, variables=values, environ=seen), values)
+        values, seen = _as_texts(variables), os.environ if environ is None else environ
+        return cls(partial(load_mapping, mapping, Path(root), variables=values, environ=seen), values)
 
     def __repr__(self) -> str:
         return f"Stack({self.name!r}, {len(self.keys)} jobs)"
@@ -183,8 +181,7 @@ class Stack:
             ManifestInvalid: the target or its record store is not complete, or the manifest is invalid on it.
             ServiceError: no credentials were found, say.
         """
-        target, records = _text("target", target), _text("records", records)
-        environ = _environ(environ)
+        environ = os.environ if environ is None else environ
         stack, loaded = self, self._loaded
         if target not in (None, loaded.target_name) and loaded.differs:
             stack = Stack(
@@ -208,8 +205,8 @@ class Stack:
         )
         url = records or environ.get("RECONCILER_RECORDS") or None
         options = RecordOptions(url, without_records=without_records)
-        if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism < 1:
-            raise _invalid("parallelism", f"must be a whole number, at least 1, got {parallelism!r}")
+        if parallelism < 1:
+            raise _invalid("parallelism", f"must be at least 1, got {parallelism}")
         return Session(stack, target, runtime, options, parallelism)
 
 
@@ -272,9 +269,9 @@ class Session:
             WrongUsage: `only` or `allow` names what does not exist.
             ServiceError: the target does not let us read at all.
         """
-        context = self._context._replace(only=_names("keys", only))
+        context = self._context._replace(only=_names(only))
         try:
-            allowances = Allowances.of(_names("guards", allow), force=force)
+            allowances = Allowances.of(_names(allow), force=force)
         except ValueError as error:
             raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
         return self._plan(context, allowances, with_preflight=preflight)
@@ -309,7 +306,7 @@ class Session:
         """
         if wait not in (None, Goal.RUNNING, Goal.COMPLETED):
             raise _invalid("wait", f'"{wait}" is not running or completed')
-        goal, limit_s = None if wait is None else Goal(wait), _seconds(timeout_s)
+        goal, limit_s = None if wait is None else Goal(wait), float(timeout_s)
         if plan is None:
             context = self._context.to_apply()
 
@@ -317,8 +314,6 @@ class Session:
                 return self._plan(context, NO_ALLOWANCES)._core
 
             return self._run(context, make, RunKind.APPLY, limit_s, on_event, goal)
-        if not isinstance(plan, Plan):
-            raise _invalid("plan", f"expected a Plan, got {type(plan).__name__}; a file is read by load_plan")
         core, made, allowances = plan._core, plan._made, NO_ALLOWANCES
         if core.stack != self.stack.name:
             why = f"the plan is for stack {core.stack}, and the session for {self.stack.name}"
@@ -351,8 +346,8 @@ class Session:
             LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
             WrongUsage: `only` names a key that is neither declared nor owned.
         """
-        context = self._context._replace(only=_names("keys", only), is_applied=True)
-        limit_s = _seconds(timeout_s)
+        context = self._context._replace(only=_names(only), is_applied=True)
+        limit_s = float(timeout_s)
         return self._run(context, lambda: reconcile.destroy_plan(context), RunKind.DESTROY, limit_s, on_event)
 
     def drift(self, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
@@ -364,7 +359,7 @@ class Session:
         Raises:
             ServiceError: the target does not let us read at all.
         """
-        options = reconcile.CheckOptions(since_last, _seconds(remind_s), is_reported_later=True)
+        options = reconcile.CheckOptions(since_last, remind_s, is_reported_later=True)
         report = reconcile.drift(self._context, options)
         reconcile.notify_drift(self._context, report)
         return DriftReport(report, self._runtime.redactor)
@@ -484,15 +479,15 @@ class JobClient:
             raise _invalid("limit", f"must not be negative, got {limit}")
         wanted = service.JobFilters(
             name=name,
-            phases=[_phase(one) for one in _names("filter", phase)],
-            kinds=_names("filter", kind),
-            users=_names("filter", user),
+            phases=[_phase(one) for one in _names(phase)],
+            kinds=_names(kind),
+            users=_names(user),
             algorithm_name=algorithm_name,
             after=_moment(created_after),
             before=_moment(created_before),
             filters=filters,
             tags=tags,
-            host_ips=_names("filter", host_ips),
+            host_ips=_names(host_ips),
             train_type=train_type,
             unified=unified,
             group_by=group_by,
@@ -603,8 +598,6 @@ class JobClient:
             goal = Goal(until)
         except ValueError:
             raise _invalid("goal", f'"{until}" is not one of {", ".join(Goal)}') from None
-        if timeout_s is not None and not isinstance(timeout_s, int | float):
-            raise _invalid("timeout", f"expected a number of seconds, got {timeout_s!r}")
         found = self._details(job)
         watch = JobWatch(self._target.backend, found, goal, lambda *_: None)
         [end] = watch_all([watch], self._target.clock, timeout_s)
@@ -623,8 +616,6 @@ class JobClient:
         return self._target.backend.details(self._find(job).id)
 
     def _find(self, job: str) -> ObservedJob:
-        if not isinstance(job, str):
-            raise _invalid("job", f"expected an id, a name or a key, got {type(job).__name__}")
         return service.find_job(self._context.loaded.stack, self._target, job)
 
     def _shown(self, job: ObservedJob) -> ReportedJob:
@@ -674,7 +665,7 @@ def load_plan(path: AnyPath) -> Plan:
     def warn(warning: Diagnostic) -> None:
         _log.warning("%s: %s", warning.what, warning.why)
 
-    read = read_plan(_path(path), warn, strict=True)
+    read = read_plan(Path(path), warn, strict=True)
     return Plan(read.plan, read, Redactor())
 
 
@@ -776,7 +767,7 @@ class Plan(_Report):
             WrongUsage: a directory or a device stands there.
             ReconcilerError: the file cannot be written.
         """
-        file = _path(path)
+        file = Path(path)
         written = self._as_file(file)
         try:
             written.write(file)
@@ -903,66 +894,26 @@ class DriftReport(_Report):
         return ExitCode(self._core.exit_code)
 
 
-# --- the arguments: a program may hand over anything, and hears of it before anything is done
+# --- arguments
 
 
 def _invalid(what: str, why: str) -> WrongUsage:
     return WrongUsage(Diagnostic(f"invalid {what}", why))
 
 
-def _path(value: object) -> Path:
-    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(text, str):
-        raise _invalid("path", f"expected a str or a Path, got {type(value).__name__}")
-    return Path(text)
+def _as_texts(variables: Mapping[str, object] | None) -> dict[str, str]:
+    """The values of variables as `--var` takes them: texts, numbers, booleans, dates and paths."""
 
-
-def _variables(values: Mapping[str, object] | None) -> dict[str, str]:
-    """The values of variables as texts, which `--var` takes."""
-    if not isinstance(values or {}, Mapping):
-        raise _invalid("variables", f"expected a mapping, got {type(values).__name__}")
-    texts = {}
-    for name, value in (values or {}).items():
-        if not isinstance(name, str):
-            raise _invalid("variables", f"expected names as text, got {name!r}")
+    def as_text(value: Any) -> str:
         if isinstance(value, bool):
-            texts[name] = "true" if value else "false"
-        elif isinstance(value, str):
-            texts[name] = str.__str__(value)  # of a member of an enumeration, its value
-        elif isinstance(value, Number | date | os.PathLike):
-            texts[name] = str(_path(value)) if isinstance(value, os.PathLike) else str(value)
-        else:
-            kind = type(value).__name__
-            raise _invalid("variables", f"{name} is a {kind}; write a text, a number or a boolean")
-    return texts
+            return str(value).lower()
+        if isinstance(value, str):
+            return str.__str__(value)  # of a member of an enumeration, its value
+        return str(value if isinstance(value, Number | date) else Path(value))
+
+    return {name: as_text(value) for name, value in (variables or {}).items()}
 
 
-def _environ(values: Mapping[str, str] | None) -> Mapping[str, str]:
-    if values is None:
-        return os.environ
-    is_mapping = isinstance(values, Mapping)
-    if not is_mapping or not all(isinstance(one, str) for pair in values.items() for one in pair):
-        raise _invalid("environ", "expected a mapping of names to texts, as os.environ is")
-    return values
-
-
-def _text(what: str, value: str | None) -> str | None:
-    if not isinstance(value, str | None):
-        raise _invalid(what, f"expected a text, got {type(value).__name__}")
-    return value
-
-
-def _names(what: str, values: str | Iterable[str]) -> tuple[str, ...]:
+def _names(values: str | Iterable[str]) -> tuple[str, ...]:
     """Several names, or one."""
-    names = (values,) if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
-    if not all(isinstance(name, str) for name in names):
-        raise _invalid(what, f"expected a text or several, got {values!r}")
-    return names
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, Real) and not isinstance(value, bool):
-        seconds = float(value)
-        if isfinite(seconds) and seconds >= 0:
-            return seconds
-    raise _invalid("timeout", f"expected a number of seconds, got {value!r}")
+    return (values,) if isinstance(values, str) else tuple(values)
