@@ -238,7 +238,7 @@ def test_endpoints_of_regions_are_those_of_the_page() -> None:
     shown = {region.strip("`"): endpoint.strip("`") for region, endpoint in rows}
     shown["cn-north-4"] = pattern.strip("`").replace("REGION", "cn-north-4")
     for region, endpoint in shown.items():
-        assert endpoint_of(Target(kind=MODELARTS, region=region), {}) == endpoint
+        assert endpoint_of(Target(kind=MODELARTS, region=region)) == endpoint
 
 
 def test_limits_of_the_service_are_those_of_the_program() -> None:

@@ -30,7 +30,6 @@ KEY_PATTERN = re.compile(_KEY)
 _REVISION_SUFFIX = re.compile(r"-r[0-9]+\Z", re.IGNORECASE | re.ASCII)
 _REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]{0,8})\Z", re.ASCII | re.DOTALL)
 _DIGEST = r"[a-z][0-9a-f]{12}"
-DIGEST_PATTERN = re.compile(_DIGEST, re.ASCII)
 _SCHEDULE = r"(?P<schedule>[0-9a-f]{4})(?P<since>[0-9a-f]{8})?"
 _SCHEDULE_MARK = re.compile(_SCHEDULE, re.ASCII)
 _MARKER = re.compile(

@@ -66,7 +66,7 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
     Raises:
         ManifestInvalid: the target has no usable endpoint, or no project.
     """
-    endpoint = endpoint_of(target, environ)
+    endpoint = endpoint_of(target)
     try:
         return identify(name, target, endpoint, project_of(target, environ))
     except ManifestInvalid:
@@ -117,7 +117,7 @@ def connect(
             raise NoCredentials(f"OS_AUTH_URL: {problem[0]}", fix="set OS_AUTH_URL to https://…/v3")
         return open_session(url, Anonymous())
 
-    endpoint = endpoint_of(target, environ)
+    endpoint = endpoint_of(target)
     credentials = find_credentials(
         environ,
         open_iam,
@@ -131,7 +131,7 @@ def connect(
     return ModelArtsBackend(session, project_id, target.workspace_id, cloud_of(target, endpoint))
 
 
-def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
+def endpoint_of(target: Target) -> str:
     """Return the address of the service: the target's own, else that of its region.
 
     Raises:
@@ -141,9 +141,6 @@ def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
     if not endpoint and not region:
         why = "the target has neither a region nor an endpoint"
         raise _invalid("no endpoint", why, "add region: cn-north-4")
-    if not endpoint:
-        variable = "HUAWEICLOUD_SDK_REGION_MODELARTS_" + region.upper().replace("-", "_")
-        endpoint = environ.get(variable, "").strip().rstrip("/")
     if not endpoint:
         if not (region.isascii() and region.replace("-", "").isalnum()):
             fix = "use a region id such as cn-north-4"

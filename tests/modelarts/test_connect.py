@@ -42,12 +42,7 @@ def a_target(**said: Any) -> Target:
     ],
 )
 def test_endpoint_follows_from_target_and_region(said: dict[str, Any], endpoint: str) -> None:
-    assert endpoint_of(a_target(**said), {}) == endpoint
-
-
-def test_endpoint_of_a_region_can_be_set_by_the_sdk_variable() -> None:
-    environ = {"HUAWEICLOUD_SDK_REGION_MODELARTS_CN_NORTH_4": "https://private.example"}
-    assert endpoint_of(a_target(region="cn-north-4"), environ) == "https://private.example"
+    assert endpoint_of(a_target(**said)) == endpoint
 
 
 @pytest.mark.parametrize(
@@ -69,7 +64,7 @@ def test_endpoint_of_a_region_can_be_set_by_the_sdk_variable() -> None:
 )
 def test_forbidden_endpoint_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises(ManifestInvalid) as problem:
-        endpoint_of(a_target(**said), {})
+        endpoint_of(a_target(**said))
     fix = problem.value.diagnostics[0].fix or ""
     assert "insecure: true" in fix if said.get("endpoint", "").startswith("http://") else fix
     assert "secret" not in str(problem.value)
