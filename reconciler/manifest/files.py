@@ -93,10 +93,6 @@ class StackFiles(NamedTuple):
         """Whether PATH leaves a file out."""
         return len(self.in_view) < len(self.documents)
 
-    def again(self) -> StackFiles:
-        """The same files, parsed again from what was read; what they say may have been forgotten."""
-        return self._replace(documents=tuple(one.again() for one in self.documents))
-
 
 class FileTree(NamedTuple):
     """A copy of files that lie elsewhere: nothing above `directory`, which is resolved, belongs to them.
@@ -505,11 +501,8 @@ def _root_in(directory: Path, files: Sequence[Path], reader: FileReader) -> Stac
     # Whoever checks the stack parses its files: here a look at the only one that may say it is enough.
     if len(candidates) == 1 and (name := plain_stack_name(reader.content(candidates[0]) or b"")):
         return StackRoot(directory, name)
-    named = [reader.document(path) for path in reader.roots_in(candidates)]
-    names = [document.tree.get("stack") for document in named]
-    for document in named:
-        document.forget()
-    if not named:
+    names = [reader.document(path).tree.get("stack") for path in reader.roots_in(candidates)]
+    if not names:
         return None
     return StackRoot(directory, str(names[0]) if len(names) == 1 and isinstance(names[0], str) else None)
 

@@ -320,12 +320,9 @@ def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target:
     else:
         assert first is not None
         raise first
-    for document in files.documents:
-        document.forget()
 
     def on(name: str | None, offline: bool) -> LoadedStack:
-        again = files.again()
-        return _load(again, merge_files(again.documents), inputs._replace(offline=offline, traced=None), name)
+        return _load(files, merged, inputs._replace(offline=offline, traced=None), name)
 
     return replace(loaded, _on=on)
 

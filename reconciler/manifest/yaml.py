@@ -332,40 +332,20 @@ class Document:
     problems: list[Diagnostic] = field(default_factory=list)
     is_broken: bool = False
     relative: str = ""
-    _nodes: Any = None
+    root: Any = None
     _members: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
     #: What `problems` has found out about the nodes of lists.
     items_by_name: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
 
-    @property
-    def root(self) -> Any:
-        """The node of the first level, or None if that is no mapping; parsed again if it was forgotten."""
-        if self._nodes is None and self.tree:
-            self._nodes = compose(self.text)
-        return self._nodes
-
     def keep(self, root: Any, tree: dict[str, Any]) -> None:
         """Take over what the file was found to say."""
-        self._nodes, self.tree = root, tree
+        self.root, self.tree = root, tree
         self.shows_lines = not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
 
     @cached_property
     def shows_lines(self) -> bool:
         """Whether its lines may be shown: those of a file that is no manifest are nobody's business."""
         return re.search(_SAYS_KEY, self.text) is not None
-
-    def forget(self) -> None:
-        """Let go of nodes and values, ten times the file; who needs a place again parses again."""
-        self._nodes = None
-        self._members = {}
-        self.items_by_name = {}
-        self.tree = dict.fromkeys(self.tree)
-
-    def again(self) -> Document:
-        """The same file, parsed again from the bytes that were read."""
-        document = parse(self.data, self.path, self.file)
-        document.relative = self.relative
-        return document
 
     def members(self, node: Any) -> dict[str, tuple[Any, Any]]:
         """The members of a mapping node by their key, each a key node and a value node."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -192,11 +191,3 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     document = read_file(tmp_path / "gone.yaml", "gone.yaml")
     assert document.problems[0].what == "unreadable file"
     assert document.is_broken
-
-
-def test_nodes_that_were_forgotten_are_parsed_again() -> None:
-    document = read("a: {b: 1}\n")
-    first: Any = document.root
-    document.forget()
-    assert document.root is not first
-    assert document.root.value[0][0].value == "a"
