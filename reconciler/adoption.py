@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from reconciler.core.entry import EntryPatch
@@ -14,20 +13,13 @@ from reconciler.core.record import PastRevision, RecordsUnavailable, Scope
 from reconciler.core.stack import suggest_key, unknown_key
 from reconciler.core.values import PlanWarning, few_of_a_kind, timestamp
 from reconciler.decide.actions import adopt_command
-from reconciler.decide.adoption import Adoption, Candidate, RenamedStack, adopt, release, release_warnings
-from reconciler.decide.key_state import KeyState, Snapshot, adoption_order, state_of
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
+from reconciler.decide.adoption import Candidate, RenamedStack, adopt, release, release_warnings
+from reconciler.decide.key_state import Snapshot, state_of
+from reconciler.decide.plan import Action, Plan, PlannedAction, count
 from reconciler.decide.planner import unread
 from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, WrongUsage
-from reconciler.reconcile import Context, read_details, survey
+from reconciler.reconcile import Context, survey
 from reconciler.version import __version__
-
-
-class AdoptionPlan(NamedTuple):
-    """A plan that takes jobs in, and what would make the entries of those that differ equal to them."""
-
-    plan: Plan
-    patches: tuple[EntryPatch, ...] = ()
 
 
 class MovePlan(NamedTuple):
@@ -41,8 +33,10 @@ class MovePlan(NamedTuple):
     forgotten: tuple[PastRevision, ...] = ()
 
 
-def adopt_plan(context: Context, key: str, job_id: str, *, takes_as_is: bool = False) -> AdoptionPlan:
-    """Decide about one job.
+def adopt_plan(
+    context: Context, key: str, job_id: str, *, takes_as_is: bool = False
+) -> tuple[Plan, EntryPatch | None]:
+    """Decide about one job; return the plan, and what would make an entry that differs equal to it.
 
     Raises:
         WrongUsage: the stack has no such key.
@@ -61,42 +55,11 @@ def adopt_plan(context: Context, key: str, job_id: str, *, takes_as_is: bool = F
     seen, snapshot = survey(context)
     job = _read_job(context, key, job_id, seen)
     candidate = Candidate(state_of(key, desired, snapshot, context.plan_context()), job, takes_as_is)
-    return _plan_of(context, snapshot, [adopt(candidate)])
-
-
-def adopt_all_plan(context: Context, pattern: str, *, takes_as_is: bool = False) -> AdoptionPlan:
-    """Decide about every unmanaged job that has a name of a declared key, and matches a glob.
-
-    Of several of one key that one is meant which the plan's conflict names, see `adoption_order`.
-    """
-    _, snapshot = survey(context)
-    jobs = context.loaded.stack.jobs
-    found: list[tuple[KeyState, list[ObservedJob]]] = []
-    for key in sorted(jobs):
-        state = state_of(key, jobs[key], snapshot, context.plan_context())
-        ordered = adoption_order(state.view.conflicting_jobs, state.view, state.latest)
-        if named := [one.job for one in ordered if fnmatchcase(one.job.name, pattern)]:
-            found.append((state, named))
-    job_ids = [named[0].id for _, named in found]
-    read = read_details(context.target.backend, job_ids, context.parallelism)
-    adoptions: list[Adoption] = []
-    passed_over: list[Adoption] = []
-    for state, (first, *others) in found:
-        job = read[first.id]
-        if isinstance(job, ObservedJob):
-            adoptions.append(adopt(Candidate(state, job, takes_as_is)))
-        else:
-            detail = f"the details of {first.name} ({first.id}) could not be read: {job.message}"
-            adoptions.append(_refused(state, first, Action.UNKNOWN, Reason.UNREADABLE, detail))
-        for job in others:
-            rank = "active" if first.is_active and not job.is_active else "newer"
-            detail = f"{job.name} ({job.id}) stays unmanaged: {first.name} is the {rank} job of this key"
-            passed_over.append(_refused(state, job, Action.CONFLICT, Reason.KEY_IN_USE, detail))
-    return _plan_of(context, snapshot, [*adoptions, *passed_over])
-
-
-def _refused(state: KeyState, job: ObservedJob, action: Action, reason: Reason, detail: str) -> Adoption:
-    return Adoption(Candidate(state, job).refused(action, reason, detail))
+    adoption = adopt(candidate)
+    action, warnings = adoption.action, list(adoption.warnings)
+    if action.action is Action.KEEP:
+        warnings.append(PlanWarning(what="nothing to do", why=action.detail, key=key))
+    return _make_plan(context, snapshot, [action], warnings), adoption.patch
 
 
 def release_plan(context: Context, key: str) -> Plan:
@@ -195,20 +158,6 @@ def _read_job(context: Context, key: str, job_id: str, seen: Observation) -> Obs
         raise NotFound(
             said, code=refusal.code, status=refusal.status, request_id=refusal.request_id, fix=fix
         ) from None
-
-
-def _plan_of(context: Context, snapshot: Snapshot, adoptions: Sequence[Adoption]) -> AdoptionPlan:
-    warnings = [warning for one in adoptions for warning in one.warnings]
-    if not adoptions and snapshot.ownership.problem is None:
-        why = "no unmanaged job has a name of a declared key and matches"
-        warnings.append(PlanWarning(what="nothing to do", why=why))
-    warnings += [
-        PlanWarning(what="nothing to do", why=one.action.detail, key=one.action.key)
-        for one in adoptions
-        if one.action.action is Action.KEEP
-    ]
-    plan = _make_plan(context, snapshot, [one.action for one in adoptions], warnings)
-    return AdoptionPlan(plan, tuple(one.patch for one in adoptions if one.patch is not None))
 
 
 def _make_plan(

@@ -122,8 +122,6 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
     "adopt",
     click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]..."),
     opt.flag("--accept", "Take a job as it is where it differs from its declaration."),
-    opt.flag("--all", "Adopt each unmanaged job that has a name of a declared key.", "every"),
-    opt.option("--match GLOB", "With --all: only jobs of such a name.", "pattern"),
     opt.option(
         "--from-stack OLD",
         "Adopt all that stack OLD owns of the declared keys: the stack was renamed.",
@@ -138,8 +136,6 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
 def adopt_command(
     words: tuple[str, ...],
     accept: bool,
-    every: bool,
-    pattern: str | None,
     old: str | None,
     outputs: Sequence[OutputSpec],
     yes: bool,
@@ -151,42 +147,34 @@ def adopt_command(
     The job must equal the declaration. Where it differs, the differences are shown, and the YAML that would
     remove them; --accept takes the job as it is. Its description becomes the declared one, with the marker.
     """
-    from reconciler.adoption import adopt_all_plan, adopt_plan
+    from reconciler.adoption import adopt_plan
     from reconciler.cli.execution import ApplyRequest, change, nothing_done
     from reconciler.core.record import RunKind
     from reconciler.manifest.format import yaml_text
 
-    is_of_one_job, takes_over = not every and old is None, old is not None
     wrong = {
-        "--all and --from-stack are two ways to choose jobs": every and takes_over,
-        "--match chooses among the jobs of --all": pattern is not None and not every,
-        "--from-stack compares nothing, so there is nothing for --accept": takes_over and accept,
-        "a key and the id of a job are needed": is_of_one_job and len(words) < 2,
+        "--from-stack compares nothing, so there is nothing for --accept": old is not None and accept,
+        "a key and the id of a job are needed": old is None and len(words) < 2,
     }
-    asked = ApplyRequest("Adopt these jobs?", RunKind.ADOPT, outputs, yes, timeout_s)
+    asked = ApplyRequest("Adopt this job?", RunKind.ADOPT, outputs, yes, timeout_s)
     with nothing_done(asked):
         for why in (why for why, is_wrong in wrong.items() if is_wrong):
-            usage = "KEY JOB_ID [PATH]..., --all [PATH]... or --from-stack OLD [PATH]..."
+            usage = "KEY JOB_ID [PATH]... or --from-stack OLD [PATH]..."
             raise WrongUsage(Diagnostic("wrong arguments", why, f"reconciler adopt {usage}"))
-    paths = [Path(word) for word in (words[2:] if is_of_one_job else words)]
+    paths = [Path(word) for word in (words if old is not None else words[2:])]
     opening: Any = {**options, "paths": paths, "only": ()}
     if old is not None:
         asked = asked._replace(question=f"Take over what stack {old} owns?")
         return _rename_stack(old, asked, opening)
-    patches: list[EntryPatch] = []
+    patch: EntryPatch | None = None
 
     def make_plan(context: Context) -> Plan:
-        if every:
-            adoption = adopt_all_plan(context, pattern or "*", takes_as_is=accept)
-        else:
-            adoption = adopt_plan(context, words[0], words[1], takes_as_is=accept)
-        patches.extend(adoption.patches)
-        return adoption.plan
+        nonlocal patch
+        plan, patch = adopt_plan(context, words[0], words[1], takes_as_is=accept)
+        return plan
 
-    if is_of_one_job:
-        asked = asked._replace(question=f"Adopt this job as {words[0]}?")
-    code = change(asked, make_plan, **opening)
-    for patch in patches:  # the YAML that would make entries equal to their jobs
+    code = change(asked._replace(question=f"Adopt this job as {words[0]}?"), make_plan, **opening)
+    if patch is not None:  # the YAML that would make the entry equal to its job
         head = f"To declare the job of {patch.key} as it is, merge this into its entry"
         if patch.says_null:
             head += " (null: leave the field out)"

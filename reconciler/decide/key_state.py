@@ -160,7 +160,7 @@ def adoption_order(
 ) -> list[ConflictingJob]:
     """The unmanaged ones of these: first what holds a name that the key needs, what is active, what is newer.
 
-    A conflict names the first of them, and `adopt --all` takes it.
+    A conflict names the first of them.
     """
     in_the_way = {one.job.id for one in name_holders(view, latest)}
     return sorted(

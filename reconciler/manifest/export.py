@@ -91,8 +91,8 @@ def head_of_export(target: str) -> tuple[str, ...]:
     """The comment at the beginning of a manifest that declares jobs which exist already."""
     return (
         f"The training jobs that exist on target {target}. Check this file with `reconciler validate`, and",
-        "make them jobs of this stack with `reconciler adopt --all`: nothing restarts. Until then a key",
-        "is in conflict with the job of its name, and nothing is done to it. From then on `reconciler plan`",
+        "make each a job of this stack with `reconciler adopt KEY JOB_ID`: nothing restarts. Until then its",
+        "key is in conflict with it, as `reconciler plan` says, and nothing is done to it. From then on that",
         "shows what an edit of this file would do, and `reconciler apply` does it.",
         "`reconciler explain fields` says what else can stand here, and what a change of it means.",
     )

@@ -705,7 +705,7 @@ TEXT = a_job(description="a text")
 
 
 def adoption(service: Service) -> Plan:
-    return adopt_plan(service.context(a_stack(TEXT)), "a", service.job("by-hand").id).plan
+    return adopt_plan(service.context(a_stack(TEXT)), "a", service.job("by-hand").id)[0]
 
 
 def is_ours(service: Service, _: Outcome) -> None:

@@ -135,8 +135,6 @@ def test_job_that_is_ours_already_is_nothing_to_do(world: World) -> None:
         ("aa ID", 64, 'did you mean "a"?'),
         ("a somebodys", 64, "fix: reconciler adopt a ID"),
         ("a 0b5e7a1e-0000-0000-0000-000000000000", 1, "no such job"),
-        ("--all --from-stack x", 64, "two ways to choose jobs"),
-        ("--match * a ID", 64, "--match chooses among the jobs of --all"),
         ("--from-stack x --accept", 64, "compares nothing"),
         ("--from-stack test", 64, "is the name of this stack"),
         ("--from-stack Not-A-Stack", 64, "not a stack name"),
@@ -170,46 +168,10 @@ def test_adoption_that_is_not_confirmed_or_rests_on_an_unreadable_job_changes_no
 
 @pytest.mark.parametrize("holds", ["test", "old"])
 def test_held_lock_of_either_stack_is_6(here: World, holds: str) -> None:
-    by_hand(here)
+    job = by_hand(here).id
     with held_by("alice", place=here.url, stack=holds):
-        here.ends(6, "adopt --yes", *(["--all"] if holds == "test" else ["--from-stack", "old"]))
+        here.ends(6, "adopt --yes", *(["a", job] if holds == "test" else ["--from-stack", "old"]))
     assert here.changes == []
-
-
-# --- many jobs
-
-
-def test_all_that_match_are_adopted_and_one_that_is_refused_hides_no_other(world: World) -> None:
-    world.write("a", "b", "c", "d")
-    for name in ("a", "b", "d", "unrelated"):
-        by_hand(world, name)
-    by_hand(world, "c", lr="0.7")
-    patch = "jobs:\n  c:\n    algorithm:\n      parameters:\n        lr:"
-    world.ends(3, "adopt --all --match [abc] --yes", out=["2 to update", "1 in conflict", patch])
-    owned = {name for name, text in world.descriptions().items() if parse_description(text).marker}
-    assert owned == {"a", "b"}
-    world.ends(0, "adopt --all --match e*", out="nothing to do")
-
-
-@pytest.mark.parametrize(
-    ("phases", "taken", "left", "rank"),
-    [
-        (("Running", "Running"), "a-r2", "a", "newer"),
-        (("Completed", "Running"), "a-r2", "a", "active"),
-        (("Running", "Completed"), "a", "a-r2", "active"),
-    ],
-)
-def test_of_several_jobs_of_a_key_the_one_is_adopted_that_the_conflict_names(
-    here: World, phases: tuple[str, str], taken: str, left: str, rank: str
-) -> None:
-    ids = {name: by_hand(here, name).id for name in ("a", "a-r2")}
-    for job_id, phase in zip(ids.values(), phases, strict=True):
-        here.store.set_phase(job_id, phase)
-    assert f"adopt it (reconciler adopt a {ids[taken]})" in here("plan").out
-    words = f"{left} ({ids[left]}) stays unmanaged: {taken} is the {rank} job of this key"
-    here.ends(3, "adopt --all --yes", out=words)
-    assert "reconciler.test.a.r3" in here.descriptions()[taken]
-    check_nothing_changes(here)
 
 
 # --- a stack that was renamed
@@ -273,11 +235,10 @@ def test_work_that_finished_between_two_renames_of_a_stack_stays_finished(world:
     world.ends(0, "adopt --from-stack vision", out="nothing to do")
 
 
-@pytest.mark.parametrize("arguments", ["--all", "--from-stack old"])
-def test_list_that_cannot_be_read_is_not_called_nothing_to_do(here: World, arguments: str) -> None:
+def test_list_that_cannot_be_read_is_not_called_nothing_to_do(here: World) -> None:
     here.fail("ListTrainingJobs", count=None, status=500)
-    here.ends(8, f"adopt {arguments} --yes", out="the list could not be read", lacks="nothing to do")
-    here.ends(8, f"adopt {arguments} --yes --json", err="warning: the list could not be read")
+    here.ends(8, "adopt --from-stack old --yes", out="the list could not be read", lacks="nothing to do")
+    here.ends(8, "adopt --from-stack old --yes --json", err="warning: the list could not be read")
 
 
 # --- every kind of job that the service knows
@@ -344,6 +305,7 @@ def test_exported_jobs_are_in_conflict_then_adopted_and_kept(world: World) -> No
         assert f"(reconciler adopt {action['key']} {jobs[action['key']]})" in action["detail"]
 
     world.forget_requests()
-    world.ends(0, "adopt --all --yes")
+    for action in actions:
+        world.ends(0, f"adopt {action['key']} {jobs[action['key']]} --yes")
     assert world.changes == [UPDATE] * len(jobs)
     check_nothing_changes(world, keep=len(jobs))

@@ -79,7 +79,7 @@ def test_job_whose_name_is_no_name_of_its_key_is_to_be_adopted_by_id(
         assert f"fix: before anything is applied, {command}" in said.err
         assert f"apply would create it; first: {command}\n" in written, key
         reconciler.ends(0, *command.split()[1:], "--yes")
-    reconciler.ends(0, "adopt --all --yes")
+    reconciler.ends(0, *by_name.split()[1:], "--yes")
     plan = reconciler("plan --json").document
     assert (plan["summary"]["keep"], plan["applyable"]) == (4, False)
 

@@ -32,7 +32,7 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "show": (("plan.json",), [Content.PLAN]),
     "drift": ((), [Content.DRIFT]),
     "review": ((".", "."), [Content.REVIEW]),
-    "adopt": (("--all", "--yes"), [Content.PLAN]),
+    "adopt": (("--from-stack", "before", "--yes"), [Content.PLAN]),
     "validate": ((), [Content.VALIDATION]),
     "history": ((), [Content.HISTORY]),
     "release": (("a", "--yes"), [Content.PLAN, Content.RESULT]),

@@ -58,7 +58,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "apply": [("apply", 3), ("apply --json", 3), ("apply refused", 3), ("apply --plan old.plan", 4)],
     "destroy": [("destroy", 3), ("destroy --json", 3)],
     "adopt": [
-        *(("adopt", 64), ("adopt a nothing", 1), ("adopt --all", 0), ("adopt --from-stack before", 0)),
+        *(("adopt", 64), ("adopt a nothing", 1), ("adopt --from-stack before", 0)),
         ("adopt a nothing --json", 1),
     ],
     "release": [("release a", 3), ("release a --json", 3), ("release nothing", 64)],

@@ -237,7 +237,7 @@ older foreign job | | r3, r2 foreign | keep unchanged r3
 older unmanaged job | | r3, r2 by-hand | keep unchanged r3
 copied marker under another name | | name=a-copy | create not_found r1
 copied marker | | description=reconciler.vision.b.r1.a000000000000 | conflict name_taken | copied marker
-# a conflict names the job that `adopt --all` takes
+# a conflict names the active job, else the newest
 two active | | r1 by-hand, r2 by-hand | conflict name_taken | a-r2 is taken
 one active | | r1 by-hand, r2 Completed by-hand | conflict name_taken | a is taken
 none active | | Completed by-hand, r3 Failed by-hand, r2 Completed by-hand | conflict name_taken \
