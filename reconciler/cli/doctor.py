@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from reconciler import errors
 from reconciler.cli.context import runtime
 from reconciler.connection import open_recording, records_url
 from reconciler.core.addresses import file_url, parse_store_url
-from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Listing
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import Clock, SupportsDiagnosis, SupportsSearch
@@ -37,38 +35,12 @@ if TYPE_CHECKING:
 LOCK = "lock"
 
 
-class _Probe(NamedTuple):
-    """A call that changes nothing, and shows whether one may do it. `action` is IAM's word for it."""
-
-    name: str
-    action: str
-    call: Callable[[Connected, str], object]
-    needs_a_job: bool = False
-    is_everywhere: bool = True
-
-
-#: A name that need not exist.
-_ANY_NAME = "reconciler-doctor"
-_MAY_LIST, _LIST_ACTION = "may list jobs", "modelarts:trainJob:list"
-_GET, _GET_QUOTAS = "modelarts:trainJob:get", "modelarts:trainJob:getQuotas"
-_PROBES = (
-    _Probe("may read a job", _GET, lambda place, job_id: place.backend.details(job_id), needs_a_job=True),
-    _Probe(
-        "may read events", _GET, lambda place, job_id: place.logs.events(job_id, limit=1), needs_a_job=True
-    ),
-    _Probe("may see flavors", _LIST_ACTION, lambda place, _: place.catalog.flavor_offers()),
-    _Probe("may see engines", _LIST_ACTION, lambda place, _: place.catalog.engine_offers()),
-    _Probe(
-        "may check names",
-        "modelarts:trainJob:checkName",
-        lambda place, _: place.backend.name_is_taken(_ANY_NAME),
-        is_everywhere=False,
-    ),
-)
-_NOT_ON_OTC = "not supported by Open Telekom Cloud"
+_MAY_LIST, _MAY_READ = "may list jobs", "may read a job"
+#: What IAM calls the rights that these need.
+_LIST, _GET = "modelarts:trainJob:list", "modelarts:trainJob:get"
 _OF_JOBS = ("duplicates", "adoption")
 #: What is checked once the service is there, in this order.
-_STEPS = ("endpoint", "clock", "project", _MAY_LIST, *(probe.name for probe in _PROBES), "quota", *_OF_JOBS)
+_STEPS = ("endpoint", "clock", "project", _MAY_LIST, _MAY_READ, *_OF_JOBS)
 
 
 def _from(step: str) -> tuple[str, ...]:
@@ -218,29 +190,21 @@ class Examination:
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("project"), "this does not look like the service")
         else:
-            source = "the target"
-            if self._target.traits.has_address and not self._target.project_id:
-                variables = ("HUAWEICLOUD_SDK_PROJECT_ID", "OS_PROJECT_ID")
-                set_ = (name for name in variables if os.environ.get(name, "").strip())
-                source = next(set_, "the credentials")
-            yield well("project", f"{identity.project_id}, from {source}")
+            yield well("project", identity.project_id)
             yield from self._of_access(place, listing)
 
     def _of_access(self, place: Connected, listing: Listing) -> Iterator[Check]:
         if isinstance(listing.problem, ServiceError):
-            yield _denied(_MAY_LIST, _LIST_ACTION, listing.problem)
+            yield _denied(_MAY_LIST, _LIST, listing.problem)
         elif listing.problem:
             yield wrong(_MAY_LIST, listing.problem, "retry", Trouble.UNREACHABLE)
         else:
-            yield well(_MAY_LIST, _LIST_ACTION)
-        job_id = listing.jobs[0].id if listing.jobs else ""
-        asked = {probe.name: partial(_tried, probe, place, job_id) for probe in _PROBES}
-        for name, ask in {**asked, "quota": partial(_quota, place)}.items():
-            try:
-                yield ask()
-            except errors.Unauthorized as failure:
-                yield from _shut_out(failure, _from(name))
-                return
+            yield well(_MAY_LIST, _LIST)
+        try:
+            yield _read(place, listing)
+        except errors.Unauthorized as failure:
+            yield from _shut_out(failure, _from(_MAY_READ))
+            return
         if listing.problem:
             yield from unchecked(_OF_JOBS, "the list cannot be read")
             return
@@ -287,25 +251,21 @@ def _shut_out(failure: errors.Unauthorized, rest: Sequence[str]) -> Iterator[Che
     )
 
 
-def _tried(probe: _Probe, place: Connected, job_id: str) -> Check:
-    """Make a call.
+def _read(place: Connected, listing: Listing) -> Check:
+    """Read the details of a job.
 
     Raises:
         Unauthorized: the account is not let in, whatever it asks for.
     """
-    if place.cloud is Cloud.OTC and not probe.is_everywhere:
-        return Check(probe.name, Health.UNCHECKED, _NOT_ON_OTC)
-    if probe.needs_a_job and not job_id:
-        return Check(probe.name, Health.UNCHECKED, "the workspace has no job to test this with")
+    if not listing.jobs:
+        return Check(_MAY_READ, Health.UNCHECKED, "the workspace has no job to test this with")
     try:
-        probe.call(place, job_id)
+        place.backend.details(listing.jobs[0].id)
     except errors.NotFound:
-        return Check(probe.name, Health.UNCHECKED, "the job was deleted meanwhile")
-    except errors.NotSupported as refusal:
-        return _lacking(probe.name, refusal)
+        return Check(_MAY_READ, Health.UNCHECKED, "the job was deleted meanwhile")
     except ServiceError as failure:
-        return _denied(probe.name, probe.action, failure)
-    return well(probe.name, probe.action)
+        return _denied(_MAY_READ, _GET, failure)
+    return well(_MAY_READ, _GET)
 
 
 def _denied(name: str, action: str, failure: ServiceError) -> Check:
@@ -315,15 +275,3 @@ def _denied(name: str, action: str, failure: ServiceError) -> Check:
     if isinstance(failure, errors.Unauthorized):
         raise failure
     return of_failure(name, failure)
-
-
-def _quota(place: Connected) -> Check:
-    if place.cloud is Cloud.OTC:
-        return Check("quota", Health.UNCHECKED, _NOT_ON_OTC)
-    try:
-        quota = place.catalog.record_quota()
-    except errors.NotSupported as refusal:
-        return _lacking("quota", refusal)
-    except ServiceError as failure:
-        return _denied("quota", _GET_QUOTAS, failure)
-    return judge.of_quota(quota and quota.quota, quota and quota.used)

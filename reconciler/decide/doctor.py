@@ -19,7 +19,6 @@ from reconciler.text import format_duration
 MAX_SKEW_S = 900.0
 #: From here on a clock is worth a word.
 NOTABLE_SKEW_S = 300.0
-NOTABLE_QUOTA = 0.9
 #: Credentials and path are of different projects. Source: docs/modelarts.md, "Errors".
 _WRONG_PROJECT = frozenset({"ModelArts.2786", "ModelArts.0207", "ModelArts.0210", "ModelArts.2823"})
 
@@ -85,19 +84,6 @@ def of_clock(skew_s: float | None) -> Check:
     if abs(skew_s) > MAX_SKEW_S:
         return wrong("clock", said, "synchronize this machine's clock, e.g. with NTP", Trouble.ACCESS)
     return Check("clock", Health.NOTE if abs(skew_s) > NOTABLE_SKEW_S else Health.WELL, said)
-
-
-def of_quota(quota: int | None, used: int | None) -> Check:
-    """Judge how many job records there may still be."""
-    if not quota or used is None:
-        return Check("quota", Health.UNCHECKED, "the service reports no quota for job records")
-    said = f"{used} of {quota} job records"
-    fix = "delete records that are no longer needed: reconciler jobs delete"
-    if used >= quota:
-        return wrong("quota", f"{said}: no job can be created", fix)
-    if used >= NOTABLE_QUOTA * quota:
-        return Check("quota", Health.NOTE, said, fix)
-    return well("quota", said)
 
 
 def of_memory(*, is_local: bool, is_shared: bool) -> Check:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.decide.doctor import Check, Health, of_clock, of_memory, of_quota
+from reconciler.decide.doctor import Check, Health, of_clock, of_memory
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
 from reconciler.modelarts.known_secrets import FILE_VARIABLE
 from tests.cli.conftest import CHANGING, Reconciler, Said, Service, manifest, write
@@ -98,8 +98,7 @@ def test_all_is_well_and_nothing_is_changed(reconciler: Reconciler, stack: Servi
     for name, detail in {
         "lock": "not held",
         "credentials": "token, from MODELARTS_AUTH_TOKEN",
-        "project": "p1, from the target",
-        "quota": "1 of 10000 job records",
+        "project": "p1",
     }.items():
         assert found.detail(name) == detail
     text = reconciler("doctor").out
@@ -194,7 +193,7 @@ def test_bad_credentials(reconciler: Reconciler, signed: str) -> None:
     write(manifest("a", url=signed))
     reconciler.setenv("HUAWEICLOUD_SDK_SK", "forged-secret-key")
     refused(reconciler, 7, "fix: check the credentials", "APIGW.0301")
-    assert doctor(reconciler, 7, "authentication").status("may check names") == "not checked"
+    assert doctor(reconciler, 7, "authentication").status("may read a job") == "not checked"
 
 
 def test_wrong_project(reconciler: Reconciler, service: Service) -> None:
@@ -237,7 +236,7 @@ def fail(service: Service, operation: str | None = None, effect: Effect = Effect
 
 # --- what one call is refused
 
-LIST, FLAVORS = "ListTrainingJobs", "ShowTrainingJobFlavors"
+LIST, READ = "ListTrainingJobs", "ShowTrainingJobDetails"
 LOGIN, RESTRICTED, NO_ROLE = "authentication", "the account is restricted", (403, "ModelArts.0112")
 
 
@@ -248,16 +247,11 @@ LOGIN, RESTRICTED, NO_ROLE = "authentication", "the account is restricted", (403
         (None, (403, "ModelArts.0206"), LOGIN, "use credentials of this project", 1),
         (None, (403, "ModelArts.0210"), "project", "the credentials belong to another project", 1),
         (None, (403, "APIGW.0310"), LOGIN, RESTRICTED, 1),
-        (FLAVORS, (403, "ModelArts.4116"), LOGIN, RESTRICTED, 4),
+        (READ, (403, "ModelArts.4116"), LOGIN, RESTRICTED, 2),
         # A role that is missing says nothing of other calls.
-        (LIST, NO_ROLE, "may list jobs", "role: modelarts:trainJob:list", 5),
-        (LIST, (403, "ModelArts.9999"), "may list jobs", "role: modelarts:trainJob:list", 5),
-        ("ShowTrainingJobDetails", NO_ROLE, "may read a job", "role: modelarts:trainJob:get", 8),
-        ("ListTrainingJobEvents", NO_ROLE, "may read events", "role: modelarts:trainJob:get", 8),
-        ("ValidateTrainingJobName", NO_ROLE, "may check names", "role: modelarts:trainJob:checkName", 8),
-        (FLAVORS, NO_ROLE, "may see flavors", "role: modelarts:trainJob:list", 8),
-        ("ShowTrainingJobEngines", NO_ROLE, "may see engines", "role: modelarts:trainJob:list", 8),
-        ("ShowTrainingQuotas", NO_ROLE, "quota", "role: modelarts:trainJob:getQuotas", 8),
+        (LIST, NO_ROLE, "may list jobs", "role: modelarts:trainJob:list", 1),
+        (LIST, (403, "ModelArts.9999"), "may list jobs", "role: modelarts:trainJob:list", 1),
+        (READ, NO_ROLE, "may read a job", "role: modelarts:trainJob:get", 3),
     ],
 )
 def test_refused_call_is_one_wrong_check(
@@ -277,7 +271,7 @@ def test_refused_call_is_one_wrong_check(
     assert len(stack.app.requests) == requests
     if requests > 1:
         assert found.status("may list jobs") == ("wrong" if operation == LIST else "ok")
-        assert (found.status("adoption") == "not checked") is (requests < 8)
+        assert (found.status("adoption") == "not checked") is (requests < 3)
     if fix.startswith("role:"):
         assert found.status("endpoint") == "ok"
 
@@ -389,18 +383,13 @@ def test_unmanaged_job_with_a_declared_name_could_be_adopted(
         (of_clock(-899.0), Health.NOTE),
         (of_clock(901.0), Health.WRONG),
         (of_clock(-5000.0), Health.WRONG),
-        (of_quota(None, None), Health.UNCHECKED),
-        (of_quota(100, 0), Health.WELL),
-        (of_quota(100, 89), Health.WELL),
-        (of_quota(100, 90), Health.NOTE),
-        (of_quota(100, 100), Health.WRONG),
         (of_memory(is_local=True, is_shared=False), Health.WELL),
         (of_memory(is_local=True, is_shared=True), Health.WELL),
         (of_memory(is_local=False, is_shared=True), Health.WELL),
         (of_memory(is_local=False, is_shared=False), Health.NOTE),
     ],
 )
-def test_clock_quota_and_history_have_a_health(check: Check, health: Health) -> None:
+def test_clock_and_history_have_a_health(check: Check, health: Health) -> None:
     assert check.health is health
     if check.name == "history":
         assert ("records: postgresql://" in (check.fix or "")) is (health is Health.NOTE)
