@@ -23,6 +23,7 @@ from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import Action, Reason
 from tests.builders import NOW, STACK, a_job, absent, seen
 from tests.core.fields import FIELDS, FORMS, Field, declared, is_accepted, reported
+from tests.each import each
 
 CONTEXT = PlanContext(STACK, at_s=NOW)
 JOB_ID = "0123abcd-0000-0000-0000-000000000000"
@@ -70,7 +71,7 @@ LEFT_OUT = {"algorithm.engine.image_repo_id", "algorithm.parameters.a.i18n_descr
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
+@each("field", FIELDS)
 def test_job_equals_the_declaration_it_was_created_from(field: Field, form: str) -> None:
     for value in (field.value, field.other):
         desired = declared(field.base, {field: value})
@@ -82,7 +83,7 @@ def test_job_equals_the_declaration_it_was_created_from(field: Field, form: str)
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
+@each("field", FIELDS)
 def test_patch_pasted_into_the_entry_leaves_no_difference(field: Field, form: str) -> None:
     one, other = (declared(field.base, {field: value}) for value in (field.value, field.other))
     without = declared(field.base, {})

@@ -20,6 +20,7 @@ from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from tests.builders import a_job, seen
 from tests.core.fields import FIELDS, FORMS, Field, declared, is_accepted, reported
+from tests.each import each
 
 
 def differences(entry: ManifestEntry) -> tuple[Change, ...]:
@@ -37,7 +38,7 @@ def differences(entry: ManifestEntry) -> tuple[Change, ...]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
+@each("field", FIELDS)
 def test_exported_entry_has_no_difference_to_its_job(field: Field, form: str) -> None:
     for value in (field.value, field.other):
         job = declared(field.base, {field: value})
@@ -58,7 +59,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
+@each("field", FIELDS)
 def test_job_created_from_an_exported_entry_is_reported_like_the_original(field: Field, form: str) -> None:
     for value in (field.value, field.other):
         job = declared(field.base, {field: value})

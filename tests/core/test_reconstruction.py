@@ -18,6 +18,7 @@ from tests.builders import a_job
 from tests.core.fields import ABSENT, FIELDS, FORMS, Field, declared, is_accepted, reported
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import decided
+from tests.each import each
 
 
 def planned(action: PlannedAction) -> tuple[Any, ...]:
@@ -38,11 +39,7 @@ def edits_of(field: Field) -> Iterator[tuple[str, Any, Any]]:
         yield "edit back", field.other, field.value
 
 
-EDITS = [
-    pytest.param(field, before, after, id=f"{how} {field.path} {number}")
-    for number, field in enumerate(FIELDS)
-    for how, before, after in edits_of(field)
-]
+EDITS = [(field, before, after) for field in FIELDS for _, before, after in edits_of(field)]
 
 #: What the details do not show, so that only the declaration says it: what was there cannot be read back.
 I18N = "algorithm__parameters__a__i18n_description"
@@ -74,7 +71,7 @@ def can_be_read_back(field: Field, before: Any, form: str) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("field", "before", "after"), EDITS)
+@each(("field", "before", "after"), EDITS)
 def test_same_edit_gives_the_same_plan_without_a_history(
     field: Field, before: Any, after: Any, form: str
 ) -> None:

@@ -16,7 +16,7 @@ from reconciler.core.schema import manifest_schema
 from reconciler.core.settings import Manifest
 from reconciler.core.stack import JobEntry
 from reconciler.manifest.yaml import parse
-from tests.manifest.test_stacks import cases
+from tests.manifest.test_stacks import sections
 
 SCHEMA = manifest_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -142,8 +142,7 @@ def test_wrong_manifest_is_invalid_by_the_schema(manifest: Any) -> None:
 
 def first_files(name: str) -> Iterator[tuple[Any, list[str]]]:
     """The first file of each manifest in a file of cases, and the lines behind it."""
-    for case in cases(name):
-        text, behind = case.values
+    for text, behind in (case for _, of_section in sections(name) for case in of_section):
         yield parse(text.partition("\n@ ")[0].encode(), Path("jobs.yaml"), "jobs.yaml").tree, behind
 
 

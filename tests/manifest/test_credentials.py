@@ -15,6 +15,7 @@ from reconciler.errors import ManifestInvalid
 from reconciler.manifest.saved_secrets import resolve
 from reconciler.modelarts import auth, connect
 from reconciler.secrets import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
+from tests.each import each
 from tests.manifest.conftest import HEAD, JOB, Place, marked
 
 SECRET = "tell-nobody-1"
@@ -91,7 +92,7 @@ EVERYWHERE = [*PLACES.items(), *(("records", text) for text in IN_RECORDS.values
 
 
 @pytest.mark.parametrize("is_set", [True, False])
-@pytest.mark.parametrize(
+@each(
     ("path", "text", "name"),
     [
         *((*where, "OS_PASSWORD") for where in EVERYWHERE),

@@ -13,6 +13,7 @@ from reconciler.errors import Diagnostic
 from reconciler.manifest.yaml import Document, parse
 from reconciler.render.text import render_diagnostics
 from reconciler.text import visible
+from tests.each import each
 from tests.manifest.conftest import HEAD, JOB, Place, place_of
 
 SEPARATORS = ("\x85", "\u2028", "\u2029")
@@ -65,7 +66,7 @@ def place_in(text: str, index: int) -> str:
     return f"a.yaml:{len(lines)}:{len(lines[-1]) + 1}"
 
 
-@pytest.mark.parametrize("char", [*SEPARATORS, *DIRECTION], ids=lambda char: f"{ord(char):04x}")
+@each("char", [*SEPARATORS, *DIRECTION])
 @pytest.mark.parametrize("text", OUTSIDE.values(), ids=OUTSIDE)
 def test_character_outside_quotes_is_an_error_at_its_place(text: str, char: str) -> None:
     problem = refused(read(text.replace("@", char)))[0]
@@ -74,14 +75,14 @@ def test_character_outside_quotes_is_an_error_at_its_place(text: str, char: str)
     assert f"\\u{ord(char):04x}" in (problem.fix or "")
 
 
-@pytest.mark.parametrize("char", DIRECTION, ids=lambda char: f"{ord(char):04x}")
+@each("char", DIRECTION)
 @pytest.mark.parametrize("text", [text for text, _ in INSIDE.values()], ids=INSIDE)
 def test_mark_of_direction_in_quotes_is_an_error_too(text: str, char: str) -> None:
     problem = refused(read(text.replace("@", char)))[0]
     assert place_of(problem) == place_in(text, text.index("@"))
 
 
-@pytest.mark.parametrize("char", SEPARATORS, ids=lambda char: f"{ord(char):04x}")
+@each("char", SEPARATORS)
 @pytest.mark.parametrize(("text", "tree"), INSIDE.values(), ids=INSIDE)
 def test_separator_in_quotes_is_text(text: str, tree: dict[str, Any] | None, char: str) -> None:
     document = read(text.replace("@", char))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.each import each
 from tests.manifest.conftest import HEAD, JOB, Place, marked
 
 HUGE = "9" * 400
@@ -113,7 +114,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("text", PLACES)
-@pytest.mark.parametrize(
+@each(
     ("escape", "what"),
     [
         (r"a\0b", "character not allowed"),

@@ -18,6 +18,7 @@ import pytest
 from reconciler.errors import Diagnostic
 from reconciler.manifest import LoadedStack
 from reconciler.secrets import show
+from tests.each import each
 from tests.manifest.conftest import Place, marked
 
 #: The environment where no line says another one; what is secret in it is said nowhere.
@@ -25,23 +26,27 @@ ENVIRON = {"TOKEN": "hunter2-hunter2", "HUAWEICLOUD_SDK_SK": "hunter2-hunter2"}
 OF_STACK = ("keys", "declared", "secrets", "source", "warnings")
 
 
-def cases(file: str) -> Iterator[Any]:
-    """Each manifest of a file with the lines behind it."""
+Case = tuple[str, list[str]]
+
+
+def sections(file: str) -> Iterator[tuple[str, list[Case]]]:
+    """Each section of a file: manifests with the lines behind them."""
     text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     for section in text.split("\n## ")[1:]:
         head, _, body = section.partition("\n\n")
         title, _, end = head.partition("\n")
         manifest: list[str] = []
         behind: list[str] = []
+        found: list[Case] = []
         for line in [*body.rstrip().split("\n"), ""]:
             is_behind = line.startswith(("= ", "$ ", "> "))
             if behind and not is_behind:
-                identity = f"{title}: {' '.join(manifest)}"
                 at = next((n for n, one in enumerate(manifest) if one.startswith("@ ")), len(manifest))
                 texts = "\n".join([*manifest[:at], end, *manifest[at:], ""])
-                yield pytest.param(texts, behind, id=identity)
+                found.append((texts, behind))
                 manifest, behind = [], []
             (behind if is_behind else manifest).append(line)
+        yield title, found
 
 
 def by_options(lines: list[str]) -> Iterator[tuple[dict[str, Any], list[str]]]:
@@ -130,8 +135,19 @@ def check_value(loaded: LoadedStack, line: str) -> None:
     assert json.dumps(show(value_of(loaded, subject, name))) == json.dumps(json.loads(value)), line
 
 
-@pytest.mark.parametrize(("manifest", "behind"), [*cases("loaded.txt"), *cases("refused.txt")])
-def test_stack_is_loaded_or_refused_as_is_said(place: Place, manifest: str, behind: list[str]) -> None:
+SECTIONS = [*sections("loaded.txt"), *sections("refused.txt")]
+
+
+@pytest.mark.parametrize("section", [of for _, of in SECTIONS], ids=[title for title, _ in SECTIONS])
+def test_stack_is_loaded_or_refused_as_is_said(tmp_path: Path, section: list[Case]) -> None:
+    @each(("number", "case"), enumerate(section))
+    def all_is_as_is_said(number: int, case: Case) -> None:
+        check(Place(tmp_path / str(number)), *case)
+
+    all_is_as_is_said()
+
+
+def check(place: Place, manifest: str, behind: list[str]) -> None:
     for file in f"jobs.yaml\n{manifest}".split("\n@ "):
         name, _, text = file.partition("\n")
         place.write(text, name)
