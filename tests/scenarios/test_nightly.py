@@ -38,7 +38,7 @@ from tests.apply.service import CREATE, Service, SharedTime
 from tests.apply.test_rollout import rollout
 from tests.builders import a_job, a_stack
 
-HOUR, NIGHTS = 3600.0, 30
+HOUR, NIGHTS = 3600.0, 16
 ZONE = "Europe/Berlin"
 SCHEDULE = Schedule("30 2 * * *", ZONE)
 NIGHTLY: dict[str, Any] = {"schedule": SCHEDULE.expression, "timezone": ZONE}
@@ -140,7 +140,7 @@ KINDS: tuple[Night, ...] = (
 
 
 @pytest.mark.parametrize("begin", ["2026-03-14T12:00Z", "2026-10-11T12:00Z"], ids=["spring", "autumn"])
-def test_each_night_of_a_month_starts_one_job(begin: str, tmp_path: Path) -> None:
+def test_each_night_around_a_change_of_the_clocks_starts_one_job(begin: str, tmp_path: Path) -> None:
     job = a_job(lifecycle=NIGHTLY)
     kinds = cycle(KINDS)
     with runners(begin, tmp_path) as ours:
