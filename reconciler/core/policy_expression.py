@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 #: What an expression may name.
 NAMES = ("job", "action", "stack", "target")
 
-_TEXT_OR_COMMENT = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
+TEXT_OR_COMMENT = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 _FIELD = re.compile(rf"(?<![\w.])(?:{'|'.join(NAMES)})\b(?:\.[A-Za-z_]\w*\b(?!\())*")
 
 
@@ -60,4 +60,4 @@ def fields_in(text: str) -> tuple[str, ...]:
 
     A function that is called on a field is left out. This is for people who ask why: nothing rests on it.
     """
-    return tuple(dict.fromkeys(_FIELD.findall(_TEXT_OR_COMMENT.sub('""', text))))
+    return tuple(dict.fromkeys(_FIELD.findall(TEXT_OR_COMMENT.sub('""', text))))

@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from reconciler.core.policy_expression import NAMES, Answer, InvalidExpression, NotJudged
+from reconciler.core.policy_expression import NAMES, TEXT_OR_COMMENT, Answer, InvalidExpression, NotJudged
 
 #: Names that are no variables.
 _TYPES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type"})
@@ -31,13 +31,6 @@ _BOUND = re.compile(rf"\.{_GAP}(?:all|exists|exists_one|existsOne|filter|map){_G
 _REPORTED = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 #: What the parser says beside what is wrong.
 _ASIDE = re.compile(r"^Syntax error: | expecting \{.*$")
-_PARSER_WORDS = (
-    ("mismatched input '<EOF>'", "unexpected end"),
-    ("mismatched input", "unexpected"),
-    ("extraneous input", "unexpected"),
-    ("'<EOF>'", "the end"),
-    ("<EOF>", "the end"),
-)
 _LONGEST_REASON = 200
 _PR_SET_PDEATHSIG = 1
 
@@ -98,24 +91,14 @@ def _compile_problem(library: Any, text: str) -> InvalidExpression | None:
     if isinstance(program, NotJudged):
         return InvalidExpression(program.why)
     unknown = set(program.variables()) - {*NAMES, *_TYPES, *_BOUND.findall(text)}
-    found = [place for name in unknown if (place := _place_of(library, text, name)) is not None]
-    if not found:
+    code = TEXT_OR_COMMENT.sub(lambda one: " " * len(one[0]), text)
+    found = [re.search(rf"(?<![\w.]){re.escape(name)}\b", code) for name in unknown]
+    if not any(found):
         return None
-    start, name = min(found)
+    start, name = min((one.start(), one[0]) for one in found if one)
     before = text[:start].split("\n")
     why = f'"{_short(name)}" is not one of {", ".join(NAMES)}'
     return InvalidExpression(why, len(before), len(before[-1]) + 1, name)
-
-
-def _place_of(library: Any, text: str, name: str) -> tuple[int, str] | None:
-    """Where a variable stands: in a text or a comment, another name would make no other variable."""
-    other = f"{name}_"
-    for found in re.finditer(rf"(?<![\w.]){re.escape(name)}\b", text):
-        renamed = text[: found.start()] + other + text[found.end() :]
-        program = _called(library.compile, renamed)
-        if not isinstance(program, NotJudged) and other in program.variables():
-            return found.start(), name
-    return None
 
 
 def _parser_problem(said: str, text: str) -> InvalidExpression:
@@ -125,10 +108,7 @@ def _parser_problem(said: str, text: str) -> InvalidExpression:
         return InvalidExpression("it is not valid CEL")
     if "Recursion" in found[3]:
         return InvalidExpression("it is nested too deeply")
-    why = _ASIDE.sub("", found[3])
-    for theirs, ours in _PARSER_WORDS:
-        why = why.replace(theirs, ours)
-    return InvalidExpression(_short(why), int(found[1]), int(found[2]))
+    return InvalidExpression(_short(_ASIDE.sub("", found[3])), int(found[1]), int(found[2]))
 
 
 def _called(call: Callable[[Any], Any], argument: Any, passes_on: type[Exception] | None = None) -> Any:

@@ -5,7 +5,6 @@ Places are looked up when a problem needs one, and never before: most runs need 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -20,7 +19,7 @@ from reconciler.core.fields.field_types import INVALID_PATH, OUTSIDE, fields_of,
 from reconciler.core.lifecycle import time_zones
 from reconciler.core.scalar import UnresolvedText, is_boolean, scalar_text
 from reconciler.errors import Diagnostic, Location, Snippet
-from reconciler.manifest.yaml import LINE_BREAK, Document, place_behind, shorten
+from reconciler.manifest.yaml import Document, place_behind, shorten
 from reconciler.secrets import Redactor, SecretText
 
 #: Up to so many names are compared all; of more, so many neighbours on each side.
@@ -276,40 +275,17 @@ def diagnose_inside(
 ) -> Diagnostic:
     """A problem with a place inside of a text: its line and column there, from 1.
 
-    However the file spells the text, on one line or folded over several, the same characters stand there.
+    The words say it where the file spells that line of the text otherwise.
     """
     _, node, _ = find(document, steps)
-    token = _token_of(document, node)
-    if node.start_mark.index < node.end_mark.index:
-        token = _token_inside(document, node, _offset_inside(document, node, place), 1)
-    return _diagnostic(document, steps, token, Problem(what, why, fix))
-
-
-def _offset_inside(document: Document, node: Any, place: tuple[int, int]) -> int:
-    """Where in the file a place of a scalar's value stands: folding changes blanks, and nothing else."""
-    lines = node.value.split("\n")
     line, column = place
-    seen = "".join([*lines[: line - 1], "".join(lines[line - 1 : line])[: column - 1]])
-    left = sum(not char.isspace() for char in seen)
-    start, end = node.start_mark.index, node.end_mark.index
-    source = document.text[start:end]
-    offset = 0
-    if node.style in ("|", ">"):
-        header = re.search(LINE_BREAK, source)
-        offset = header.end() if header else len(source)
-    elif node.style in ("'", '"'):
-        offset, source = 1, source[:-1]
-        if node.style == '"' and "\\" in source:
-            return int(start)  # an escape stands for characters that the file does not have
-    last = offset
-    while offset < len(source):
-        width = 2 if node.style == "'" and source.startswith("''", offset) else 1
-        if not source[offset].isspace():
-            if left == 0:
-                return int(start + offset)
-            left, last = left - 1, offset + width
-        offset += width
-    return int(start + last)
+    text = (node.value.split("\n") + [""] * line)[line - 1]
+    offset = document.text.find(text, node.start_mark.index, node.end_mark.index) if text else -1
+    if offset < 0:
+        words = Problem(what, f"line {line}, column {column} of the expression: {why}", fix)
+        return _diagnostic(document, steps, _token_of(document, node), words)
+    token = _token_inside(document, node, offset + column - 1, 1)
+    return _diagnostic(document, steps, token, Problem(what, why, fix))
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

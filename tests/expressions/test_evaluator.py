@@ -75,11 +75,11 @@ NOT_JUDGED = [
     ('job.key.matches("(")', "Function 'matches' error: '(' not a valid regex", None),
 ]
 INVALID = [
-    ("", (1, 1), "unexpected end"),
-    ("1 +", (1, 4), "unexpected end"),
-    ("true\n && &&", (2, 5), "unexpected '&&'"),
-    ("job.key == 'a' 'b'", (1, 16), "unexpected"),
-    ("((true)", (1, 8), "missing ')' at the end"),
+    ("", (1, 1), "mismatched input '<EOF>'"),
+    ("1 +", (1, 4), "mismatched input '<EOF>'"),
+    ("true\n && &&", (2, 5), "mismatched input '&&'"),
+    ("job.key == 'a' 'b'", (1, 16), "extraneous input"),
+    ("((true)", (1, 8), "missing ')' at '<EOF>'"),
     ("'日本' == @", (1, 9), "token recognition error at: '@'"),
     ("jbo.key == 'a'", (1, 1), '"jbo" is not one of job, action, stack, target'),
     ("job.key == 'a' &&\n  foo", (2, 3), '"foo" is not one of job, action, stack, target'),
