@@ -179,7 +179,7 @@ class CreateChecks:
 
 
 def _not_offered(found: list[Missing], action: PlannedAction, refusal: Rejected | None = None) -> NotOffered:
-    source, words = action.source, "; ".join(one.describe() for one in found)
+    source, words = action.source, "; ".join(one.detail for one in found)
     if source:
         words += f" ({source.file}:{source.line}:{source.column})"
     if action.before:

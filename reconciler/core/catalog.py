@@ -9,7 +9,6 @@ Source: docs/modelarts.md, "Calls" and "Create request".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -70,27 +69,17 @@ class Offers(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A value of a create body that the target does not offer, and the nearest that it does, if any."""
+    """A value of a create body that the target does not offer."""
 
     reason: PreflightReason
     path: str
     value: str
-    nearest: str | None = None
     why: str = "is not offered by the target"
 
     @property
     def detail(self) -> str:
         """In words; a value that is a secret by its name."""
         return f'{self.path} "{show(self.value)}" {self.why}'
-
-    @property
-    def hint(self) -> str:
-        """What may have been meant; "" where nothing is near."""
-        return f'did you mean "{self.nearest}"?' if self.nearest else ""
-
-    def describe(self) -> str:
-        """In words, with the way out."""
-        return "; ".join(filter(None, (self.detail, self.hint)))
 
 
 class PoolChoice(NamedTuple):
@@ -166,15 +155,14 @@ def _missing_engine(
         value if isinstance(value, str) else str(value or "") for value in map(engine.get, _ENGINE)
     )
     if engine_id:
-        if engine_id not in (ids := [offer.engine_id for offer in offered]):
-            yield Missing(reason, f"{path}.engine_id", engine_id, nearest(engine_id, ids))
+        if engine_id not in [offer.engine_id for offer in offered]:
+            yield Missing(reason, f"{path}.engine_id", engine_id)
     elif all(offer.name and offer.version for offer in offered):
         versions = [offer.version for offer in offered if offer.name == name]
         if not versions:
-            names = sorted({offer.name for offer in offered})
-            yield Missing(reason, f"{path}.engine_name", name, nearest(name, names))
+            yield Missing(reason, f"{path}.engine_name", name)
         elif version not in versions:
-            yield Missing(reason, f"{path}.engine_version", version, nearest(version, versions))
+            yield Missing(reason, f"{path}.engine_version", version)
 
 
 _ENGINE = ("engine_id", "engine_name", "engine_version")
@@ -193,11 +181,10 @@ def _missing_flavor(
     if not isinstance(flavor_id, str) or not _has_value(flavor_id) or not _is_public(resource):
         return
     if flavor_id not in most_nodes:
-        reason, near = PreflightReason.FLAVOR_NOT_OFFERED, nearest(flavor_id, list(most_nodes))
-        yield Missing(reason, f"{path}.flavor_id", flavor_id, near)
+        yield Missing(PreflightReason.FLAVOR_NOT_OFFERED, f"{path}.flavor_id", flavor_id)
     elif (most := most_nodes[flavor_id] or 0) > 0 and isinstance(nodes, int) and nodes > most:
-        reason, why = PreflightReason.TOO_MANY_NODES, f"is more than {flavor_id} allows"
-        yield Missing(reason, f"{path}.node_count", str(nodes), str(most), why)
+        reason, why = PreflightReason.TOO_MANY_NODES, f"is more than the {most} that {flavor_id} allows"
+        yield Missing(reason, f"{path}.node_count", str(nodes), why)
 
 
 def _is_public(resource: Mapping[str, Any]) -> bool:
@@ -207,9 +194,3 @@ def _is_public(resource: Mapping[str, Any]) -> bool:
 def _has_value(text: Any) -> bool:
     """Whether something is named; a secret to which nothing gave a value can be compared with nothing."""
     return bool(text) and (text.has_value if isinstance(text, SecretText) else True)
-
-
-def nearest(value: str, offered: Sequence[str]) -> str | None:
-    """The offered value that looks most like another one."""
-    found = get_close_matches(value.casefold(), [one.casefold() for one in offered], n=1)
-    return next((one for one in offered if one.casefold() == found[0]), None) if found else None

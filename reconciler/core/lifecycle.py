@@ -78,19 +78,7 @@ def time_zones() -> list[str]:
 
 #: Longer than any schedule that says something; every item of a list is looked at by itself.
 _LONGEST = 256
-#: What stands in the fields of an expression, in their order.
-_FIELDS = (
-    ("minute", "0 to 59"),
-    ("hour", "0 to 23"),
-    ("day of the month", "1 to 31, L (the last) or LW (the last working day)"),
-    ("month", "1 to 12, or JAN to DEC"),
-    ("day of the week", "0 to 7 (Sunday is both), or SUN to SAT, with #1 to #5 the first to the fifth"),
-)
-_MACROS = {
-    **dict.fromkeys(("@yearly", "@annually"), "0 0 1 1 *"),
-    **{"@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@hourly": "0 * * * *"},
-    **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
-}
+_FIELDS = 5
 #: Any time; whether an expression ever comes does not depend on it.
 _SOME_TIME_S = 1_767_225_600.0
 #: Up to here calendars go; a service that says otherwise is not believed.
@@ -223,34 +211,23 @@ def schedule_problem(text: str) -> str | None:
     """
     if len(text) > _LONGEST:
         return f"must have at most {_LONGEST} characters"
-    fields = text.split()
-    if len(fields) != len(_FIELDS):
+    if len(text.split()) != _FIELDS:
         return "must have five fields: minute, hour, day of the month, month and day of the week"
-    for place, (field, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):
-        alone = ["*"] * len(_FIELDS)
-        alone[place] = field
-        if not _is_expression(" ".join(alone)):
-            return f'"{field}" is not a valid {name}, which is {allowed}'
-    if not _is_expression(text) or Schedule(text).next_after(_SOME_TIME_S) is None:
+    from cronsim import CronSim, CronSimError  # only where a job has a schedule
+
+    try:
+        CronSim(text, datetime.fromtimestamp(_SOME_TIME_S, UTC))
+    except CronSimError as error:
+        return f"must be a cron expression of five fields ({error})"
+    if Schedule(text).next_after(_SOME_TIME_S) is None:
         return "must come at some time, and no date is ever like this"
     return None
 
 
 def _check_schedule(text: str) -> str:
     if (rule := schedule_problem(text)) is not None:
-        macro = _MACROS.get(text.strip().lower(), "")
-        raise PydanticCustomError("schedule", "{rule}", {"rule": rule, "instead": macro})
+        raise PydanticCustomError("schedule", "{rule}", {"rule": rule})
     return text
-
-
-def _is_expression(text: str) -> bool:
-    from cronsim import CronSim, CronSimError  # only where a job has a schedule
-
-    try:
-        CronSim(text, datetime.fromtimestamp(_SOME_TIME_S, UTC))
-    except CronSimError:
-        return False
-    return True
 
 
 def _check_timezone(name: str) -> str:

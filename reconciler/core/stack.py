@@ -332,7 +332,8 @@ def narrow(
 ) -> Stack:
     """Return the stack with only the keys that were asked for in view; without any, the stack as it is.
 
-    A name means a declared or an owned key, a glob means declared ones only. What PATH left out of view
+    A name means a declared or an owned key, or the members of an entry with a matrix; a glob means declared
+    keys only. What PATH left out of view
     stays out of it. Guards are not narrowed: they count over the whole stack. `unmatched` takes the names
     and globs that match nothing, where the stack is one of several; its view may be empty then.
 
@@ -344,7 +345,9 @@ def narrow(
     # A person may name what is declared in view, or owned and declared nowhere else.
     known = {*stack.jobs, *owned} - (stack.whole.keys() - stack.jobs.keys())
     found = {
-        one: {key for key in stack.jobs if fnmatchcase(key, one)} if is_glob(one) else known & {one}
+        one: {key for key in stack.jobs if fnmatchcase(key, one)}
+        if is_glob(one)
+        else known & {one, *stack.members_of(one)}
         for one in only
     }
     missing = [pattern for pattern, matches in found.items() if not matches]
@@ -388,12 +391,7 @@ def _no_match(stack: Stack, pattern: str, known: Iterable[str]) -> Diagnostic:
     if is_glob(pattern):
         why = f'no declared key of stack {stack.name} matches "{pattern}"'
         return Diagnostic("no matching key", why, "an owned key that is not declared must be given in full")
-    problem, glob = unknown_key(stack, pattern, known), f"{pattern}-*"
-    matching = {key for key in stack.whole if fnmatchcase(key, glob)}
-    # A glob that means the members of a sweep and no other key.
-    if matching and matching == set(stack.members_of(pattern)):
-        return problem._replace(fix=f'write "{glob}" for all of them')
-    return problem
+    return unknown_key(stack, pattern, known)
 
 
 def check_keys(

@@ -134,7 +134,7 @@ def find_in_bodies(
                 reason=one.reason,
                 path=one.path,
                 detail=one.detail,
-                fix=one.hint or listed,
+                fix=listed,
                 source=action.source,
             )
 

@@ -30,7 +30,7 @@ from reconciler.core.scalar import (
     scalar_text,
 )
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
-from reconciler.errors import Diagnostic, Location, Severity
+from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.expressions import (
     ANY_KEY,
     LINK,
@@ -552,13 +552,6 @@ class JobReader:
         self.problems += problems
         if lifecycle is None:
             lifecycle = Lifecycle.model_validate((not problems and merged.get("lifecycle")) or {})
-        own = origin.parts[0].get("lifecycle")  # what it inherits may be for other jobs
-        said = own.items() if isinstance(own, Mapping) and lifecycle.schedule is None else ()
-        for name, value in said:
-            if name in ("timezone", "overlap", "starting_deadline") and value is not None:
-                why = f"{name} is about a schedule, and the job has none"
-                problem = origin.diagnose(("lifecycle", name), "option without effect", why, at_key=True)
-                self.warnings.append(problem._replace(severity=Severity.WARNING))
         body = None
         if has_body:
             if problems := list(raw_problems(merged.get("raw"), origin)):

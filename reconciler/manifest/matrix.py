@@ -148,7 +148,11 @@ class Sweeps:
                 why = f'{_shown(named_by)} gives "{shorten(key)}": {why}'
                 self._report(entry, (MATRIX,), "invalid key", why, fix)
             elif (first := taken.get(key.lower())) is not None:
-                self._report_clash(entry, key, named_by, first, combination_of.get(key.lower()))
+                earlier = combination_of.get(key.lower())
+                other = f"the entry at {first.location}" if earlier is None else _shown(earlier)
+                why = f'{_shown(named_by)} and {other} are both "{shorten(key)}" to the service'
+                fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
+                self._report(entry, (MATRIX,), "duplicate key", why, fix)
             else:
                 taken[key.lower()] = entry
                 combination_of[key.lower()] = named_by
@@ -204,28 +208,6 @@ class Sweeps:
         if isinstance(key, SecretText):
             raise NoValue(_SENSITIVE, f"{key.reference} is sensitive, but everybody sees the names of jobs")
         return str(key)
-
-    def _report_clash(
-        self,
-        entry: MergedEntry,
-        key: str,
-        named_by: _Combination,
-        first: MergedEntry,
-        earlier: _Combination | None,
-    ) -> None:
-        fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
-        other = f"the entry at {first.location}"
-        if first is entry and earlier is not None:
-            other = _shown(earlier)
-            texts, others = value_texts(named_by), value_texts(earlier)
-            # Case is nothing to the service.
-            if texts.keys() == others.keys() and all(texts[a].lower() == others[a].lower() for a in texts):
-                fix = (
-                    "keys spell these values alike: remove one of them, or let another axis name the jobs "
-                    "and give each its value with include"
-                )
-        why = f'{_shown(named_by)} and {other} are both "{shorten(key)}" to the service'
-        self._report(entry, (MATRIX,), "duplicate key", why, fix)
 
     def _report(self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, *words: Any) -> None:
         self.problems.append(entry.diagnose(steps, what, *words))

@@ -378,21 +378,6 @@ def found(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else "a list"
 
 
-_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
-
-
-def _wrong_type(kind: str, value: Any) -> Problem:
-    fix = None
-    if kind in ("text", _KINDS["keys_type"]) and isinstance(value, bool | int | float):
-        fix = f'quote it: "{scalar_text(value)}"'
-    elif isinstance(value, str) and kind in ("an integer", "a number"):
-        is_number = not isinstance(value, SecretText) and value.strip().lstrip("+-").isdecimal()
-        fix = "remove the quotes" if is_number else None
-    elif isinstance(value, str) and kind == "true or false" and value.lower() in _BOOLEANS:
-        fix = f"write {_BOOLEANS[value.lower()]}"
-    return Problem("wrong type", f"expected {kind}, got {found(value)}", fix)
-
-
 # What pydantic finds, in our words: of the value, and of its context. Beside what pydantic says there are the
 # `name` of the field, the `names` of its model and the `choices` of its type.
 _Context = Mapping[str, Any]
@@ -430,27 +415,14 @@ def _form(value: Any, context: _Context) -> Problem:
 
 
 def _duration(value: Any, context: _Context) -> Problem:
-    is_number = isinstance(value, int | float) and not is_boolean(value)
-    fix = f'write it with its unit: "{scalar_text(value)}s"' if is_number else None
     is_long = "more than" in str(context.get("message"))
     rule = "must be at most 1000 years" if is_long else "must be a duration such as 90s, 2m, 1h30m or 2d"
-    return Problem(_NOT_ALLOWED, f"{rule}, got {found(value)}", fix)
-
-
-def _schedule(value: Any, context: _Context) -> Problem:
-    instead = context["instead"]
-    why = f"{context['rule']}; got {found(value)}"
-    return Problem("invalid schedule", why, f'write "{instead}"' if instead else None)
+    return Problem(_NOT_ALLOWED, f"{rule}, got {found(value)}")
 
 
 def _timezone(value: Any, context: _Context) -> Problem:
     why = f"{found(value)} is not the name of a time zone, such as Europe/Berlin"
     return Problem("unknown time zone", why, did_you_mean(value, time_zones()))
-
-
-def _obs_path(value: Any, context: _Context) -> Problem:
-    fix = None if isinstance(value, SecretText) else context["fix"] or None
-    return Problem("invalid OBS path", f"{context['rule']}, got {found(value)}", fix)
 
 
 def _outside(value: Any, context: _Context) -> Problem:
@@ -478,17 +450,19 @@ _WORDS: dict[str, str | Callable[[Any, _Context], Problem]] = {
     "form": _form,
     "duration": _duration,
     "day": "must be a date such as 2026-12-31",
-    "schedule": _schedule,
+    "schedule": lambda value, context: Problem("invalid schedule", f"{context['rule']}; got {found(value)}"),
     "timezone": _timezone,
     "credential": lambda _, context: refused_credential(context["name"]),
-    INVALID_PATH: _obs_path,
+    INVALID_PATH: lambda value, context: Problem(
+        "invalid OBS path", f"{context['rule']}, got {found(value)}"
+    ),
     OUTSIDE: _outside,
 }
 
 
 def _words(kind: str, value: Any, context: _Context, message: str) -> Problem:
     if kind in _KINDS:
-        return _wrong_type(_KINDS[kind], value)
+        return Problem("wrong type", f"expected {_KINDS[kind]}, got {found(value)}")
     find_words = _WORDS.get(kind)
     if isinstance(find_words, str):
         return Problem(_NOT_ALLOWED, f"{find_words.format(**context)}, got {found(value)}")

@@ -284,8 +284,6 @@ LINE_BREAK = "\r\n|[\n\r]"
 _UNREADABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 #: How a file begins that an editor saved as UTF-16.
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
-#: How a file begins whose content Git LFS keeps elsewhere.
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 _INT = r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
 _FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
@@ -482,19 +480,11 @@ def _compose(document: Document) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (0, 0) if mark is None else (mark.line, mark.column)
-        rest = lines[line][column:] if mark is not None and line < len(lines) else ""
         if line >= len(lines):  # behind the end of the file
             line, column = len(lines) - 1, len(lines[-1])
         place = line, min(column, len(lines[line]))
         problem, context = str(error.problem or "").strip(), str(error.context or "").strip()
         why, fix = (f"{context}: {problem}" if context else problem) or "the file cannot be read", None
-        if problem == "but found another document":
-            why = "a manifest file must contain a single document; a second one starts here"
-            fix = "split the file at ---"
-        elif rest.startswith("\t"):
-            why, fix = "the line is indented with a tab", "indent with spaces"
-        elif problem == "found character that cannot start any token" and rest[:1] in ("@", "`", "%"):
-            why, fix = f"text cannot start with {rest[:1]}", "quote it"
     except YAMLError:
         bad, fix = re.search(_UNREADABLE, text), None
         why = f"the character U+{ord(bad.group()):04X} is not allowed" if bad else "the file cannot be read"
@@ -509,10 +499,6 @@ MANIFEST_MAPPING = "a mapping with keys such as stack, targets, defaults and job
 
 def _no_mapping(document: Document, root: Any, tree: Any) -> Diagnostic:
     place = document.location(root.start_mark.line, root.start_mark.column)
-    if document.data.startswith(_LFS_POINTER):
-        why = "Git LFS keeps the content of this file elsewhere"
-        fix = "keep manifests out of Git LFS, or run git lfs pull where they are checked out"
-        return Diagnostic("Git LFS pointer", why, fix, place)
     # What it says is nobody's business.
     kind = "a list" if isinstance(tree, list) else "a single value"
     return Diagnostic("wrong type", f"expected {MANIFEST_MAPPING}, got {kind}", location=place)

@@ -44,26 +44,13 @@ def test_no_match_is_wrong_use(reconciler: Reconciler, only: str, why: str, fix:
     reconciler.ends(0, "plan --only gone")  # owned, and named in full
 
 
-@pytest.mark.parametrize(
-    ("more", "command", "fix"),
-    [
-        ("", ["plan", "--only"], 'write "lr-sweep-*" for all of them'),
-        ("", ["status"], 'write "lr-sweep-*" for all of them'),
-        ("", ["explain", "origin"], "name one of them, e.g. lr-sweep-lr-1"),
-        (", name: 's${matrix.lr}'", ["plan", "--only"], "name one of them, e.g. s1"),
-    ],
-)
-def test_entry_with_a_matrix_is_no_key_and_says_how_its_members_are_named(
-    reconciler: Reconciler, more: str, command: list[str], fix: str
-) -> None:
-    write(
-        manifest("a").replace(
-            "  a:\n", "  lr-sweep:\n    matrix: {lr: [1, 2, 3]}\n    " + more.lstrip(", ") + "\n"
-        )
-    )
-    said = reconciler.ends(64, *command, "lr-sweep")
-    assert '"lr-sweep" is an entry with a matrix: its 3 jobs have keys of their own' in said.err
-    assert fix in said.err
+def test_entry_with_a_matrix_means_all_its_members(reconciler: Reconciler) -> None:
+    write(manifest("a").replace("  a:\n", "  lr-sweep:\n    matrix: {lr: [1, 2, 3]}\n"))
+    said = reconciler.ends(0, "plan --json --only lr-sweep")
+    members = [f"lr-sweep-lr-{number}" for number in (1, 2, 3)]
+    assert [action["key"] for action in said.document["actions"]] == members
+    reconciler.ends(0, "status lr-sweep", out=members[2])
+    said = reconciler.ends(64, "explain origin lr-sweep", err="name one of them, e.g. lr-sweep-lr-1")
 
 
 def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler) -> None:

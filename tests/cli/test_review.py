@@ -172,12 +172,6 @@ def test_neither_service_nor_credentials_are_needed(reconciler: Reconciler) -> N
 # ── what cannot be read ────────────────────────────────────────────────────────────────────────────
 
 
-def test_file_that_git_lfs_keeps_elsewhere_is_told(reconciler: Reconciler, git: Git) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12\n"
-    commit(git, {"jobs.yaml": ONE, "more.yaml": pointer})
-    reconciler.ends(65, "review HEAD HEAD", err=["Git LFS pointer", "HEAD:more.yaml"])
-
-
 def test_copy_is_for_its_owner_only(reconciler: Reconciler, git: Git, temporary: Path) -> None:
     seen: list[int] = []
     copy = git_module.copy_manifests

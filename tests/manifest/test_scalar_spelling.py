@@ -105,14 +105,13 @@ def test_number_is_a_number_where_the_service_wants_one(text: str, value: int, p
     assert [(type(one), one) for one in found] == [(int, value), (int, value), (float, 1.5), (bool, True)]
 
 
-def test_refused_number_is_quoted_as_it_is_spelled(place: Place) -> None:
+def test_refused_number_is_told_as_it_is_spelled(place: Place) -> None:
     place.write(
         f"""{HEAD}jobs: {{a: {{algorithm: {{code_dir: obs://b/c/, boot_file: obs://b/c/t.py,
         engine: {{engine_id: 1.10}}}}, spec: {{resource: {{flavor_id: gpu}}}}}}}}"""
     )
     problem = place.problem()
     assert problem.why == "expected text, got 1.10"
-    assert problem.fix == 'quote it: "1.10"'
 
 
 def test_two_files_that_spell_a_number_in_two_ways_disagree(place: Place) -> None:

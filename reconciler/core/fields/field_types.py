@@ -229,17 +229,16 @@ class PathRule(NamedTuple):
     is_required: bool = False
 
     def _check(self, path: str) -> str:
-        rule = fix = ""
+        rule = ""
         is_outside = path and not (self.may_be_in_image and path.startswith(_IMAGE))
         if (self.is_required and not path) or (is_outside and not re.fullmatch(_PLACE, path)):
             rule = "must be obs://BUCKET/… or /BUCKET/…"
-            fix = f'write "obs://{path}"' if re.fullmatch(rf"[a-z0-9][a-z0-9.-]*/{_ANY}", path) else ""
         elif self.ends_in_slash and is_outside and not path.endswith("/"):
-            rule, fix = "a directory must end in / (ModelArts.2791)", f'write "{path}/"'
+            rule = "a directory must end in / (ModelArts.2791)"
         elif self.ends_in_slash is False and path.endswith("/"):
             rule = "boot_file must be a file, not a directory (ModelArts.2758)"
         if rule:
-            raise PydanticCustomError(INVALID_PATH, "{rule}", {"rule": rule, "fix": fix})
+            raise PydanticCustomError(INVALID_PATH, "{rule}", {"rule": rule})
         return path
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
