@@ -152,22 +152,6 @@ def test_adding_a_value_adds_its_members_and_changes_no_other(place: Place) -> N
     assert {key: after[key].digest for key in before} == {key: job.digest for key, job in before.items()}
 
 
-@pytest.mark.parametrize("values", ["[1, '1']", "[a.b, a_b]", "[1, 1.0]", "[x, X]"])
-@pytest.mark.parametrize("name", ["", ", name: 's-${matrix.x}'"])
-def test_clash_of_values_that_keys_spell_alike_says_a_way_out_that_works(
-    place: Place, values: str, name: str
-) -> None:
-    place.write(manifest(f"a: {{matrix: {{x: {values}}}{name}}}"))
-    (problem,) = place.problems()
-    assert problem.fix is not None
-    assert "let another axis name the jobs and give each its value with include" in problem.fix
-    include = "id: [a, b], include: [{id: a, x: 1}, {id: b, x: '1'}]"
-    assert set(jobs_of(place, f"a: {{matrix: {{{include}}}, description: 'x is ${{matrix.x}}'}}\n")) == {
-        "a-id-a",
-        "a-id-b",
-    }
-
-
 def test_more_combinations_than_anybody_means_are_refused_at_once(place: Place) -> None:
     axes = ", ".join(f"a{n}: [1, 2, 3, 4, 5, 6, 7, 8, 9]" for n in range(40))
     place.write(manifest(f"a: {{matrix: {{{axes}}}}}"))
