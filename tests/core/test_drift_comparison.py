@@ -21,8 +21,6 @@ from reconciler.decide.drift_check import (
 )
 from tests.builders import HOUR, NOW
 
-DAY = 24 * HOUR
-
 
 def an_entry(key: str = "a", class_: str = "failed", job: str | None = "j1", **more: Any) -> Drift:
     return Drift.model_validate({"key": key, "class": class_, "job": job, **more})

@@ -18,20 +18,11 @@ from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.render.test_folding import sweep, text_of
 
-WIDTHS = (40, 80, 120, 200)
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def terminal(width: int) -> Style:
     return Style(colour=True, width=width)
-
-
-def plain(text: str) -> str:
-    return _ESCAPES.sub("", text)
-
-
-def words_of(text: str) -> list[str]:
-    return list(re.sub(r"\s", "", plain(text)))
 
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=60), st.integers(0, 60))
