@@ -364,10 +364,10 @@ def test_damaged_records_make_no_drift_new_and_are_said(site: Site) -> None:
     assert site.check().exit_code is ExitCode.DONE, "what was reported before is known again"
 
 
-# --- a thousand checks
+# --- hundreds of checks
 
 
-def test_thousand_checks_of_a_failing_service_tell_no_false_drift_and_miss_none(site: Site) -> None:
+def test_hundreds_of_checks_of_a_failing_service_tell_no_false_drift_and_miss_none(site: Site) -> None:
     """One answer in ten fails, each in its own way; somebody edits a job now and then, and takes it back."""
     site.apply(DESCRIBED)
     site.declare(DESCRIBED)
@@ -388,7 +388,7 @@ def test_thousand_checks_of_a_failing_service_tell_no_false_drift_and_miss_none(
     is_edited = is_due = False
     codes: dict[ExitCode, int] = {}
     told = 0
-    for number in range(1000):
+    for number in range(300):
         if number % 40 == 0:
             is_edited = not is_edited
             is_due = is_edited
@@ -409,8 +409,8 @@ def test_thousand_checks_of_a_failing_service_tell_no_false_drift_and_miss_none(
         else:
             assert report.compared < 2
         site.service.time.sleep(60)
-    assert told == 13
-    assert 60 <= codes[ExitCode.UNKNOWN] <= 160
+    assert told == 4
+    assert 15 <= codes[ExitCode.UNKNOWN] <= 50
     runs = [run for run in _runs(site) if run.kind == RunKind.DRIFT.value]
     assert len([run for run in runs if not run.actions]) <= KEPT_CHECKS
     assert len([run for run in runs if run.actions]) <= 2 * told
