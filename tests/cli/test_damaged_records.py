@@ -1,7 +1,8 @@
-"""What each command says, and ends with, where the records were damaged."""
+"""What each command says, and ends with, where the records were damaged or are something else."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -11,15 +12,35 @@ import pytest
 
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.lock_helpers import FILE
+from tests.hostile.sizes import RecordProperty, count_tried
 
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "a cell": lambda file: _change(file, "UPDATE reconciler_revisions SET phases = 'nonsense'"),
-    "a number": lambda file: _change(file, "UPDATE reconciler_revisions SET number = 'two'"),
-    "the lock": lambda file: _change(file, "UPDATE reconciler_locks SET expires_s = 'never', token = 'x'"),
-    "a table": lambda file: _change(file, "DROP TABLE reconciler_revisions"),
-    "the file": lambda file: file.write_bytes(file.read_bytes()[:5000]),
-}
-#: What each command ends with where the history cannot be read. A job finished, and one is new.
+
+def _changed(*statements: str) -> Callable[[Path], object]:
+    def change(file: Path) -> None:
+        with closing(sqlite3.connect(file)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    return change
+
+
+def _cut(length: int) -> Callable[[Path], object]:
+    return lambda file: file.write_bytes(file.read_bytes()[:length])
+
+
+def _replaced(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    def replace(file: Path) -> None:
+        file.unlink()
+        make(file)
+
+    return replace
+
+
+def _linked(to: str) -> Callable[[Path], object]:
+    return _replaced(lambda file: file.symlink_to(to))
+
+
+#: What each command ends with where the history cannot be read. A job runs, and one is new.
 CODES = {
     ("plan",): 8,
     ("drift",): 8,
@@ -31,24 +52,46 @@ CODES = {
     ("unlock", "--yes"): 1,
     ("apply", "--yes", "--without-records"): 0,
 }
+TABLE, VERSION = "reconciler_revisions", "reconciler_version"
+CHANGED: dict[str, Callable[[Path], object]] = {
+    "a cell": _changed(f"UPDATE {TABLE} SET phases = 'nonsense'"),
+    "a number": _changed(f"UPDATE {TABLE} SET number = 'two'"),
+    "the lock": _changed("UPDATE reconciler_locks SET expires_s = 'never', token = 'x'"),
+    "a table": _changed(f"DROP TABLE {TABLE}"),
+    "a column": _changed(f"ALTER TABLE {TABLE} RENAME COLUMN job TO something_else"),
+    "no version": _changed(f"DELETE FROM {VERSION}"),
+    "two versions": _changed(f"INSERT INTO {VERSION} VALUES (1)"),
+    "a version of another kind": _changed(f"DROP TABLE {VERSION}", f"CREATE TABLE {VERSION} (version)"),
+    "a page": lambda file: file.write_bytes(
+        file.read_bytes()[:8192] + bytes(4096) + file.read_bytes()[12288:]
+    ),
+    **{f"cut to {length}": _cut(length) for length in (0, 1, 100, 5000, -1)},
+}
+IN_THE_PLACE: dict[str, Callable[[Path], object]] = {
+    "a directory": _replaced(Path.mkdir),
+    "a pipe": _replaced(os.mkfifo),
+    "a link to itself": _linked(FILE.name),
+    "a link to nothing": _linked("/no/such/disk/records.sqlite3"),
+    "a link to a directory": _linked("/tmp"),
+    "a link to a device": _linked("/dev/zero"),
+    "a link to nothing to be read": _linked("/dev/null"),
+    "a link to a file of the kernel": _linked("/proc/self/status"),
+    "zeros": lambda file: file.write_bytes(bytes(100_000)),
+    "a text": lambda file: file.write_text("These are no records.\n" * 1000),
+}
 #: The commands that do not read what was damaged.
 SPARED = {"a cell": {"unlock"}, "a number": {"unlock"}, "the lock": {"plan", "drift", "status", "history"}}
 
 
-def _change(file: Path, statement: str) -> None:
-    with closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute(statement)
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [*CHANGED, *IN_THE_PLACE])
 def test_each_command_says_that_the_records_are_damaged(
-    reconciler: Reconciler, service: Service, damage: str
+    reconciler: Reconciler, service: Service, damage: str, record_property: RecordProperty
 ) -> None:
     write(manifest("a", url=service.url))
     reconciler.ends(0, "apply --yes")
     write(manifest("a", "b", url=service.url))
-    DAMAGES[damage](FILE)
-    content = FILE.read_bytes()
+    place = str(FILE.resolve())
+    {**CHANGED, **IN_THE_PLACE}[damage](FILE)
     for command, code in CODES.items():
         said = reconciler(*command)
         everything = said.out + said.err
@@ -56,10 +99,27 @@ def test_each_command_says_that_the_records_are_damaged(
         assert "Traceback" not in everything
         if command[0] not in SPARED.get(damage, ()):
             assert said.code == code, (command, everything)
-            assert str(FILE.resolve()) in everything, command
-            assert "mv " in everything or "--without-records" in command, command
+            assert place in everything, command
+            assert "fix:" in everything or "--without-records" in command, command
         if "--without-records" not in command:
             assert [job.name for job in service.store.jobs()] == ["a"]
             assert service.store.jobs()[0].life.phase not in {"Terminating", "Terminated"}
     assert sorted(job.name for job in service.store.jobs()) == ["a", "b"]
-    assert content[:100] == FILE.read_bytes()[:100]
+    row = "damaged records" if damage in CHANGED else "something else in the place of the records"
+    count_tried(record_property, row, 1)
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("left", ["nothing", "a directory", "records", "noise"])
+def test_files_left_beside_the_records_do_no_harm(
+    reconciler: Reconciler, service: Service, ending: str, left: str
+) -> None:
+    reconciler.apply(manifest("a", url=service.url))
+    beside, content = FILE.with_name(FILE.name + ending), FILE.read_bytes()
+    if left == "a directory":
+        beside.mkdir()
+    else:
+        beside.write_bytes({"nothing": b"", "records": content, "noise": bytes(range(256)) * 99}[left])
+    for command in ("plan", "history", "doctor", "apply --yes"):
+        assert reconciler(command).code != 70
+    assert [(job.name, job.life.phase == "Terminating") for job in service.store.jobs()] == [("a", False)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -74,6 +76,29 @@ def test_file_at_the_store_directory_is_refused(sqlite: Place) -> None:
     told = _refusal(f"sqlite://{sqlite.clock.path}/records.db", sqlite.clock)
     assert told.what == "the record store cannot be reached"
     assert "Not a directory" in told.why or "File exists" in told.why
+
+
+@pytest.mark.parametrize(("of_file", "of_directory"), [(0o000, 0o755), (0o644, 0o000)])
+def test_file_that_may_not_be_read_is_no_missing_one(
+    clock: FileClock, of_file: int, of_directory: int
+) -> None:
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        file = Path(name) / "of" / "records.db"
+        open_records(f"sqlite://{file}", clock=clock, redact=str, create=True).close()  # type: ignore[union-attr]
+        file.chmod(of_file)
+        file.parent.chmod(of_directory)
+        try:
+            if is_root:
+                os.seteuid(65534)
+            told = _refusal(f"sqlite://{file}", clock, create=False)
+        finally:
+            if is_root:
+                os.seteuid(0)
+            file.parent.chmod(0o755)
+    assert told.what == "the record store cannot be reached"
+    assert told.fix
 
 
 def test_file_locked_by_another_writer_raises_unavailable(
