@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
 
 from reconciler.errors import ServerError, ServiceError, Throttled, Unanswered, Unreachable
 
@@ -48,40 +47,31 @@ class RetryPolicy(Enum):
 #: Broken for a moment, perhaps; any other 5xx stays what it is.
 _PASSING = frozenset({408, 500, 502, 503, 504})
 
-
+#: So often is a request sent at most, and a service asked that cannot be reached.
+MAX_ATTEMPTS, _MAX_UNREACHABLE = 5, 3
+#: The wait before the second attempt; it doubles each time, half of it is chance, and it is never longer.
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 20.0
 #: A service that asks for a longer wait is reported instead.
-LONGEST_RETRY_AFTER_S = 60.0
+_LONGEST_RETRY_AFTER_S = 60.0
 
 
-class Backoff(NamedTuple):
-    """How often and how long to wait, in seconds; the wait doubles each time, and half of it is chance.
+def retry_wait_s(
+    failure: ServiceError, attempt: int, repeat: RetryPolicy, chance: Callable[[], float]
+) -> float | None:
+    """Return how long to wait before attempt number `attempt` + 1, or None to give up.
 
     The urllib3 `Retry` would do the same with a clock and a chance of its own, below the place that
     signs requests, and so for sockets only.
     """
-
-    attempts: int = 5
-    attempts_unreachable: int = 3
-    first_wait_s: float = 0.5
-    longest_wait_s: float = 20.0
-    longest_retry_after_s: float = LONGEST_RETRY_AFTER_S
-
-    def wait_s(
-        self, failure: ServiceError, attempt: int, repeat: RetryPolicy, chance: Callable[[], float]
-    ) -> float | None:
-        """Return how long to wait before attempt number `attempt` + 1, or None to give up."""
-        may_repeat = repeat is not RetryPolicy.NEVER and (
-            isinstance(failure, Throttled | Unreachable)
-            or (repeat is RetryPolicy.SAFE and isinstance(failure, Unanswered))
-            or (
-                repeat is RetryPolicy.SAFE and isinstance(failure, ServerError) and failure.status in _PASSING
-            )
-        )
-        most = self.attempts_unreachable if isinstance(failure, Unreachable) else self.attempts
-        if not may_repeat or attempt >= most:
-            return None
-        wanted = failure.retry_after_s or 0.0
-        if wanted > self.longest_retry_after_s:
-            return None
-        step = min(self.longest_wait_s, self.first_wait_s * 2.0 ** (attempt - 1))
-        return max(wanted, step * (0.5 + 0.5 * chance()))
+    is_passing = isinstance(failure, ServerError) and failure.status in _PASSING
+    may_repeat = (
+        isinstance(failure, Throttled | Unreachable)
+        if repeat is RetryPolicy.WITHOUT_EFFECT
+        else repeat is RetryPolicy.SAFE and (isinstance(failure, Throttled | Unanswered) or is_passing)
+    )
+    most = _MAX_UNREACHABLE if isinstance(failure, Unreachable) else MAX_ATTEMPTS
+    wanted_s = failure.retry_after_s or 0.0
+    if not may_repeat or attempt >= most or wanted_s > _LONGEST_RETRY_AFTER_S:
+        return None
+    step_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** (attempt - 1))
+    return max(wanted_s, step_s * (0.5 + 0.5 * chance()))

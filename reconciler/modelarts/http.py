@@ -35,7 +35,7 @@ from reconciler.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.modelarts.clock import Backoff, RetryPolicy, SystemClock
+from reconciler.modelarts.clock import RetryPolicy, SystemClock, retry_wait_s
 from reconciler.modelarts.content import parse, read_content
 from reconciler.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.secrets import Redactor, user_info_secrets
@@ -214,10 +214,8 @@ class SessionOptions(NamedTuple):
     clock: Clock | None = None
     stop: threading.Event | None = None
     chance: Callable[[], float] = random.random
-    backoff: Backoff = Backoff()
     learn: Callable[[Iterable[str]], None] | None = None
     redact: Callable[[str], str] | None = None
-    user_agent: str = "reconciler"
 
 
 DEFAULT_OPTIONS = SessionOptions()
@@ -289,7 +287,7 @@ class ServiceSession:
         own = {
             "Accept": "application/json",
             "Accept-Encoding": "gzip, deflate",
-            "User-Agent": self._options.user_agent,
+            "User-Agent": "reconciler",
             "X-Language": "en-us",
         }
         kind = {} if content is None else {"Content-Type": JSON}
@@ -317,9 +315,8 @@ class ServiceSession:
                     raise
                 has_renewed = True
             except ServiceError as failure:
-                options, now_s = self._options, self._clock.now()
-                pause_s = options.backoff.wait_s(failure, attempt, repeat, options.chance)
-                if pause_s is None or now_s + pause_s > until_s:
+                pause_s = retry_wait_s(failure, attempt, repeat, self._options.chance)
+                if pause_s is None or self._clock.now() + pause_s > until_s:
                     raise
                 self._clock.sleep(pause_s)
                 if self._stop.is_set():

@@ -17,7 +17,7 @@ from reconciler.decide.outcome import EventType, Outcome, Status
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.errors import Unreachable
-from reconciler.modelarts.clock import Backoff
+from reconciler.modelarts.clock import MAX_ATTEMPTS
 from tests.apply.service import (
     CHECK_NAME,
     CREATE,
@@ -572,7 +572,7 @@ for operation in (STOP, UPDATE, SHOW):
 for operation in (STOP, UPDATE):
     broken = answers(operation, 503, "ModelArts.4302")
     row = {"status": FAILED, "code": "ModelArts.4302", "phases": "a=Running"}
-    only_so_often = asks(operation, Backoff().attempts)
+    only_so_often = asks(operation, MAX_ATTEMPTS)
     case(f"terminate: {operation} always fails", GONE, broken, check=only_so_often, **row, **END)
     lost = fails(Effect.LOST_AFTER, operation, count=None)
     case(f"terminate: {operation} never answered", GONE, lost, descriptions=STOPPED, **END)
@@ -658,7 +658,7 @@ for effect in NO_ANSWER:
     lost = fails(effect, UPDATE, status=503)
     case(f"update answered by {effect}", EDITED, lost, had=A, descriptions=WRITTEN)
 broken = answers(UPDATE, 503, "ModelArts.4302")
-so_often = asks(UPDATE, Backoff().attempts)
+so_often = asks(UPDATE, MAX_ATTEMPTS)
 case("update always fails", EDITED, broken, had=A, status=FAILED, code="ModelArts.4302", check=so_often)
 lost = fails(Effect.LOST_AFTER, UPDATE, count=None)
 case("update never answered", EDITED, lost, had=A, descriptions=WRITTEN)

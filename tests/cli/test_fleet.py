@@ -82,7 +82,7 @@ def test_stacks_that_fail_in_every_way_hide_no_other(reconciler: Reconciler, ser
     put("http://127.0.0.1:1", unreachable="a")
     for file in ("a", "b"):
         write(stack("twice"), f"twice/{file}.yaml")
-    reconciler.patch.setattr("reconciler.modelarts.clock.Backoff.wait_s", lambda *_: None)
+    reconciler.patch.setattr("reconciler.modelarts.http.retry_wait_s", lambda *_: None)
     said = reconciler.ends(7, "plan --fleet --json")
     codes = {"broken": 65, "denied": 7, "good": 0, "syntax": 65, "twice": 65, "unreachable": 8}
     assert codes_of(said.document) == codes

@@ -19,7 +19,7 @@ from reconciler.core.stack import Target
 from reconciler.emulator.server import running
 from reconciler.errors import ServerError, ServiceError, Throttled, Unanswered, Unreachable, UnreadableAnswer
 from reconciler.modelarts.auth import StaticToken
-from reconciler.modelarts.clock import Backoff, RetryPolicy
+from reconciler.modelarts.clock import RetryPolicy, retry_wait_s
 from reconciler.modelarts.connect import ModelArtsBackend, connect
 from reconciler.modelarts.http import Network, SessionOptions
 from reconciler.modelarts.inprocess import WsgiAdapter
@@ -345,7 +345,7 @@ def test_retry_delays_double_and_half_of_each_is_random() -> None:
         a_session((503, ""), clock=clock).call("GET", "/x", repeat=RetryPolicy.SAFE)
     assert clock.slept == [0.5, 1.0, 2.0, 4.0]
     failure = ServerError("x", status=503)
-    assert Backoff().wait_s(failure, 1, RetryPolicy.SAFE, lambda: 0.0) == 0.25
+    assert retry_wait_s(failure, 1, RetryPolicy.SAFE, lambda: 0.0) == 0.25
     chance = SessionOptions().chance
     assert len({chance() for _ in range(5)}) == 5, "no two clients come back at the same time"
 
