@@ -327,8 +327,8 @@ def _clean(value: Any, redact: Callable[[str], str]) -> Any:
 #: What in a name makes its value a secret; a name is taken as words in small letters, joined by `_`.
 _HIDDEN_NAME = (
     r"secret(?!ar)|passw|passphrase|passcode|(?<![a-z])pwd|credential|cookie|authorization|kubeconfig|htpasswd"
-    r"|(?<![a-z])(?:ak|sk|jwt|bearer|oauth)(?![a-z])|(?<![a-z])(?:hf|gh)_?token"
-    r"|(?:api|access|auth|secret|private|refresh|ssh|encryption)_?(?:key|token)"
+    r"|(?<![a-z])(?:ak|sk|jwt|bearer|oauth)(?![a-z])|(?<![a-z])(?:hf|gh)_?token(?!iz)"
+    r"|(?:api|access|auth|secret|private|refresh|ssh|encryption)_?(?:key(?!board)|token(?!iz))"
 )
 #: Words that mean a secret unless one of the others stands beside them: `api_key`, and `key_frames`.
 _HIDDEN_WORDS = frozenset(("auth", "key", "pass", "token"))

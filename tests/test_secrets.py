@@ -105,7 +105,7 @@ def test_name_that_only_contains_a_secret_word_is_no_secret_name() -> None:
     monkey keyboard turkey key_frames keyframes key-points keyPoints num_key_value_heads primary_key sort_key
     label_key tokenizer tokenizer_path max_tokens maxTokens max_new_tokens token_count tokens tokens_per_batch
     pad_token_id eos_token mask_token token_type_ids author authority auth_url OS_AUTH_URL auth_type
-    secretary compass passes forward_pass bypass epochs lr batch_size skip ask break task NCCL_DEBUG
+    secretary compass passes forward_pass bypass epochs lr skip ask break task NCCL_DEBUG hf_tokenizer
     """)
     assert [name for name in names if is_secret_name(name)] == []
     assert [name for name in names if looks_secret(name, "hunter2")] == []
