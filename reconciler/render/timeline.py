@@ -32,11 +32,13 @@ class Shape(NamedTuple):
     css: str
     x: str
     width: str
+    y: int
+    height: int
     text: str
 
 
 class TimelineRow(NamedTuple):
-    """A lane, and what is said of it in words; `row` of a shape tells neighbours apart."""
+    """A lane, and what is said of it in words."""
 
     name: str
     words: str
@@ -50,42 +52,33 @@ def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> s
     report, lanes, runs = timeline.report, timeline.lanes, timeline.runs
     begin_s, span_s = timeline.begin_s, max(1.0, report.at_s - timeline.begin_s)
 
-    def shape(css: str, text: str, at_s: float, end_s: float | None = None) -> Shape:
+    def shape(css: str, y: int, height: int, text: str, at_s: float, end_s: float | None = None) -> Shape:
         x = _WIDTH * min(max(at_s - begin_s, 0.0), span_s) / span_s
         width = 0.0 if end_s is None else _WIDTH * (end_s - at_s) / span_s
-        return Shape(css, f"{min(x, _WIDTH - _LEAST):.2f}", f"{max(width, _LEAST):.2f}", clean(text))
+        return Shape(
+            css, f"{min(x, _WIDTH - _LEAST):.2f}", f"{max(width, _LEAST):.2f}", y, height, clean(text)
+        )
 
     def run_row(name: str, chosen: list[PastRun]) -> TimelineRow:
-        shapes = (
-            shape(f"run {COLOURS.get(run.word, 'red')}", _about_run(run, redact), run.at_s) for run in chosen
+        shapes = tuple(
+            shape(f"run {COLOURS.get(run.word, 'red')}", 4, 16, _about_run(run, redact), run.at_s)
+            for run in chosen
         )
-        words = ", ".join(
-            f"{count} {word}" for word, count in Counter(run.word for run in chosen).most_common()
-        )
-        return TimelineRow(name, clean(words), "", tuple(shapes))
+        words = Counter(run.word for run in chosen).most_common()
+        return TimelineRow(name, clean(", ".join(f"{count} {word}" for word, count in words)), "", shapes)
 
     def lane_row(lane: Lane) -> TimelineRow:
+        # One revision stands lower than the next, so that neither hides the other.
         shapes = [
-            shape(
-                f"bar {_css(bar)} {'odd' * (bar.revision.number % 2)}",
-                _about_bar(bar),
-                bar.begin_s,
-                bar.end_s,
-            )
+            shape(f"bar {_css(bar)}", 8 + bar.revision.number % 2 * 6, 8, _about_bar(bar), *bar[1:])
             for bar in lane.bars
         ]
-        shapes += (
-            shape(
-                f"mark {mark.kind.replace(' ', '-')}",
-                f"{mark.kind} {timestamp(mark.at_s)}: {mark.text}",
-                mark.at_s,
-            )
-            for mark in lane.marks
-        )
-        words = "" if not lane.bars else f"r{lane.bars[-1].revision.number} {_phase(lane.bars[-1])}"
-        return TimelineRow(
-            clean(lane.key), clean(words), _css(lane.bars[-1]) if lane.bars else "", tuple(shapes)
-        )
+        for mark in lane.marks:
+            css, text = f"mark {mark.kind.replace(' ', '-')}", f"{timestamp(mark.at_s)}: {mark.text}"
+            shapes.append(shape(css, 0, 7, f"{mark.kind} {text}", mark.at_s))
+        newest = lane.bars[-1] if lane.bars else None
+        words = f"r{newest.revision.number} {_phase(newest)}" if newest else ""
+        return TimelineRow(clean(lane.key), clean(words), _css(newest) if newest else "", tuple(shapes))
 
     counts = format_count(len(lanes), "key"), format_count(sum(len(one.bars) for one in lanes), "revision")
     hidden = [

@@ -63,14 +63,8 @@ class Page:
         return answer["result"].get("value")
 
     def wait_for_frame(self) -> None:
-        self._wait_for("requestAnimationFrame(() => requestAnimationFrame(done))")
-
-    def wait_until(self, condition: str) -> None:
-        """Wait until an expression is true; it is looked at before each frame."""
-        self._wait_for(f"(function look() {{ {condition} ? done() : requestAnimationFrame(look) }})()")
-
-    def _wait_for(self, script: str) -> None:
-        self.run(f"new Promise((done) => {{ {script} }})", awaitPromise=True)
+        script = "new Promise((done) => { requestAnimationFrame(() => requestAnimationFrame(done)) })"
+        self.run(script, awaitPromise=True)
 
     def press(self, key: str, code: int, text: str = "") -> None:
         about = {"key": key, "windowsVirtualKeyCode": code}
