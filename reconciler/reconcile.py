@@ -304,7 +304,7 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
     """
     plan_context = context.plan_context(allowances)
     proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
-    checked = _check_catalog(context, proposed.actions, proposed.stack, is_wanted=with_preflight)
+    checked = _check_catalog(context, proposed.actions, is_wanted=with_preflight)
     return _guarded(context, proposed, checked)
 
 
@@ -318,12 +318,12 @@ def preflight(context: Context, plan: Plan) -> Plan:
     """
     from reconciler.decide.preflight import with_check  # an unchanged plan needs none of it
 
-    checked = _check_catalog(context, plan.actions, context.loaded.stack)
+    checked = _check_catalog(context, plan.actions)
     return plan if checked is None else with_check(plan, checked, context.loaded.stack)
 
 
 def _check_catalog(
-    context: Context, actions: Sequence[PlannedAction], stack: Stack, *, is_wanted: bool = False
+    context: Context, actions: Sequence[PlannedAction], *, is_wanted: bool = False
 ) -> CatalogCheck | None:
     """Ask the target's catalog what it would refuse of some actions; None where it is not asked.
 
@@ -339,16 +339,12 @@ def _check_catalog(
     if not (is_wanted or core.is_needed(actions)):
         return None
     checked = core.checked_actions(actions, with_replaces=is_wanted)
-    deferred = core.deferred_actions(actions, stack) if is_wanted else []
     reader = context.catalog or context.new_catalog_reader()
     with_offers = is_wanted or context.target.checks_offers
-    answers = answers_about(reader, [*checked, *deferred], with_offers=with_offers)
-    target = context.target.identity.name
-    warnings = [
-        *core.unchecked_warnings(one for one in answers.unchecked if is_wanted or not one.is_lacking),
-        *core.deferred_warnings(core.find_in_bodies(deferred, answers, target)),
-    ]
-    return CatalogCheck(core.find(actions, checked, answers, target), tuple(warnings))
+    answers = answers_about(reader, checked, with_offers=with_offers)
+    unchecked = (one for one in answers.unchecked if is_wanted or not one.is_lacking)
+    found = core.find(actions, checked, answers, context.target.identity.name)
+    return CatalogCheck(found, tuple(core.unchecked_warnings(unchecked)))
 
 
 def _propose(context: Context, plan_context: PlanContext, stack: Stack, snapshot: Snapshot) -> ProposedPlan:

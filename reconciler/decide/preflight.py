@@ -25,12 +25,10 @@ from reconciler.decide.plan import (
     Plan,
     PlannedAction,
     PreflightFinding,
-    Reason,
     in_order,
 )
 
 INCOMPLETE = "pre-flight is incomplete"
-_DEFERRED = "for a job that is deferred"
 #: The command that lists what is offered.
 _COMMANDS = {PreflightReason.FLAVOR_NOT_OFFERED: "flavors", PreflightReason.ENGINE_NOT_OFFERED: "engines"}
 _DELETE = "delete records that are no longer needed (reconciler jobs delete), or ask for a larger quota"
@@ -76,17 +74,6 @@ def checked_actions(actions: Iterable[PlannedAction], *, with_replaces: bool) ->
     ]
 
 
-def deferred_actions(actions: Iterable[PlannedAction], stack: Stack) -> list[PlannedAction]:
-    """The actions that wait for another key, with the bodies that will be sent once they need not."""
-    return [
-        action.model_copy(update={"desired": desired.body})
-        for action in actions
-        if action.reason is Reason.NEEDS_PENDING
-        and (desired := stack.find(action.key)) is not None
-        and desired.body is not None
-    ]
-
-
 def find(
     actions: Iterable[PlannedAction], checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
 ) -> tuple[PreflightFinding, ...]:
@@ -95,7 +82,7 @@ def find(
     A job that is refused for its body takes no record of the quota. Where the quota does not suffice for all
     that draw on it, it stops all of them; a negative one is none.
     """
-    found = [*find_in_bodies(checked, answers, target)]
+    found = [*_find_in_bodies(checked, answers, target)]
     refused = {one.key for one in found}
     starting = [action for action in jobs_to_start(actions) if action.key not in refused]
     quota = answers.quota
@@ -115,7 +102,7 @@ def find(
     return tuple(sorted(found, key=lambda one: one.key))
 
 
-def find_in_bodies(
+def _find_in_bodies(
     checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
 ) -> Iterator[PreflightFinding]:
     """What the bodies of some actions name and the target does not take."""
@@ -149,10 +136,8 @@ def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:
 
 
 def has_passed(plan: Plan) -> bool:
-    """Whether all was asked, and nothing was found, of deferred jobs either."""
-    return plan.preflight == () and not any(
-        warning.what == INCOMPLETE or warning.what.endswith(_DEFERRED) for warning in plan.warnings
-    )
+    """Whether all was asked, and nothing was found."""
+    return plan.preflight == () and not any(warning.what == INCOMPLETE for warning in plan.warnings)
 
 
 def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarning]:
@@ -162,10 +147,3 @@ def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarni
         parts_by_reason.setdefault(one.why, []).append(one.part)
     for why, parts in parts_by_reason.items():
         yield PlanWarning(what=INCOMPLETE, why=f"{', '.join(parts)} not checked: {why}")
-
-
-def deferred_warnings(found: Iterable[PreflightFinding]) -> Iterator[PlanWarning]:
-    """Say what would be refused once a job that waits for another key is started."""
-    for one in found:
-        what = f"{one.reason.words}, {_DEFERRED}"
-        yield PlanWarning(what=what, why=one.detail, fix=one.fix, key=one.key)

@@ -18,11 +18,7 @@ from reconciler.decide.preflight import (
     CatalogAnswers,
     UncheckedPart,
     checked_actions,
-    deferred_actions,
-    deferred_warnings,
     find,
-    find_in_bodies,
-    has_passed,
     is_needed,
     unchecked_warnings,
     with_check,
@@ -176,18 +172,6 @@ def test_replace_is_held_against_the_catalog_only_where_that_is_wanted() -> None
 def test_replace_alone_needs_no_preflight_before_an_apply() -> None:
     assert not is_needed(plan_of(edited=[good("b")]).actions)
     assert is_needed(plan_of(good("a"), edited=[good("b")]).actions)
-
-
-def test_deferred_job_that_would_be_refused_is_a_warning() -> None:
-    later = replace(resource(flavor_id="other"), key="b", needs=("a",))
-    stack = a_stack(good("a"), later)
-    plan = plan_for(stack)
-    assert found(plan, OFFERED, with_replaces=True) == []
-    deferred = deferred_actions(plan.actions, stack)
-    [warning] = deferred_warnings(find_in_bodies(deferred, OFFERED, "prod"))
-    assert (warning.key, warning.what) == ("b", "flavor not offered, for a job that is deferred")
-    assert has_passed(with_check(plan, CatalogCheck(()), stack))
-    assert not has_passed(with_check(plan, CatalogCheck((), (warning,)), stack))
 
 
 # ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
