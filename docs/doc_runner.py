@@ -74,8 +74,8 @@ class PageRun:
         world.enter_context(mock.patch.dict(os.environ, RECONCILER_LEASE="1000h"))
         return world
 
-    def _origin(self, root: Path, environ: object, command: str) -> RunMetadata:
-        return RunMetadata("alice", "laptop, process 4711", self._command, "3b1f0c64a7d2" + "0" * 28)
+    def _origin(self, environ: object, command: str) -> RunMetadata:
+        return RunMetadata("alice", "laptop, process 4711", self._command)
 
     def _now(self) -> float:
         return self._now_s

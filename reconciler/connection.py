@@ -113,7 +113,7 @@ def open_recording(
     def origin() -> RunMetadata:
         from reconciler.run_metadata import origin  # a plan that writes nothing down needs none of it
 
-        return origin(root, runtime.environ, runtime.command)
+        return origin(runtime.environ, runtime.command)
 
     def place_of(root: Path) -> str:
         from reconciler.run_metadata import place_of

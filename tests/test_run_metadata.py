@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.run_metadata import origin, place_of
-from tests.git_repository import commit, make_repository
+from reconciler.run_metadata import place_of
+from tests.git_repository import make_repository
 
 
 @pytest.mark.parametrize(
@@ -49,37 +49,3 @@ def test_place_outside_of_a_shared_repository_is_the_directory(
     (tmp_path / "checkout" / "vision").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "checkout")
     assert place_of(tmp_path / "link" / "vision") == str((tmp_path / "checkout" / "vision").resolve())
-
-
-def test_commit_of_the_manifests_is_marked_where_they_are_edited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    git = make_repository(tmp_path / "checkout", monkeypatch)
-    made = commit(git, {"vision/jobs.yaml": "a", "other.yaml": "b"})
-    root = tmp_path / "checkout" / "vision"
-    (root.parent / "other.yaml").write_text("edited", encoding="utf-8")
-    assert origin(root, {}).commit == made
-    (root / "jobs.yaml").write_text("edited", encoding="utf-8")
-    assert origin(root, {}).commit == f"{made}+"
-
-
-def test_nothing_that_the_repository_configures_is_run_for_the_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trap = tmp_path / "trap"
-    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung; cat\n", encoding="utf-8")
-    trap.chmod(0o700)
-    git = make_repository(tmp_path / "checkout", monkeypatch)
-    made = commit(git, {"jobs.yaml": "a", ".gitattributes": "*.yaml filter=trap\n"})
-    for name in (
-        "core.fsmonitor",
-        "filter.trap.clean",
-        "filter.trap.process",
-        "core.sshCommand",
-        "core.pager",
-    ):
-        git("config", name, str(trap))
-    git("config", "filter.trap.required", "true")
-    Path("jobs.yaml").write_text("b", encoding="utf-8")  # as long as it was, so that git compares contents
-    assert origin(Path.cwd(), {}).commit == f"{made}+"
-    assert not (tmp_path / "sprung").exists()

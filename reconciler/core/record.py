@@ -161,7 +161,6 @@ class PastRun(NamedTuple):
     who: str
     where: str
     command: str
-    commit: str
     plan_digest: str
     at_s: float
     ended_at_s: float | None = None

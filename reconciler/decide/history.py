@@ -78,7 +78,7 @@ def _run(run: PastRun) -> dict[str, Any]:
         "began_at": timestamp(run.at_s),
         "ended_at": timestamp_or_none(run.ended_at_s),
         "duration_s": duration_s(run),
-        **{name: getattr(run, name) for name in ("who", "where", "command", "commit", "plan_digest")},
+        **{name: getattr(run, name) for name in ("who", "where", "command", "plan_digest")},
         "summary": dict(run.summary),
         "actions": [action._asdict() for action in run.actions],
         "steps": [*map(_step, run.steps)],

@@ -203,7 +203,6 @@ class Run(NamedTuple):
     who: str
     where: str
     command: str
-    commit: str
     plan_digest: str
     at_s: float
 

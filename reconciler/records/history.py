@@ -51,7 +51,7 @@ _AT_ONCE = 500
 #: A look that is older than the one recorded by less than this came late, by more by a wrong clock; seconds.
 _LATE_S = 3600.0
 #: The columns of a past run and revision, by the fields.
-_RUN = [RUNS.c[{"where": "place", "commit": "commit_id"}.get(name, name)] for name in PastRun._fields[:11]]
+_RUN = [RUNS.c["place" if name == "where" else name] for name in PastRun._fields[:10]]
 _PAST = [REVISIONS.c["phase" if name == "phase_text" else name] for name in PastRevision._fields]
 
 

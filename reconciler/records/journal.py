@@ -52,7 +52,6 @@ class Journals(History):
             "who": self.text(run.who),
             "place": self.text(run.where),
             "command": self.text(run.command),
-            "commit_id": self.text(run.commit),
             "plan_digest": self.text(run.plan_digest),
             "at_s": run.at_s,
         }

@@ -47,12 +47,11 @@ DATABASE = "records.sqlite3"
 
 
 class RunMetadata(NamedTuple):
-    """Who runs this, where, with which command, from which commit of the manifests; "" for unknown."""
+    """Who runs this, where, with which command; "" for unknown."""
 
     who: str = ""
     where: str = ""
     command: str = ""
-    commit: str = ""
 
 
 @dataclass(eq=False, repr=False)
@@ -267,7 +266,7 @@ class Recording:
         from reconciler.decide.outcome import Run
 
         origin, at_s = self._origin, self.clock.now()
-        return Run(scope, kind, origin.who, origin.where, origin.command, origin.commit, digest, at_s)
+        return Run(scope, kind, origin.who, origin.where, origin.command, digest, at_s)
 
     def note(self, scope: Scope, kind: RunKind, ended: RunEnd, digest: str) -> None:
         """Write a run that changed nothing, if there is a store."""

@@ -173,7 +173,7 @@ RUNS = Table(
     METADATA,
     _key("id", ID),
     Column("scope_id", ID, ForeignKey(SCOPES.c.id), nullable=False),
-    *_texts("kind", "who", "place", "command", "commit_id", "plan_digest"),
+    *_texts("kind", "who", "place", "command", "plan_digest"),
     Column("at_s", SECONDS, nullable=False),
     *_times("ended_at_s"),
     _text("result"),
@@ -262,7 +262,7 @@ DRIFT = Table(
 
 #: The statements that lead to version 2, those that lead to version 3, … A released step never changes in
 #: what it does to the tables. (From version 4 to 9 SQLite had copies of rows; since version 9 three columns
-#: of the drift are not used, since version 10 two of the runs, and stay in the stores that have them.)
+#: of the drift are not used, since version 10 three of the runs, and stay in the stores that have them.)
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE reconciler_revisions ADD COLUMN stopped BOOLEAN NOT NULL DEFAULT FALSE",),
     (

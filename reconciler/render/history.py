@@ -31,7 +31,7 @@ COLOURS = {
     "interrupted": "yellow",
     "running": "blue",
 }
-#: As many letters of a digest or a commit tell it from others.
+#: As many letters of a digest tell it from others.
 _SHORT = 12
 
 
@@ -95,9 +95,6 @@ def _run_lines(run: PastRun, view: View) -> Iterator[str]:
 def origin_of(run: PastRun, redact: Callable[[str], str]) -> str:
     """Who did it, where, and from what; `redact` would not find a secret that was shortened before."""
     parts = [" on ".join(filter(None, (run.who or "somebody", run.where)))]
-    if run.commit:
-        commit = redact(run.commit.removesuffix("+"))[:_SHORT]
-        parts.append(f"commit {commit}{'+' * run.commit.endswith('+')}")
     if run.plan_digest:
         what = "manifest" if run.kind == RunKind.DRIFT else "plan"
         parts.append(f"{what} {redact(run.plan_digest.removeprefix('sha256:'))[:_SHORT]}")

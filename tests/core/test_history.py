@@ -28,7 +28,7 @@ def a_revision(number: int = 1, key: str = "a", **more: Any) -> PastRevision:
 
 
 def a_run(number: int = 1, at_s: float = NOW - HOUR, **more: Any) -> PastRun:
-    about = {"who": "alice", "where": "there", "command": "apply", "commit": "", "plan_digest": ""}
+    about = {"who": "alice", "where": "there", "command": "apply", "plan_digest": ""}
     ends = {"ended_at_s": at_s + 5, "result": "complete"}
     return PastRun(**{"id": number, "kind": "apply", "at_s": at_s, **about, **ends, **more})
 

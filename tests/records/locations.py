@@ -92,7 +92,7 @@ def nothing_lost() -> None:
 def a_run(
     scope: Scope = SCOPE, *, at_s: float = NOW, kind: RunKind = RunKind.APPLY, command: str = "apply"
 ) -> Run:
-    return Run(scope, kind, "alice", "laptop", command, "c0ffee", "d1", at_s)
+    return Run(scope, kind, "alice", "laptop", command, "d1", at_s)
 
 
 def an_action(

@@ -46,7 +46,6 @@ def a_run(number: int, at_s: float, **more: Any) -> PastRun:
         "who": "alice",
         "where": "ci-runner-4, process 77",
         "command": "apply",
-        "commit": "3b1f0c64a7d2" + "0" * 28,
         "plan_digest": "sha256:" + "0" * 64,
         "at_s": at_s,
         "ended_at_s": at_s + 60,

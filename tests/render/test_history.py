@@ -34,7 +34,6 @@ DECLARED = Declared(
 def a_run(number: int, **more: Any) -> PastRun:
     begin = {"kind": "apply", "who": "alice", "where": "laptop, process 4711", "command": "apply"}
     digests = {
-        "commit": "c0ffee0123456789abcdef0123456789abcdef01",
         "plan_digest": "sha256:" + "1234567890abcdef" * 4,
     }
     return PastRun(**{"id": number, "at_s": NOW + number * 3600, **begin, **digests, **more})
@@ -57,7 +56,6 @@ RUNS = (
     ),
     a_run(
         3,
-        commit="c0ffee0123456789+",
         steps=(
             PastStep(KEY, "replace", "update", KEY, ID, NOW, NOW + 0.25, True),
             PastStep(
@@ -81,7 +79,7 @@ RUNS = (
             PastAction("lr-sweep-batch-64-lr-0_01", "blocked", "protected", "skipped", "protected"),
         ),
     ),
-    a_run(1, who="", where="", commit="", plan_digest="", ended_at_s=NOW + 3600.04, result="complete"),
+    a_run(1, who="", where="", plan_digest="", ended_at_s=NOW + 3600.04, result="complete"),
 )  # fmt: skip
 REVISIONS = (
     a_revision(3, created_at_s=None),

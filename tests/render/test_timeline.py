@@ -81,7 +81,7 @@ def test_nothing_is_as_wide_as_the_page_and_what_is_short_can_be_seen() -> None:
 
 def page_with(text: str, redact: Any = str) -> str:
     """One key, in whose history each text from outside is this one."""
-    about = dict.fromkeys(("who", "where", "command", "commit"), text)
+    about = dict.fromkeys(("who", "where", "command"), text)
     actions = (
         PastAction(f"k{text}", "create", "not_found", "failed", text, code=text),
         PastAction(f"k{text}", text, text, text, text),
