@@ -214,6 +214,16 @@ def test_job_that_cannot_be_read_is_named_and_the_others_are_exported(
     assert [one for one in told if one not in said.err] == []
 
 
+def test_job_that_no_manifest_can_declare_is_named(export: Export, make: Make, service: Service) -> None:
+    make("resnet")
+    task = {"role": "a", "algorithm": {"code_dir": "obs://b/"}, "task_resource": {"flavor_id": "f"}}
+    body = {"kind": "hetero_job", "metadata": {"name": "hetero"}, "tasks": [task]}
+    service.store.set_phase(service.store.create("p1", body).id, "Running")
+    said = export("--all")
+    assert (said.code, list(tree(said.out)["jobs"])) == (8, ["resnet"])
+    assert "hetero: tasks" in said.err
+
+
 def test_list_that_cannot_be_read_writes_nothing(export: Export, make: Make, service: Service) -> None:
     make("a")
     service.app.faults.add(Fault(Effect.ANSWER, operation=LISTED, status=403, count=None))

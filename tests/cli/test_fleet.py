@@ -91,6 +91,21 @@ def test_stacks_that_fail_in_every_way_hide_no_other(reconciler: Reconciler, ser
     assert all(("document" in one) != ("error" in one) for one in said.document["stacks"])
 
 
+def test_directory_that_cannot_be_listed_is_an_entry(reconciler: Reconciler) -> None:
+    put(one="a")
+    Path("locked").mkdir()
+    scandir = os.scandir
+
+    def denied(path: Any) -> Any:
+        if isinstance(path, Path) and path.name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    reconciler.patch.setattr(os, "scandir", denied)
+    document = reconciler.ends(65, "validate --fleet --json").document
+    assert entries(document)["locked"]["error"]["message"] == "unreadable directory: Permission denied"
+
+
 def test_exit_code_is_the_first_by_the_order_of_the_table_over_all_stacks(reconciler: Reconciler) -> None:
     put(changes="a")
     reconciler.ends(0, "plan --fleet")

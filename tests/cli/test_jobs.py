@@ -430,6 +430,12 @@ def test_wait_that_runs_out_is_9(here: World, timeout: str, slept: float) -> Non
     assert [job["result"] for job in told] == ["timed_out", "ended_badly"]
 
 
+def test_wait_bears_with_a_service_that_fails_for_a_while(here: World) -> None:
+    run_for(here, "resnet50", 30)
+    here.fail("ShowTrainingJobDetails", nth=2, count=12, status=503)
+    here.ends(0, "jobs wait resnet50", err="cannot be read at the moment")
+
+
 def test_job_that_is_deleted_meanwhile_is_unknown(here: World) -> None:
     job = put(here)
     here.time.at(5, lambda: here.store.delete("p1", job.id))

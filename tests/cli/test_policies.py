@@ -120,6 +120,8 @@ def test_validate_asks_on_every_target_and_names_those_that_are_meant(reconciler
     write(stack("a").replace("targets:\n  there: {kind: local}\n", TARGETS))
     reconciler.ends(3, "validate", err="one-node denies a: one is enough (target prod)")
     reconciler.ends(0, "validate -t dev")
+    write(stack("a", more="policies: [{name: hint, warn: 'true', message: think twice}]\n"))
+    reconciler.ends(0, "validate", err="warning: policy hint\n  --> jobs.a\n  why: think twice")
 
 
 def test_review_asks_about_what_changes_and_refuses(reconciler: Reconciler) -> None:

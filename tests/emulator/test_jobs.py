@@ -9,8 +9,10 @@ import re
 from typing import Any
 
 import pytest
+from werkzeug.test import Client
 
 from reconciler.emulator import Store, create_app
+from reconciler.emulator.app import HUAWEI, ROUTES
 from tests.emulator.conftest import Api, a_job
 
 JOBS = "/v2/project/training-jobs"
@@ -237,6 +239,18 @@ def test_invalid_quota_item_refuses_the_whole_update(api: Api, item: dict[str, A
     response = api.put("/v2/project/training-quotas", json={"quotas": quotas})
     assert (response.status_code, response.json["error_code"]) == (400, code)
     assert api.store.quota == 10_000, "all or nothing"
+
+
+def test_operations_of_huawei_only_are_missing_on_otc(api: Api) -> None:
+    known = {"<project_id>": "project", "<job_id>": api.create(), "<task_id>": "worker-0"}
+    otc = Client(create_app(api.store, cloud="otc"))
+    for route in (route for route in ROUTES if route.clouds == HUAWEI):
+        missing = otc.open(
+            "/".join(known.get(part, part) for part in route.path.split("/")), method=route.method
+        )
+        # Where another call has the path, it is a wrong method.
+        assert missing.status_code in (404, 405), route.operation
+        assert missing.json["error_code"] in ("APIGW.0101", "ModelArts.2803")
 
 
 def test_unknown_cloud_is_refused(store: Store) -> None:
