@@ -18,7 +18,7 @@ from reconciler.core.canonical import FieldRule, rules
 from reconciler.core.fields.field_types import INVALID_PATH, OUTSIDE, fields_of, type_of
 from reconciler.core.lifecycle import time_zones
 from reconciler.core.scalar import UnresolvedText, is_boolean, scalar_text
-from reconciler.errors import Diagnostic, Location, Snippet
+from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.yaml import Document, place_behind, shorten
 from reconciler.secrets import Redactor, SecretText
 
@@ -575,10 +575,6 @@ def _choices(annotation: Any) -> list[str]:
     return [str(member.value) for member in getattr(annotation, "__members__", {}).values()]
 
 
-#: Of a line beyond this that holds a secret nothing is shown.
-_LONG_LINE = 12_000
-
-
 def distinct(problems: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Each problem once: a mistake in `defaults` is met by every job."""
     seen: dict[Any, Diagnostic] = {}
@@ -588,35 +584,17 @@ def distinct(problems: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 def shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic, ...]:
-    """The same problems, with no known secret in their words or lines, and long lines cut."""
+    """The same problems, with no known secret in their words. A line that holds one is not shown."""
     redact_line = cache(redact)  # all of a file may stand in one line
-
-    def cut(line: Snippet) -> Snippet | None:
-        text = redact_line(line.text)
-        if text is line.text:
-            return line.cut()
-        if len(line.text) > _LONG_LINE:
-            return None  # Looking for every secret before every place of it would take minutes.
-        # The place has moved: what stands before it is shorter or longer now.
-        start = _length_in_common(redact(line.text[: line.start]), text)
-        length = len(redact(line.text[: line.start + line.length])) - start
-        return Snippet(text, start, length).cut()
-
     return tuple(
         problem._replace(
             why=redact(problem.why),
             fix=None if problem.fix is None else redact(problem.fix),
             path=redact(problem.path),
-            snippet=problem.snippet and cut(problem.snippet),
+            snippet=line.cut() if (line := problem.snippet) and redact_line(line.text) == line.text else None,
         )
         for problem in problems
     )
-
-
-def _length_in_common(before: str, text: str) -> int:
-    """How much of `before` the text begins with: less than all if a secret begins in it and ends behind."""
-    pairs = enumerate(zip(before, text, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(before), len(text)))
 
 
 def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from reconciler.secrets import SecretText
-from tests.manifest.conftest import HEAD, JOB, Place, marked
+from tests.manifest.conftest import HEAD, JOB, Place
 
 BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
 
@@ -79,12 +78,7 @@ def test_every_sensitive_value_is_known_for_redaction(place: Place) -> None:
 
 
 @pytest.mark.parametrize("filler", [0, 45, 10_000])
-def test_a_long_line_is_cut_after_its_secrets_are_taken_out(place: Place, filler: int) -> None:
+def test_line_that_holds_a_secret_is_not_shown(place: Place, filler: int) -> None:
     declared = "{token: {sensitive: true, default: correct-horse-battery-staple}"
     place.write(f"{{stack: s, variables: {declared}{' ' * filler}, typo: {{}}}}, jobs: {{}}, jbos: 1}}\n")
-    problems = place.problems()
-    for problem in problems:
-        assert problem.snippet is not None
-        assert len(problem.snippet.text) <= 122
-        assert not re.search("corr|orse|batt|apl", problem.snippet.text)
-    assert marked(problems[-1]) == "jbos"
+    assert [problem.snippet for problem in place.problems()] == [None, None]
