@@ -13,7 +13,6 @@ from reconciler.apply.journaled import JournaledBackend, Terms
 from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.body import is_of_same_form
 from reconciler.core.identity import MAX_DESCRIPTION, Description
-from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Operation, Phase, may
@@ -312,7 +311,7 @@ class Steps:
     def _replace(self) -> tuple[str, str]:
         # Before anything is ended: if this takes too long, the job that is to be replaced goes on.
         self._wait_for_others()
-        if self.action.replace_order is ReplaceOrder.CREATE_FIRST:
+        if self.action.replace_order == "create_first":
             return self._replace_create_first()
         name = self._next_name
         # If the create were refused, or its name taken, there would be no job at all.

@@ -11,16 +11,14 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
-from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 from itertools import takewhile
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Field,
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
@@ -85,13 +83,6 @@ _SOME_TIME_S = 1_767_225_600.0
 _LATEST_S = 250_000_000_000.0
 _MINUTE_S = 60.0
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-
-
-class Overlap(StrEnum):
-    """What becomes of a job that is still active when the next time of its schedule comes."""
-
-    SKIP = "skip"
-    REPLACE = "replace"
 
 
 class Schedule(NamedTuple):
@@ -258,40 +249,8 @@ def _seconds(value: Any) -> Any:
 Duration = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str)]
 
 
-class OnChange(StrEnum):
-    """What to do when a declared field changed that the service cannot change on the job."""
-
-    REPLACE = "replace"
-    KEEP = "keep"
-    FAIL = "fail"
-
-
-class OnFailure(StrEnum):
-    """What to do when the newest revision failed."""
-
-    KEEP = "keep"
-    RETRY = "retry"
-
-
-class OnTerminated(StrEnum):
-    """What to do when somebody else terminated the newest revision."""
-
-    KEEP = "keep"
-    RECREATE = "recreate"
-
-
-class OnUpstream(StrEnum):
-    """What to do when a needed job has completed a newer revision since the job was created."""
-
-    KEEP = "keep"
-    RERUN = "rerun"
-
-
-class ReplaceOrder(StrEnum):
-    """Which job stands while the other one is not there."""
-
-    TERMINATE_FIRST = "terminate_first"
-    CREATE_FIRST = "create_first"
+#: Which job stands while the other one is not there.
+ReplaceOrder = Literal["terminate_first", "create_first"]
 
 
 def _with_spelling(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -307,11 +266,11 @@ RerunText = Annotated[Text, WrapValidator(_with_spelling, json_schema_input_type
 class Lifecycle(Strict):
     """When a job is replaced, retried, protected."""
 
-    on_change: Annotated[OnChange | None, Field(strict=False)] = optional(
+    on_change: Literal["replace", "keep", "fail"] | None = optional(
         "replace, keep or fail; default: replace, unless much work would be lost."
     )
-    on_failure: Annotated[OnFailure, Field(strict=False)] = optional(
-        "keep or retry, when the newest revision failed.", default=OnFailure.KEEP
+    on_failure: Literal["keep", "retry"] = optional(
+        "keep or retry, when the newest revision failed.", default="keep"
     )
     max_retries: int = described("Maximum number of consecutive retries.", default=1, ge=0)
     retry_delay: Duration = optional(
@@ -319,24 +278,22 @@ class Lifecycle(Strict):
         default=120.0,
         json_schema_extra={"default": "2m"},
     )
-    on_terminated: Annotated[OnTerminated, Field(strict=False)] = optional(
-        "keep or recreate, when the job was terminated outside reconciler.", default=OnTerminated.KEEP
+    on_terminated: Literal["keep", "recreate"] = optional(
+        "keep or recreate, when the job was terminated outside reconciler.", default="keep"
     )
-    on_upstream: Annotated[OnUpstream, Field(strict=False)] = optional(
+    on_upstream: Literal["keep", "rerun"] = optional(
         "keep or rerun, when a needed job completed a newer revision after this one was created.",
-        default=OnUpstream.KEEP,
+        default="keep",
     )
-    replace_order: Annotated[ReplaceOrder, Field(strict=False)] = optional(
-        "terminate_first or create_first.", default=ReplaceOrder.TERMINATE_FIRST
-    )
+    replace_order: ReplaceOrder = optional("terminate_first or create_first.", default="terminate_first")
     protect: Flag | None = optional("true: never terminated or replaced; false: releases the protection.")
     rerun: RerunText | None = optional("Any text; edit it to run the same thing again.")
     schedule: CronText | None = optional(
         "Cron expression of five fields; at each of its times the next revision starts."
     )
     timezone: TimeZoneName = optional("Time zone that the schedule is read in.", default="UTC")
-    overlap: Annotated[Overlap, Field(strict=False)] = optional(
-        "If the job is active at its time: skip lets it finish first, replace ends it.", default=Overlap.SKIP
+    overlap: Literal["skip", "replace"] = optional(
+        "If the job is active at its time: skip lets it finish first, replace ends it.", default="skip"
     )
     starting_deadline: Duration | None = optional(
         "How late a time may be started; default: half of the interval to the next time. A later start is "

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from reconciler.core.body import with_identity
 from reconciler.core.canonical import Canonical, by_name
 from reconciler.core.identity import MAX_NAME, Description, Marker, parse_description, remote_name
-from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.masking import mask
 from reconciler.core.mutable import (
     are_of_marker_only,
@@ -374,7 +373,7 @@ def completed(state: KeyState, decision: Decision) -> Decision:
         one.before.id
         for one in (action, *more)
         if one.before and one.traits.is_executed
-        if not (one.traits.stops_a_job and one.replace_order is ReplaceOrder.CREATE_FIRST)
+        if not (one.traits.stops_a_job and one.replace_order == "create_first")
     }
     following = [
         renamed(state, one)

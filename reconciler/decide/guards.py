@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.core.lifecycle import Lifecycle, OnChange, Overlap, ReplaceOrder
+from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import Denial, PlanWarning, TargetIdentity, node_hours
 from reconciler.decide.actions import KeyDecision
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 def is_said_in_words(action: PlannedAction, desired: DesiredJob | None) -> bool:
     """Whether the manifest asks for what an action ends or runs again; one notion for all guards."""
     reason, lifecycle = action.reason, desired.lifecycle if desired else Lifecycle()
-    replaces = lifecycle.on_change is OnChange.REPLACE
-    overlaps = lifecycle.overlap is Overlap.REPLACE and desired is not None and desired.schedule is not None
+    replaces = lifecycle.on_change == "replace"
+    overlaps = lifecycle.overlap == "replace" and desired is not None and desired.schedule is not None
     is_edited = reason is Reason.IMMUTABLE_CHANGED
     # What an interrupted replace has left beside the job that it created first.
-    is_rest = reason is Reason.SUPERSEDED and lifecycle.replace_order is ReplaceOrder.CREATE_FIRST
+    is_rest = reason is Reason.SUPERSEDED and lifecycle.replace_order == "create_first"
     was_declared = bool(desired and action.before and desired.is_declared_by(action.before.digest))
     # The earlier `rerun` may be on no record; where nothing else differs, it was this one that was edited.
     reruns = any(change.path == "lifecycle.rerun" for change in action.changes)

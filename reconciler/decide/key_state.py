@@ -17,7 +17,6 @@ from reconciler.core.canonical import Canonical, canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
-from reconciler.core.lifecycle import OnFailure, OnTerminated, Overlap, ReplaceOrder
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.phase import Operation, Phase, may
@@ -141,7 +140,7 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
     as_declared = [r for r in live if is_declared(r)]
     if not as_declared:
         return next(reversed(live or revisions), None)
-    if desired and desired.schedule and desired.lifecycle.overlap is Overlap.REPLACE:
+    if desired and desired.schedule and desired.lifecycle.overlap == "replace":
         return as_declared[-1]
     return max(as_declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
 
@@ -250,11 +249,7 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
     """
     last, lifecycle, attempt = run[0].job, desired.lifecycle, len(run)
     was_ended = last.phase in (Phase.TERMINATED, Phase.TERMINATING)
-    if not (
-        lifecycle.on_terminated is OnTerminated.RECREATE
-        if was_ended
-        else lifecycle.on_failure is OnFailure.RETRY
-    ):
+    if not (lifecycle.on_terminated == "recreate" if was_ended else lifecycle.on_failure == "retry"):
         return None
     if attempt > lifecycle.max_retries:
         return Attempt(Reason.RETRIES_EXHAUSTED, f"all {lifecycle.max_retries} retries used")
@@ -398,7 +393,7 @@ class KeyState:
 
     @property
     def creates_first(self) -> bool:
-        return self.entry is not None and self.entry.lifecycle.replace_order is ReplaceOrder.CREATE_FIRST
+        return self.entry is not None and self.entry.lifecycle.replace_order == "create_first"
 
     # --- its job
 

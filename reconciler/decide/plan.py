@@ -97,7 +97,7 @@ LOSS_WAY_OUT = "; set `on_change: replace`, or pass `--allow lost-work`"
 
 def symbol_of(action: Action, order: ReplaceOrder) -> str:
     """The sign that stands before an action; a replace shows which of the two it does first."""
-    creates_first = action is Action.REPLACE and order is ReplaceOrder.CREATE_FIRST
+    creates_first = action is Action.REPLACE and order == "create_first"
     return "+/-" if creates_first else ACTIONS[action].symbol
 
 
@@ -308,7 +308,7 @@ class PlannedAction(Frozen):
     )
 
     desired: dict[str, Any] | None = Field(None, exclude=True)
-    replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
+    replace_order: ReplaceOrder = Field("terminate_first", exclude=True)
     follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
     waits_for_jobs: tuple[str, ...] = Field(
         (),
@@ -351,7 +351,7 @@ class PlannedAction(Frozen):
     @property
     def needs_capacity(self) -> bool:
         """Whether it is sent after what frees capacity; `create_first` needs it before it frees any."""
-        frees_first = self.traits.stops_a_job and self.replace_order is ReplaceOrder.TERMINATE_FIRST
+        frees_first = self.traits.stops_a_job and self.replace_order == "terminate_first"
         return self.traits.starts_a_job and not frees_first
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from graphlib import TopologicalSorter
 
-from reconciler.core.lifecycle import Lifecycle, OnUpstream, spell_relative
+from reconciler.core.lifecycle import Lifecycle, spell_relative
 from reconciler.core.mutable import unreported_paths
 from reconciler.core.ownership import Ownership
 from reconciler.core.phase import Phase, parse_phase
@@ -217,7 +217,7 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
 
 def upstream_reruns(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, str]:
     """The keys that are about to run again because of what they need, each with why, for people."""
-    if all(job.lifecycle.on_upstream is OnUpstream.KEEP for job in stack.jobs.values()):
+    if all(job.lifecycle.on_upstream == "keep" for job in stack.jobs.values()):
         return {}
     decisions = decisions_of(stack, snapshot, context)
     return {key: why for key, decision in decisions.items() if (why := decision.upstream_rerun)}
@@ -247,7 +247,7 @@ def _decided(
         last, job = max(newer, key=lambda one: one.at_s), state.revision.job
         why = f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {job.name} was created"
         fix = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
-        if desired.lifecycle.on_upstream is OnUpstream.RERUN:
+        if desired.lifecycle.on_upstream == "rerun":
             fix = "it runs again once it has ended (on_upstream: rerun)"
         warnings = [*warnings, PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=state.key)]
     if not rests_on_absence(own, state) or state.ownership.proves_absence:

@@ -77,7 +77,7 @@ class ReviewedJob(Frozen):
     changes: tuple[Change, ...] = ()
     source: Source | None = None
 
-    replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
+    replace_order: ReplaceOrder = Field("terminate_first", exclude=True)
 
     @property
     def traits(self) -> ActionTraits:

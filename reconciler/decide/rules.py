@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from reconciler.core.body import is_known
-from reconciler.core.lifecycle import OnChange, OnUpstream, Overlap
 from reconciler.core.ownership import ConflictingJob, OwnershipState
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import PastRevision
@@ -297,12 +296,12 @@ def judge_no_longer_produced(state: KeyState) -> Decision | None:
             continue
         said = f"no longer produced by {entry.sweep or entry.key}"
         action = end(state, revision, Reason.NOT_IN_MANIFEST, said, entry)
-        if action.action is not Action.TERMINATE or on_change is OnChange.REPLACE:
+        if action.action is not Action.TERMINATE or on_change == "replace":
             pass
-        elif on_change is OnChange.KEEP:
+        elif on_change == "keep":
             why, after = f"{said}; on_change: keep", as_it_is(revision)
             action = draft(state, Action.KEEP, Reason.CHANGE_IGNORED, why, after=after)
-        elif on_change is OnChange.FAIL:
+        elif on_change == "fail":
             action = draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, f"{said}; on_change: fail")
         elif not is_allowed and revision.job.ran_s(state.at_s) > lost_time:
             action = draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, said + LOSS_WAY_OUT)
@@ -408,7 +407,7 @@ def judge_details_unreadable(state: KeyState) -> Decision | None:
 def judge_start_unknown(state: KeyState) -> Decision | None:
     if state.counts_from_s is None or state.view.last_start_s is not None:
         return None
-    if not (state.is_ended or state.desired.lifecycle.overlap is Overlap.REPLACE):
+    if not (state.is_ended or state.desired.lifecycle.overlap == "replace"):
         return None
     name = state.view.ever_owned[-1].job.name
     detail = f"when {name} was created is not known, so it is unknown whether a start is due"
@@ -435,7 +434,7 @@ def judge_overlapping(state: KeyState) -> Decision | None:
     lifecycle = state.desired.lifecycle
     if state.due_s is None or state.is_ended or _is_refused(state):
         return None
-    if lifecycle.overlap is not Overlap.REPLACE:
+    if lifecycle.overlap != "replace":
         return None
     if state.revision.marker.protected and lifecycle.protect is False:
         return None  # The protection goes first: an update.
@@ -447,7 +446,7 @@ def judge_overlapping(state: KeyState) -> Decision | None:
 
 
 def _is_refused(state: KeyState) -> bool:
-    return state.desired.lifecycle.on_change is OnChange.FAIL and state.edit is not None
+    return state.desired.lifecycle.on_change == "fail" and state.edit is not None
 
 
 def _scheduled_for(state: KeyState) -> str:
@@ -484,9 +483,9 @@ def judge_upstream_newer(state: KeyState) -> Decision | None:
     An edit has its own rules, but for one that `on_change: keep` ignores, or that waits for a schedule.
     """
     lifecycle = state.desired.lifecycle
-    if not state.is_ended or lifecycle.on_upstream is OnUpstream.KEEP:
+    if not state.is_ended or lifecycle.on_upstream == "keep":
         return None
-    if state.edit is not None and not (lifecycle.on_change is OnChange.KEEP or state.edit_waits):
+    if state.edit is not None and not (lifecycle.on_change == "keep" or state.edit_waits):
         return None
     if state.upstream_reruns:
         said = spell_reruns(state.upstream_reruns)
@@ -581,7 +580,7 @@ def judge_terminated_outside(state: KeyState) -> Decision:
 
 @rule("Edited; `on_change: keep`", _edited, Action.KEEP, Action.UPDATE)
 def judge_change_ignored(state: KeyState) -> Decision | None:
-    if state.desired.lifecycle.on_change is not OnChange.KEEP:
+    if state.desired.lifecycle.on_change != "keep":
         return None
     detail = f"{state.edit_said}; on_change: keep{_as_it_stands(state)}"
     return keep_or_update(state, Reason.CHANGE_IGNORED, detail, state.changes)
@@ -662,7 +661,7 @@ def judge_would_lose_work(state: KeyState) -> Decision | None:
 
 def _lost_time(state: KeyState) -> float | None:
     """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
-    is_asked_for = state.desired.lifecycle.on_change is OnChange.REPLACE
+    is_asked_for = state.desired.lifecycle.on_change == "replace"
     if is_asked_for or state.context.allowances.permits(Guard.LOST_WORK, state.key):
         return None
     return state.context.limits.lost_time

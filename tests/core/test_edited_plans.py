@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -63,7 +63,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "action": tuple(map(str, Action)),
     "reason": tuple(map(str, Reason)),
     "phase": (*map(str, Phase), "Frozen"),
-    "replace_order": tuple(map(str, ReplaceOrder)),
+    "replace_order": get_args(ReplaceOrder),
     "kind": tuple(TARGET_KINDS),
 }
 

@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import TERMINAL, Phase
@@ -24,7 +23,7 @@ def beside(plan: Plan, look: Snapshot, jobs: dict[str, DesiredJob]) -> list[str]
     """The active jobs that a new one of their key would neither replace nor wait for."""
     found = []
     for action in plan.actions:
-        if not action.traits.starts_a_job or action.replace_order is ReplaceOrder.CREATE_FIRST:
+        if not action.traits.starts_a_job or action.replace_order == "create_first":
             continue
         ended = {a.before.id for a in plan.actions if a.before and a.traits.stops_a_job}
         for revision in look.view(action.key, jobs[action.key]).owned:

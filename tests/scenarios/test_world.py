@@ -35,7 +35,6 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Marker, remote_name
-from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
 from reconciler.core.stack import DesiredJob, Stack, Target
@@ -724,7 +723,7 @@ class World(RuleBasedStateMachine):
     def _check_none_was_started_beside_another(
         self, made: Iterable[Job], plan: Plan, entries: Entries
     ) -> None:
-        create_first = {a.key for a in plan.actions if a.replace_order is ReplaceOrder.CREATE_FIRST}
+        create_first = {a.key for a in plan.actions if a.replace_order == "create_first"}
         create_first |= {key for key, entry in entries.items() if entry.creates_first}
         for job in made:
             key = self._key(job, entries)
