@@ -40,7 +40,8 @@ if TYPE_CHECKING:
         load as load,
         load_plan as load_plan,
     )
-    from reconciler.core.record import LockHeld as LockHeld, RecordsUnavailable as RecordsUnavailable
+    from reconciler.core.record import RecordsUnavailable as RecordsUnavailable
+    from reconciler.core.lock import LockHeld as LockHeld
     from reconciler.decide.outcome import ApplyEvent as ApplyEvent
     from reconciler.errors import (
         Diagnostic as Diagnostic,
@@ -83,7 +84,8 @@ _NAMES_BY_MODULE = {
         "ReconcilerError Refused Rejected ServerError ServiceError Throttled Unanswered "
         "Unauthorized Unreachable UnreadableAnswer WrongPhase WrongUsage"
     ),
-    "core.record": "LockHeld RecordsUnavailable",
+    "core.lock": "LockHeld",
+    "core.record": "RecordsUnavailable",
     "plan_file": "StalePlan",
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}

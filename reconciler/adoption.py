@@ -9,7 +9,8 @@ from reconciler.core.entry import EntryPatch
 from reconciler.core.identity import stack_problem
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
-from reconciler.core.record import PastRevision, RecordsUnavailable, Scope
+from reconciler.core.past import PastRevision
+from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import suggest_key, unknown_key
 from reconciler.core.values import PlanWarning, few_of_a_kind, timestamp
 from reconciler.decide.actions import adopt_command

@@ -26,8 +26,9 @@ from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.connection import RecordOptions, connect
 from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
 from reconciler.core.observed import ObservedJob, SearchFilter, Unreadable, last_lines
+from reconciler.core.past import RunKind
 from reconciler.core.phase import Operation, Phase, parse_phase
-from reconciler.core.record import REMIND_S, RunKind
+from reconciler.core.record import REMIND_S
 from reconciler.core.values import PlanWarning, TargetIdentity
 from reconciler.decide.drift_check import Drift, IgnoredDrift, Pending
 from reconciler.decide.outcome import ApplyEvent, EventType, Status, WaitEnd, exit_code_of

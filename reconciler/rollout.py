@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.apply.waiter import LONGEST_PAUSE_S, PROGRESS_EVERY_S, wait_for
+from reconciler.core.lock import LockHeld
 from reconciler.core.observed import ObservedJob
+from reconciler.core.past import RunKind
 from reconciler.core.phase import Phase, parse_phase
-from reconciler.core.record import LockHeld, RecordsUnavailable, RunKind
+from reconciler.core.record import RecordsUnavailable
 from reconciler.decide.actions import before_of
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.outcome import EventType, Result, RunEnd, Status, Waited, WaitEnd, skipped

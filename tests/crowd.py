@@ -13,9 +13,10 @@ from reconciler.core.body import manifest_form
 from reconciler.core.canonical import by_name, canonical, split
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, ObservedJob, SearchFilter
+from reconciler.core.past import FinishedWork, PastRevision
 from reconciler.core.phase import Phase
 from reconciler.core.ports import Backend
-from reconciler.core.record import NO_HISTORY, FinishedWork, HistorySnapshot, PastRevision, Scope
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, Scope
 from reconciler.core.stack import Declared, Stack
 from reconciler.decide.drift_check import NO_CHECK, LastCheck
 from reconciler.decide.plan import Allowances, Plan

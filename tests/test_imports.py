@@ -107,9 +107,10 @@ LATE: Mapping[str, str] = {
     },
     **dict.fromkeys(
         [
-            *("cli/console.py", "cli/exits.py", "cli/progress.py", "cli/watch.py", "connection.py"),
-            *("core/addresses.py", "core/diff.py", "core/lifecycle.py", "decide/cost.py"),
-            *("decide/guards.py", "decide/plan.py", "decide/planner.py", "emulator/server.py"),
+            *("cli/console.py", "cli/exits.py", "cli/live.py", "cli/progress.py", "cli/watch.py"),
+            *("connection.py", "core/addresses.py", "core/diff.py", "core/lifecycle.py", "core/mutable.py"),
+            *("decide/cost.py", "decide/guards.py", "decide/key_state.py", "decide/plan.py"),
+            *("decide/planner.py", "decide/renames.py", "emulator/server.py"),
             *("expressions/evaluator.py", "fleet.py", "manifest/files.py", "manifest/load.py"),
             *("manifest/problems.py", "manifest/variables.py", "manifest/yaml.py", "modelarts/auth.py"),
             *("modelarts/local.py", "notify.py", "reconcile.py"),

@@ -268,7 +268,7 @@ def test_termination_is_remembered_as_ours_although_nobody_looked_again(
     service: Service, tmp_path: Path
 ) -> None:
     from reconciler.apply.executor import EventStream
-    from reconciler.core.record import RunKind
+    from reconciler.core.past import RunKind
     from reconciler.rollout import Rollout
 
     service.run(a_job())

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.record import RecordsUnavailable, RunKind, Scope
+from reconciler.core.past import RunKind
+from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.values import MODELARTS, TargetIdentity
 from reconciler.records.recording import Recording
 

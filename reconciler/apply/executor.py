@@ -20,8 +20,9 @@ from reconciler.apply.journaled import (
     Terms,
 )
 from reconciler.apply.steps import Steps
+from reconciler.core.lock import LockLost
 from reconciler.core.observed import ObservedJob
-from reconciler.core.record import Call, LockLost
+from reconciler.core.past import Call
 from reconciler.core.values import timestamp
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
 from reconciler.decide.plan import Plan, PlannedAction, in_order

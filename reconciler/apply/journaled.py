@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from reconciler.apply.catalog import CreateChecks
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import ObservedJob
-from reconciler.core.record import Call
+from reconciler.core.past import Call
 from reconciler.decide.outcome import Journal, Step, StepEnd
 from reconciler.decide.plan import PlannedAction, Reason
 from reconciler.errors import UNCERTAIN, Interrupted, ServiceError

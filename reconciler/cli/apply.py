@@ -13,7 +13,8 @@ import click
 from reconciler.cli import options as opt
 from reconciler.cli.console import confirm, console
 from reconciler.cli.context import load_stack, opened, runtime
-from reconciler.cli.exits import Interrupt, handled_by
+from reconciler.cli.exits import handled_by
+from reconciler.cli.interrupt import Interrupt
 from reconciler.cli.output import OutputSpec
 from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.render import Content
@@ -80,7 +81,7 @@ def apply_command(
     """
     from reconciler import reconcile
     from reconciler.cli.execution import ApplyRequest, apply_saved, change, nothing_done
-    from reconciler.core.record import RunKind
+    from reconciler.core.past import RunKind
     from reconciler.decide.guards import limited
 
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, goal)
@@ -112,7 +113,7 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
     """
     from reconciler import reconcile
     from reconciler.cli.execution import ApplyRequest, change
-    from reconciler.core.record import RunKind
+    from reconciler.core.past import RunKind
 
     asked = ApplyRequest("Terminate these jobs?", RunKind.DESTROY, outputs, yes, timeout_s)
     return change(asked, reconcile.destroy_plan, offline=True, **options)
@@ -149,7 +150,7 @@ def adopt_command(
     """
     from reconciler.adoption import adopt_plan
     from reconciler.cli.execution import ApplyRequest, change, nothing_done
-    from reconciler.core.record import RunKind
+    from reconciler.core.past import RunKind
     from reconciler.manifest.format import yaml_text
 
     wrong = {
@@ -220,7 +221,7 @@ def release_command(
     """
     from reconciler.adoption import release_plan
     from reconciler.cli.execution import ApplyRequest, change
-    from reconciler.core.record import RunKind
+    from reconciler.core.past import RunKind
 
     question = f"Release {key}? Its jobs go on, unmanaged."
     asked = ApplyRequest(question, RunKind.RELEASE, outputs, yes, timeout_s)

@@ -29,6 +29,19 @@ if TYPE_CHECKING:
     from reconciler.modelarts.target import Connected, Runtime
     from reconciler.reconcile import Context
 
+    class StackOptions(TypedDict):
+        """What the options of `options.TARGET` and `options.LOCK` say, by their names."""
+
+        paths: Sequence[Path]
+        variables: Sequence[tuple[str, str]]
+        var_files: Sequence[Path]
+        target: str | None
+        only: Sequence[str]
+        parallelism: int
+        records: str | None
+        without_records: bool
+        lease_s: NotRequired[float]
+
 
 def load_stack(
     paths: Sequence[Path],
@@ -87,20 +100,6 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
         # The name of the command only: its options may hold values that must not be seen.
         command=next((word for word in sys.argv[1:] if not word.startswith("-")), ""),
     )
-
-
-class StackOptions(TypedDict):
-    """What the options of `options.TARGET` and `options.LOCK` say, by their names."""
-
-    paths: Sequence[Path]
-    variables: Sequence[tuple[str, str]]
-    var_files: Sequence[Path]
-    target: str | None
-    only: Sequence[str]
-    parallelism: int
-    records: str | None
-    without_records: bool
-    lease_s: NotRequired[float]
 
 
 def record_options(options: StackOptions, url: str | None) -> RecordOptions:

@@ -14,8 +14,9 @@ import click
 from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import load_stack, opened, runtime
+from reconciler.cli.live import RANKS, LiveTable, TableRow
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
-from reconciler.cli.progress import RANKS, LiveTable, TableRow, can_draw, display, reading
+from reconciler.cli.progress import can_draw, display, reading
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.render import Content
 from reconciler.version import __version__

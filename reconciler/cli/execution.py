@@ -11,20 +11,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.cli import exits
 from reconciler.cli.console import confirm, console, has_terminal
-from reconciler.cli.context import StackOptions, opened, record_options, runtime
-from reconciler.cli.exits import Interrupt, handled_by, in_flight_words, interruptible
+from reconciler.cli.context import opened, record_options, runtime
+from reconciler.cli.exits import handled_by
+from reconciler.cli.interrupt import Interrupt, in_flight_words, interruptible
 from reconciler.cli.job_actions import say_end_of_log
+from reconciler.cli.live import live_table
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
-from reconciler.cli.progress import BusyLine, can_draw, display, live_table
+from reconciler.cli.progress import BusyLine, can_draw, display
 from reconciler.connection import connect_target, records_url
 from reconciler.core.addresses import file_url
-from reconciler.core.record import RunKind, Scope
+from reconciler.core.past import RunKind
+from reconciler.core.record import Scope
 from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, WaitEnd, exit_code_of
 from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, Plan
@@ -40,6 +43,9 @@ from reconciler.render.text import render_warnings
 from reconciler.rollout import Rollout
 from reconciler.text import printable
 from reconciler.version import __version__
+
+if TYPE_CHECKING:
+    from reconciler.cli.context import StackOptions
 
 _WORDS = {
     EventType.ACTION_STARTED: "started",

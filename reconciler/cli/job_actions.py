@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.cli.console import confirm, console
-from reconciler.cli.progress import can_draw, live_table
+from reconciler.cli.live import live_table
+from reconciler.cli.progress import can_draw
 from reconciler.core.observed import last_lines
 from reconciler.core.phase import Operation
 from reconciler.decide.outcome import WaitEnd

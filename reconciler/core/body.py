@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from math import inf
 from typing import Any, NamedTuple, TypeGuard
@@ -394,6 +394,16 @@ def _nodes(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
 
 #: lifecycle.rerun is part of what was declared; the space keeps it apart from every field of the service.
 RERUN = "lifecycle rerun"
+
+
+def spell_path(path: Iterable[Any]) -> str:
+    """Write a path as people know it: `algorithm.parameters.lr`, `lifecycle.rerun`."""
+    parts = [str(part) for part in path]
+    if parts == [RERUN]:
+        return "lifecycle.rerun"
+    if len(parts) > 2 and parts[-1] == "value" and parts[-3] == "parameters":
+        parts.pop()
+    return ".".join(parts)
 
 
 #: Both hash a canonical form in the same way; they give some manifests two forms (see `covered_by`).

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, islice, takewhile
 from typing import Any, NamedTuple
 
-from reconciler.core.body import RERUN, digest_of
+from reconciler.core.body import RERUN, digest_of, spell_path
 from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules, value_at
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.values import Change
@@ -285,8 +285,6 @@ def _put(form: Any, path: Sequence[str | int], value: Any) -> Any:
 
 # --- Which fields differ between two canonical forms
 
-_NAMED_ARGUMENTS = "parameters"
-
 
 def changes_between(
     before: Canonical, after: Canonical, *, forces_new_job: bool, shown: Canonical | None = None
@@ -350,16 +348,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, str) else value
-
-
-def spell_path(path: Iterable[Any]) -> str:
-    """Write a path as people know it: `algorithm.parameters.lr`, `lifecycle.rerun`."""
-    parts = [str(part) for part in path]
-    if parts == [RERUN]:
-        return "lifecycle.rerun"
-    if len(parts) > 2 and parts[-1] == "value" and parts[-3] == _NAMED_ARGUMENTS:
-        parts.pop()
-    return ".".join(parts)
 
 
 class Comparable(NamedTuple):

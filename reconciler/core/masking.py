@@ -8,8 +8,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from reconciler.core.body import spell_path
 from reconciler.core.canonical import walk_rules
-from reconciler.core.diff import spell_path
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.scalar import Reference, parts_of

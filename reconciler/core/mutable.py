@@ -18,7 +18,6 @@ from reconciler.core.canonical import (
     scalar,
     value_at,
 )
-from reconciler.core.diff import changes_between
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Description, Marker, parse_description
 from reconciler.core.observed import ObservedJob
@@ -157,6 +156,8 @@ def description_change(wanted: str, found: str) -> Change:
 
 def _changes(path: _Path, found: Any, wanted: Any) -> tuple[Change, ...]:
     if isinstance(found, dict) and isinstance(wanted, dict):
+        from reconciler.core.diff import changes_between
+
         return changes_between(_nest(path, found), _nest(path, wanted), forces_new_job=False)
     sensitive = isinstance(wanted, SecretName)
     before = REDACTED if sensitive and found is not None else found
@@ -274,6 +275,8 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change
 
     Returns what an update sends, and what is declared no longer, so that the job keeps its values.
     """
+    from reconciler.core.diff import changes_between
+
     sent, left = list[Change](), list[Change]()
     if before.description.strip() != after.description.strip():
         sent.append(description_change(after.description, show(before.description)))

@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.identity import Marker, parse_remote_name
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
-from reconciler.core.record import HistorySnapshot, PastRevision, RecordedRevision, RevisionId
+from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
+
+if TYPE_CHECKING:
+    from reconciler.core.past import PastRevision
 
 
 class OwnershipState(StrEnum):

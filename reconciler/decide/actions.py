@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.body import with_identity
 from reconciler.core.canonical import Canonical, by_name
@@ -19,7 +19,6 @@ from reconciler.core.mutable import (
 )
 from reconciler.core.ownership import ConflictingJob, Revision
 from reconciler.core.phase import Operation, Phase, may
-from reconciler.core.record import PastRevision
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning, Source, node_hours
 from reconciler.decide.key_state import KeyState
@@ -33,6 +32,9 @@ from reconciler.decide.plan import (
     Reason,
 )
 from reconciler.secrets import show
+
+if TYPE_CHECKING:
+    from reconciler.core.past import PastRevision
 
 PROTECTED = "protected; set `protect: false` first, in an apply of its own"
 

@@ -25,8 +25,9 @@ from reconciler.core.masking import texts_in
 from reconciler.core.mutable import description_change, mutable_changes
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, OwnershipState, Revision, standing
+from reconciler.core.past import PastRevision
 from reconciler.core.phase import Operation, may
-from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change, PlanWarning
 from reconciler.decide.actions import as_it_is, draft, of_unknown_digest, release_command, unreadable, update

@@ -7,9 +7,9 @@ from enum import StrEnum
 from shlex import quote
 from typing import NamedTuple
 
+from reconciler.core.lock import Holder
 from reconciler.core.ownership import Ownership, OwnershipState
 from reconciler.core.phase import Phase
-from reconciler.core.record import Holder
 from reconciler.core.values import timestamp
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import Rejected, ServiceError, Unauthorized

@@ -25,8 +25,8 @@ from reconciler.core.masking import mask
 from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import OwnershipState, Revision
+from reconciler.core.past import Call, RunKind
 from reconciler.core.phase import RULES, Phase
-from reconciler.core.record import Call, RunKind
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.core.stack import Declared, DesiredJob, Stack
 from reconciler.core.values import (

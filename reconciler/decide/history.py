@@ -12,8 +12,9 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from reconciler.core.past import Call, PastAction, PastRevision, PastRun, PastStep, RunKind
 from reconciler.core.phase import Phase, parse_phase
-from reconciler.core.record import Call, HistorySnapshot, PastAction, PastRevision, PastRun, PastStep, RunKind
+from reconciler.core.record import HistorySnapshot
 from reconciler.core.values import FORMAT_VERSION, TargetIdentity, timestamp, timestamp_or_none
 from reconciler.decide.key_state import AUTO_STOP_SLACK_S
 from reconciler.decide.outcome import Status, spell_status

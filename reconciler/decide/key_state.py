@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reconciler.core.body import CURRENT, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
-from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.phase import Operation, Phase, may
-from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastChange
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.core.values import Change, timestamp
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason
 
 if TYPE_CHECKING:
+    from reconciler.core.past import PastChange
     from reconciler.core.ports import (
         EvaluateExpressions,
     )
@@ -204,6 +204,9 @@ def difference(
     be put together from `details` has the digest, that is what was declared, and the changes are those that a
     history would show. If not, what details report is compared, as far as it goes.
     """
+    # Where nothing was edited nothing is compared.
+    from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
+
     wanted, reported = desired.covered_by(digest[:1]), None
     # What changed is shown with the texts that a new job would get.
     shown = wanted if digest[:1] == CURRENT else desired.covered_by(CURRENT)

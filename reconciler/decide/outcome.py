@@ -19,7 +19,8 @@ from reconciler.errors import ExitCode, first_of
 from reconciler.text import format_duration
 
 if TYPE_CHECKING:
-    from reconciler.core.record import Call, RunKind, Scope
+    from reconciler.core.past import Call, RunKind
+    from reconciler.core.record import Scope
     from reconciler.core.stack import Declared
 
 

@@ -11,12 +11,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice, product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.body import ALGORITHMS, digest_of, is_known
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
-from reconciler.core.record import FinishedWork
 from reconciler.core.scalar import AXIS_NAME
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
@@ -24,6 +23,9 @@ from reconciler.decide.actions import rename_command
 from reconciler.decide.key_state import Snapshot, newest
 from reconciler.decide.plan import Action, PlannedAction, Reason
 from reconciler.text import few
+
+if TYPE_CHECKING:
+    from reconciler.core.past import FinishedWork
 
 # --- members of sweeps
 
@@ -273,6 +275,8 @@ class FinishedElsewhere:
     @cached_property
     def _own(self) -> Mapping[str, FinishedWork]:
         """What keys of this stack completed, by digest; of several the newest of the first key."""
+        from reconciler.core.past import FinishedWork
+
         ownership, memory = self._snapshot.ownership, self._snapshot.memory
         declared = self._stack.declared_keys | self._stack.former_keys
         completed: list[tuple[str, FinishedWork]] = []

@@ -15,9 +15,9 @@ from reconciler.core.body import summarize
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
+from reconciler.core.past import Call, PastChange
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import fields_in
-from reconciler.core.record import Call, PastChange
 from reconciler.core.stack import DesiredJob, Effect, Stack
 from reconciler.core.values import (
     Frozen,

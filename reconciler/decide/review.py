@@ -26,9 +26,10 @@ from reconciler.core.masking import mask_declared
 from reconciler.core.mutable import SCHEDULE_OPTIONS, are_of_marker_only, declared_changes, mutable_part
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision
+from reconciler.core.past import PastRevision
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import not_evaluated
-from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import Declared, DesiredJob, Limits, Stack, Target
 from reconciler.core.values import FORMAT_VERSION, Change, Denial, Frozen, PlanWarning, Source, few_of_a_kind
 from reconciler.decide.actions import PROTECTED, KeyDecision, rename_command

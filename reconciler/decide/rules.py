@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.body import is_known
 from reconciler.core.ownership import ConflictingJob, OwnershipState
 from reconciler.core.phase import Operation, Phase, may
-from reconciler.core.record import PastRevision
 from reconciler.core.values import PlanWarning, timestamp
 from reconciler.decide.actions import (
     PROTECTED,
@@ -43,6 +42,9 @@ from reconciler.decide.key_state import (
 )
 from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason
 from reconciler.text import few
+
+if TYPE_CHECKING:
+    from reconciler.core.past import PastRevision
 
 Judge = Callable[[KeyState], Decision | None]
 Scope = Callable[[KeyState], bool]

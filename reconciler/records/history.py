@@ -28,19 +28,9 @@ from sqlalchemy import (
 )
 
 from reconciler.core.ownership import Revision
+from reconciler.core.past import FinishedWork, PastAction, PastChange, PastRevision, PastRun, PastStep
 from reconciler.core.phase import Phase, parse_phase
-from reconciler.core.record import (
-    Declared,
-    FinishedWork,
-    HistorySnapshot,
-    PastAction,
-    PastChange,
-    PastRevision,
-    PastRun,
-    PastStep,
-    RevisionId,
-    Scope,
-)
+from reconciler.core.record import Declared, HistorySnapshot, RevisionId, Scope
 from reconciler.decide.outcome import Status
 from reconciler.records.database import is_scope, storable
 from reconciler.records.lock import Locks

@@ -12,7 +12,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, case, insert, update
 
 from reconciler.core.identity import parse_description
-from reconciler.core.record import Call, Declared, RecordsUnavailable, RevisionId, RunKind
+from reconciler.core.past import Call, RunKind
+from reconciler.core.record import Declared, RecordsUnavailable, RevisionId
 from reconciler.decide.outcome import Journal, Outcome, Run, RunEnd, Status, Step, StepEnd
 from reconciler.decide.plan import After, Before, Reason
 from reconciler.records.database import storable

@@ -17,7 +17,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
+from reconciler.core.lock import Holder, LockHeld, LockLost
+from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.values import timestamp
 from reconciler.errors import Diagnostic
 from reconciler.records.database import Database, HasNow

@@ -18,13 +18,10 @@ from reconciler.core.addresses import file_url
 from reconciler.core.record import (
     LEASE_S,
     NO_HISTORY,
-    Call,
     HistorySnapshot,
-    Holder,
     RecordedRevision,
     RecordsUnavailable,
     RevisionId,
-    RunKind,
     Scope,
 )
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
@@ -36,8 +33,8 @@ if TYPE_CHECKING:
 
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import Revision
+    from reconciler.core.past import FinishedWork, PastChange, RunKind
     from reconciler.core.ports import Clock
-    from reconciler.core.record import FinishedWork, PastChange
     from reconciler.decide.drift_check import CheckRecord, DriftId, LastCheck
     from reconciler.decide.outcome import Journal, Run, RunEnd
     from reconciler.records.lock import ScopeLock
@@ -240,6 +237,8 @@ class Recording:
 
     def record_check(self, scope: Scope, ended: RunEnd, digest: str, check: CheckRecord) -> None:
         """Write a drift check that has ended; the store is made where there is none."""
+        from reconciler.core.past import RunKind
+
         with self._optional("this check is not recorded"):
             if store := self._open(create=True):
                 store.record_check(self._run(scope, RunKind.DRIFT, digest), ended, check)
@@ -276,6 +275,7 @@ class Recording:
 
     def note_termination(self, scope: Scope, job: ObservedJob) -> None:
         """Write that a job of the stack was terminated by hand, if there is a store."""
+        from reconciler.core.past import Call, RunKind
         from reconciler.decide.outcome import RunEnd, Step, StepEnd
 
         marker = job.marker
@@ -309,6 +309,8 @@ class StackLock:
             LockHeld: another process holds it.
             RecordsUnavailable: the store is unavailable, and nobody said to go on without.
         """
+        from reconciler.core.lock import Holder
+
         recording, origin = self._recording, self._recording._origin
         holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
         lease_s, on_lost = recording.lease_s, self._on_lost

@@ -18,7 +18,8 @@ from sqlalchemy import (
     update,
 )
 
-from reconciler.core.record import RunKind, Scope
+from reconciler.core.past import RunKind
+from reconciler.core.record import Scope
 from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.database import HasNow, unavailable
 from reconciler.records.dialects import dialect_of

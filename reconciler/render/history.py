@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.canonical import overlay
-from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep, RunKind
+from reconciler.core.past import PastAction, PastRevision, PastRun, PastStep, RunKind
 from reconciler.core.values import timestamp, timestamp_or_none
 from reconciler.decide.history import duration_s
 from reconciler.decide.outcome import spell_counts, spell_status

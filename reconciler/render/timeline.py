@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from reconciler.core.record import PastRun, RunKind
+from reconciler.core.past import PastRun, RunKind
 from reconciler.core.values import timestamp
 from reconciler.decide.history import Bar, Lane, MarkKind, Timeline
 from reconciler.decide.outcome import spell_counts

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import INTERRUPTED, EventStream
-from reconciler.core.record import LockLost
+from reconciler.core.lock import LockLost
 from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Result, Status, Step
 from reconciler.decide.plan import Action, in_order
 from reconciler.emulator import Effect, Fault, Job

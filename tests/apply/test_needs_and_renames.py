@@ -12,7 +12,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.record import RunKind
+from reconciler.core.past import RunKind
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Result, Status
 from reconciler.decide.plan import EVERY_GUARD, Action, Plan, Reason

@@ -14,7 +14,8 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.observed import Observation
-from reconciler.core.record import PastRun, RunKind, Scope
+from reconciler.core.past import PastRun, RunKind
+from reconciler.core.record import Scope
 from reconciler.core.stack import DesiredJob, Limits, Policy, Stack
 from reconciler.core.stack import Effect as PolicyEffect
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd

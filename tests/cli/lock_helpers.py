@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from reconciler.core.record import Holder, Scope
+from reconciler.core.lock import Holder
+from reconciler.core.record import Scope
 from reconciler.records.store import open_records
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,8 @@ from rich.console import Console
 from reconciler.cli import progress as reading_module
 from reconciler.cli.console import console
 from reconciler.cli.execution import Lines, progress
-from reconciler.cli.progress import BusyLine, Display, LiveTable, Reading, TableRow, can_draw, display, fit
+from reconciler.cli.live import LiveTable, TableRow, fit
+from reconciler.cli.progress import BusyLine, Display, Reading, can_draw, display
 from reconciler.core.values import timestamp
 from reconciler.decide.outcome import ApplyEvent, EventType
 from reconciler.decide.plan import Action, Plan

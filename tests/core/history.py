@@ -9,8 +9,9 @@ from typing import Any
 from reconciler.core.canonical import by_name
 from reconciler.core.mutable import mutable_part
 from reconciler.core.observed import ObservedJob
+from reconciler.core.past import PastRevision
 from reconciler.core.phase import Phase
-from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import Declared, DesiredJob
 from tests.builders import seen
 

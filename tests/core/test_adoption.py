@@ -14,8 +14,9 @@ from reconciler.core.entry import compare_with_job, entry_patch
 from reconciler.core.identity import parse_description
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
+from reconciler.core.past import PastRevision
 from reconciler.core.phase import Phase
-from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.decide.actions import adopt_command, release_command
 from reconciler.decide.adoption import Adoption, Candidate, RenamedStack, adopt, release, release_warnings

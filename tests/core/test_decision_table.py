@@ -19,8 +19,9 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
+from reconciler.core.past import PastRevision
 from reconciler.core.phase import Phase
-from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, After, Allowances, Plan, PlannedAction, Reason

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.record import HistorySnapshot, PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.past import PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import Declared
 from reconciler.decide.history import (
     Bar,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
+from reconciler.core.past import PastRevision
 from reconciler.core.phase import TERMINAL, Phase
-from reconciler.core.record import PastRevision
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Plan, PlannedAction

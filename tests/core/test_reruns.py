@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.observed import ObservedJob
-from reconciler.core.record import NO_HISTORY, FinishedWork, HistorySnapshot
+from reconciler.core.past import FinishedWork
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.plan import Action, PlannedAction
 from tests.builders import a_job, a_stack, absent, made_by_0_1_0, seen

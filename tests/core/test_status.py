@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.observed import ObservedJob, Unreadable
+from reconciler.core.past import PastChange
 from reconciler.core.phase import Phase
-from reconciler.core.record import PastChange
 from reconciler.core.stack import DesiredJob, narrow
 from reconciler.decide.reports import JobStatus, StatusReport, make_status
 from tests.builders import NOW, a_job, a_stack, absent, seen

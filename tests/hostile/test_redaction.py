@@ -155,7 +155,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
     "stderr, -vv": lambda text: _on("stderr", lambda: console.detail(f"GET /v2/{text}: 200", 2)),
     "stderr, a problem": _problem,
     "stderr, a problem as JSON": lambda text: _problem(text, "json"),
-    "a live table": progress._safe,
+    "a live table": progress.safe,
     "a prompt": lambda text: console.clean(f"Delete {text}?"),
     "a report": lambda text: _report(RuntimeError(f"cannot be: {text}")),
     "an error of the service": _error_body,

@@ -10,8 +10,10 @@ from typing import Any
 
 from sqlalchemy import event
 
+from reconciler.core.lock import Holder
 from reconciler.core.ownership import Revision
-from reconciler.core.record import Call, Declared, Holder, RunKind, Scope
+from reconciler.core.past import Call, RunKind
+from reconciler.core.record import Declared, Scope
 from reconciler.decide.outcome import Outcome, Run, Status, Step
 from reconciler.decide.plan import Action, After, Before, PlannedAction, Reason
 from reconciler.records.store import Records, open_records

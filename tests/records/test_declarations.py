@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.core.past import FinishedWork
 from reconciler.core.phase import Phase
-from reconciler.core.record import FinishedWork, Scope
+from reconciler.core.record import Scope
 from reconciler.records.store import Records
 from tests.builders import NOW
 from tests.records.locations import (

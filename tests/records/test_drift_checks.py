@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from reconciler.core.record import RecordsUnavailable, RunKind
+from reconciler.core.past import RunKind
+from reconciler.core.record import RecordsUnavailable
 from reconciler.core.values import Change
 from reconciler.decide.drift_check import (
     NO_CHECK,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reconciler.core.ownership import Revision
+from reconciler.core.past import Call, PastRevision
 from reconciler.core.phase import Phase
-from reconciler.core.record import Call, Declared, HistorySnapshot, PastRevision
+from reconciler.core.record import Declared, HistorySnapshot
 from reconciler.decide.outcome import Outcome, Status, Step, StepEnd
 from reconciler.decide.plan import Action, Reason
 from reconciler.records.journal import StoredJournal

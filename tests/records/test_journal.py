@@ -9,16 +9,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.canonical import SecretName
-from reconciler.core.record import (
-    Call,
-    Declared,
-    PastAction,
-    PastChange,
-    PastRevision,
-    PastStep,
-    RecordsUnavailable,
-    RunKind,
-)
+from reconciler.core.past import Call, PastAction, PastChange, PastRevision, PastStep, RunKind
+from reconciler.core.record import Declared, RecordsUnavailable
 from reconciler.decide.outcome import Outcome, RunEnd, Status, StepEnd
 from reconciler.decide.plan import Action
 from reconciler.records.database import unavailable

@@ -17,7 +17,8 @@ from unittest.mock import Mock
 import pytest
 from sqlalchemy import Connection
 
-from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable
+from reconciler.core.lock import Holder, LockHeld, LockLost
+from reconciler.core.record import RecordsUnavailable
 from reconciler.records import process_lock
 from reconciler.records.database import Database
 from reconciler.records.lock import ScopeLock

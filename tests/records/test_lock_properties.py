@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sqlalchemy import event
 
-from reconciler.core.record import LockHeld, LockLost
+from reconciler.core.lock import LockHeld, LockLost
 from reconciler.records.dialects import dialect_of
 from reconciler.records.journal import StoredJournal
 from reconciler.records.lock import ScopeLock

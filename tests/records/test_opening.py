@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect, text
 
-from reconciler.core.record import LockHeld, RecordsUnavailable
+from reconciler.core.lock import LockHeld
+from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import WrongUsage
 from reconciler.records.database import Database
 from reconciler.records.dialects import dialect_of

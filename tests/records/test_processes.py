@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from reconciler.core.record import LockHeld
+from reconciler.core.lock import LockHeld
 from reconciler.records import process_lock
 from tests.records.locations import BOB, LEASE_S, SCOPE, Place, nothing_lost
 from tests.records.process import Process

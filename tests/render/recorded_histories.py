@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from reconciler.core.identity import remote_name
-from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.past import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.values import MODELARTS, TargetIdentity
 from reconciler.decide.history import HistoryReport
 

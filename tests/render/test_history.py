@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.past import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
 from reconciler.decide.history import HistoryReport
 from reconciler.render import Style, View

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.record import PastAction, PastRevision, PastRun
+from reconciler.core.past import PastAction, PastRevision, PastRun
 from reconciler.decide.history import HistoryReport, make_timeline
 from reconciler.render.history import COLOURS
 from reconciler.render.timeline import render_timeline

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.record import REMIND_S, RunKind, Scope
+from reconciler.core.past import RunKind
+from reconciler.core.record import REMIND_S, Scope
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.drift import DriftReport
 from reconciler.decide.drift_check import DriftClass

@@ -23,8 +23,8 @@ from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_description
 from reconciler.core.lifecycle import Schedule
+from reconciler.core.past import RunKind
 from reconciler.core.phase import Phase
-from reconciler.core.record import RunKind
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Result, Status
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Plan, Reason

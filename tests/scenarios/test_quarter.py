@@ -26,8 +26,8 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.lifecycle import Schedule
+from reconciler.core.past import RunKind
 from reconciler.core.policy_expression import Question
-from reconciler.core.record import RunKind
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.plan import Action
 from reconciler.decide.wait import Goal

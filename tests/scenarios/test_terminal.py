@@ -197,7 +197,7 @@ def test_waiting_apply_that_is_told_to_end_leaves_a_clean_terminal(
 
 
 FAILING = """\
-import reconciler.cli.progress as live
+import reconciler.cli.live as live
 def fail(waited, at_s):
     if len(rows) == 3:
         raise ZeroDivisionError

@@ -35,8 +35,9 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Marker, remote_name
+from reconciler.core.past import PastRevision, RunKind
 from reconciler.core.phase import Phase
-from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, Scope
 from reconciler.core.stack import DesiredJob, Stack, Target
 from reconciler.core.values import LOCAL
 from reconciler.decide.outcome import Result, Status, WaitEnd
