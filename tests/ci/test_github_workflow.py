@@ -294,18 +294,6 @@ def test_fork_gets_no_plan(tmp_path: Path) -> None:
 
 
 @needs_bash
-def test_line_of_a_manifest_is_no_command_of_the_workflow(tmp_path: Path) -> None:
-    """A runner takes what begins with `::` for a command, spaces before it aside."""
-    manifest = "stack:  a\njobs: {}\nvariables:\n  a:\n    default: |\n      ::add-mask::a\n"
-    (tmp_path / "jobs.yaml").write_text(manifest, encoding="utf-8")
-    [script] = [step["run"] for _, step in STEPS if "fmt" in step.get("run", "")]
-    done = Shell(tmp_path / "shell").run(script, tmp_path, {"STACK": "."})
-    assert done.code == 1
-    assert "add-mask::a" in done.log
-    assert not [line for line in done.log.splitlines() if line.lstrip("+-| ").startswith("::")]
-
-
-@needs_bash
 @pytest.mark.parametrize(
     ("code", "said"),
     [(0, ""), (2, "drift::"), (8, "drift unknown::"), (7, "drift check failed::exit code 7")],
