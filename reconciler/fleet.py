@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -534,7 +534,7 @@ def check_on_cluster(
         if not workers:
             raise ClusterUnavailable(f"{address} has no workers", f"start some: dask worker {address}")
 
-    with no_unpickling(), ExitStack() as cleanup:
+    with no_unpickling():
         try:
             client: Any = distributed.Client(  # type: ignore[no-untyped-call]
                 address,
@@ -546,8 +546,11 @@ def check_on_cluster(
         except (OSError, ValueError) as error:
             fix = "start it with `dask scheduler`, or correct the address"
             raise ClusterUnavailable(f"{address}: {_reason(error)}", fix) from None
-        cleanup.callback(client.close, timeout=2)
-        _take_all({submit(task) for task in tasks}, take, look)
+        try:
+            _take_all({submit(task) for task in tasks}, take, look)
+        finally:
+            with suppress(Exception):
+                client.close(timeout=2)
 
 
 def _reason(error: BaseException) -> str:
