@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.apply.journaled import (
-    CallsInFlight,
     JournaledBackend,
     Scheduler,
     StaleObservation,
@@ -51,8 +50,6 @@ class EventStream:
         self._sequence = 0
         self._outcomes: dict[str, list[Outcome]] = {}
         self._is_complete = False
-        #: What was sent and is not answered yet, for whoever has to stop at once.
-        self.in_flight = CallsInFlight()
 
     @property
     def so_far(self) -> Result:
@@ -145,8 +142,8 @@ class Execution:
         with ThreadPoolExecutor(len(actions), thread_name_prefix="apply") as pool:
             for place, action in enumerate(actions):
                 scheduler.threads.acquire()
-                in_flight, tell_start = self._stream.in_flight, partial(self._tell_start, action)
-                backend = JournaledBackend(self._terms, action, place, scheduler, in_flight, tell_start)
+                tell_start = partial(self._tell_start, action)
+                backend = JournaledBackend(self._terms, action, place, scheduler, tell_start)
                 future = pool.submit(self._run, plan, backend, action, last_of_key.get(action.key))
                 last_of_key[action.key] = future
                 futures.append(future)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reconciler.apply.catalog import CreateChecks
@@ -101,29 +100,6 @@ class StaleObservation(Exception):
     """The turn came late: what was seen before is not fresh any more."""
 
 
-class CallsInFlight:
-    """The calls that were sent and are not answered yet; safe to use from threads and signal handlers."""
-
-    def __init__(self) -> None:
-        self._calls: dict[object, str] = {}
-
-    @contextmanager
-    def of(self, step: Step) -> Iterator[None]:
-        action, mark = step.action, object()
-        is_new = step.call is Call.CREATE or action.before is None
-        about = action.after if is_new else action.before
-        self._calls[mark] = f"{step.call} {about.name if about else action.key}"
-        try:
-            yield
-        finally:
-            del self._calls[mark]
-
-    @property
-    def names(self) -> list[str]:
-        """Each call by what it asks for: `create train-r2`."""
-        return sorted(self._calls.copy().values())
-
-
 class JournaledBackend:
     """A `core.ports.Backend` for one action: what only reads is the backend's own, the rest takes a turn.
 
@@ -138,12 +114,11 @@ class JournaledBackend:
         action: PlannedAction,
         place: int,
         scheduler: Scheduler,
-        in_flight: CallsInFlight,
         tell_start: Callable[[], None],
     ) -> None:
         self._terms, self._backend, self._journal = terms, terms.backend, terms.journal
         self._action, self._place, self._scheduler = action, place, scheduler
-        self._in_flight, self._tell_start = in_flight, tell_start
+        self._tell_start = tell_start
         self._is_taken = self._is_uncounted = self.has_begun = False
         self._is_kept = action.traits.stops_a_job
         self.done: list[Call] = []
@@ -179,8 +154,7 @@ class JournaledBackend:
             self._journal.after(line, StepEnd(False, job=step.job, message="not sent"))
             raise
         try:
-            with self._in_flight.of(step):
-                result = call()
+            result = call()
         except ServiceError as failure:
             is_certain = not isinstance(failure, UNCERTAIN)
             end = StepEnd(False, is_certain, step.job, failure.code, failure.message, failure.request_id)

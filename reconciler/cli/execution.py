@@ -19,7 +19,7 @@ from reconciler.cli import exits
 from reconciler.cli.console import confirm, console, has_terminal
 from reconciler.cli.context import opened, record_options, runtime
 from reconciler.cli.exits import handled_by
-from reconciler.cli.interrupt import Interrupt, in_flight_words, interruptible
+from reconciler.cli.interrupt import STOPPED, Interrupt, interruptible
 from reconciler.cli.job_actions import say_end_of_log
 from reconciler.cli.live import live_table
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
@@ -238,8 +238,7 @@ def carry_out(
     with nullcontext(JsonLines()) if asked.tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
         stream.begin(plan)
-        interrupt.in_flight = lambda: stream.in_flight.names
-        interrupt.last_words = lambda: stream.complete(message=in_flight_words(stream.in_flight.names))
+        interrupt.last_words = lambda: stream.complete(message=STOPPED)
         try:
             show_plan(plan, specs, digest=asked.digest)
             if asked.tells_events:

@@ -26,6 +26,7 @@ def show_cursor() -> None:
                 os.write(descriptor, b"\x1b[?25h")
 
 
+STOPPED = "stopped immediately; the next plan shows the outcome of calls in flight"
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.
 _LAST_WORDS_S = 1.0
 
@@ -33,15 +34,13 @@ _LAST_WORDS_S = 1.0
 class Interrupt:
     """Whether the program was asked to stop, and by which signal.
 
-    When it has to stop at once it takes away what is drawn on the terminal, tells of the calls that are
-    `in_flight`, and says its `last_words`.
+    When it has to stop at once it takes away what is drawn on the terminal, and says its `last_words`.
     """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.exit: ExitCode | None = None
         self.last_words: Callable[[], None] = lambda: None
-        self.in_flight: Callable[[], list[str]] = list
         self._being_said: list[_thread.LockType] = []
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -71,7 +70,7 @@ class Interrupt:
         def say() -> None:
             with suppress(BaseException):
                 # Not by way of sys.stderr: what lives on the terminal may hold it.
-                os.write(2, console.line(f"stopped immediately; {in_flight_words(self.in_flight())}"))
+                os.write(2, console.line(STOPPED))
             with suppress(BaseException):  # the reader has gone
                 self.last_words()
                 sys.stdout.flush()
@@ -99,13 +98,6 @@ class Interrupt:
             "error: the lock was lost: its lease expired, or it was broken; no new actions will start",
             "error",
         )
-
-
-def in_flight_words(calls: list[str]) -> str:
-    """What is not known of the calls that were sent and not answered."""
-    if not calls:
-        return "no call was in flight"
-    return f"in flight, possibly completed: {', '.join(calls)}; the next plan shows the outcome"
 
 
 def _in_thread(say: Callable[[], None]) -> _thread.LockType:

@@ -130,7 +130,7 @@ def test_skipped_actions_are_listed_in_the_text_output(
 
 
 @pytest.mark.parametrize(("name", "operation"), list(zip(EXITS, CHANGING, strict=True)))
-def test_second_signal_stops_at_once_and_reports_done_and_in_flight_actions(
+def test_second_signal_stops_at_once_and_reports_done_actions(
     world: World, fork_server: ForkServer, tmp_path: Path, name: str, operation: str
 ) -> None:
     place = world.place.copy(tmp_path / "copy")
@@ -145,10 +145,7 @@ def test_second_signal_stops_at_once_and_reports_done_and_in_flight_actions(
     assert summary.pop("interrupted", 0) == _told(run)["failed"]
     assert summary == _told(run) - Counter(failed=1_000)
     assert summary["done"] > 0
-    call = {"Cha": "update", "Sto": "terminate", "Cre": "create"}[operation[:3]]
-    in_flight = f"in flight, possibly completed: {call} {request.split()[1]}"
-    assert in_flight in run.err
-    assert in_flight in last["message"]
+    assert last["message"] in run.err
     assert _result_of_newest_run(place) == ""
     check_the_next_apply_does_the_rest(world, place, fork_server)
 

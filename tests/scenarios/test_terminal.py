@@ -155,9 +155,7 @@ WsgiAdapter.send = slow
 """
 
 
-def test_second_interrupt_stops_at_once_names_calls_in_flight_and_leaves_a_clean_terminal(
-    tmp_path: Path,
-) -> None:
+def test_second_interrupt_stops_at_once_and_leaves_a_clean_terminal(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(manifest("a", "b"), encoding="utf-8")
     (tmp_path / "sitecustomize.py").write_text(SLOW, encoding="utf-8")
     terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
@@ -171,7 +169,7 @@ def test_second_interrupt_stops_at_once_names_calls_in_flight_and_leaves_a_clean
     terminal.read(terminal.has_ended)
     assert waited.seconds < 1.5
     assert terminal.end() == 130
-    assert "in flight, possibly completed: create a, create b" in " ".join(terminal.text.split())
+    assert "the next plan shows the outcome of calls in flight" in " ".join(terminal.text.split())
     check_the_terminal_is_usable(terminal)
 
 
