@@ -601,8 +601,9 @@ def _composed(values: VariableValues, value: Any) -> dict[str, Any]:
         return {"env": parts[0].inner.removeprefix("env.")}
     literal = "".join(part for part in parts if isinstance(part, str))
     is_composed = any(isinstance(part, Reference) for part in parts)
-    # What looks like a secret itself is not written down.
-    return {"text": join_parts(parts)} if is_composed and not looks_secret("", literal) else {"default": True}
+    # What looks like a secret itself, or like a part of one, is not written down.
+    is_shown = not looks_secret("", literal) and not re.search(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}", literal)
+    return {"text": join_parts(parts)} if is_composed and is_shown else {"default": True}
 
 
 def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:
