@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 #: Signals that came in the middle of pydantic and are not raised yet.
 _late: list[int] = []
@@ -34,7 +34,6 @@ def main() -> NoReturn:
 
     # pydantic would read the metadata of every installed package, to find no plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    _import_late("importlib.metadata", "entry_points", "version")
     # A stream that the caller closed is a stream that nobody reads.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
@@ -60,35 +59,6 @@ def main() -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     # Everything is written and closed; the system frees what was read faster than the interpreter does.
     os._exit(code)
-
-
-def _import_late(name: str, *functions: str) -> None:
-    """Have a module imported when one of its functions is called, or anything else of it is asked for.
-
-    Libraries import these functions and hardly ever call them.
-    """
-    import sys
-    from importlib import import_module, util
-
-    if (spec := util.find_spec(name)) is None:
-        return
-    module = util.module_from_spec(spec)
-
-    def load(attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
-        if sys.modules.get(name) is module:
-            sys.modules.pop(name, None)
-        return getattr(import_module(name), attribute)
-
-    def late(function: str) -> Any:
-        return lambda *args, **settings: load(function)(*args, **settings)
-
-    vars(module).update({one: late(one) for one in functions}, __getattr__=load)
-    sys.modules[name] = module
-    if "." in name:
-        parent, _, child = name.rpartition(".")
-        setattr(sys.modules[parent], child, module)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

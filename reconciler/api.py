@@ -360,8 +360,9 @@ class Session:
         Raises:
             ServiceError: the target does not let us read at all.
         """
-        options = reconcile.CheckOptions(since_last, remind_s, is_reported_later=True)
-        report = reconcile.drift(self._context, options)
+        report = reconcile.drift(
+            self._context, since_last=since_last, remind_s=remind_s, is_reported_later=True
+        )
         reconcile.notify_drift(self._context, report)
         return DriftReport(report, self._runtime.redactor)
 

@@ -381,25 +381,18 @@ def destroy_plan(context: Context) -> Plan:
 # --- drift
 
 
-class CheckOptions(NamedTuple):
-    """What counts in a drift check.
-
-    With `since_last` only what is new or has changed since the last check that could compare, or has lasted
-    for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is yet to
-    be written or notified: what was reported is written down when it was, see `notify_drift`.
-    """
-
-    since_last: bool = False
-    remind_s: float = REMIND_S
-    is_reported_later: bool = False
-
-
-EVERY_DRIFT = CheckOptions()
-
-
-def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
+def drift(
+    context: Context,
+    *,
+    since_last: bool = False,
+    remind_s: float = REMIND_S,
+    is_reported_later: bool = False,
+) -> DriftReport:
     """Observe, and say what changed behind the manifest's back, and since the last check of the scope.
 
+    With `since_last` only what is new or has changed since the last check that could compare counts, or has
+    lasted for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is
+    yet to be written or notified: what was reported is written down when it was, see `notify_drift`.
     The check is recorded. Everything that stands counts as reported if the exit code says that there is
     drift, for then all of it is shown. One that could not judge every key says something else, so what it
     found is due in the next one.
@@ -420,21 +413,21 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
     )
-    destinations = context.loaded.destinations() if options.is_reported_later else ()
+    destinations = context.loaded.destinations() if is_reported_later else ()
     comparison = compare(
         last,
         (*report.drift, *report.ignored),
         report.has_judged,
         at_s=plan_context.at_s,
         redact=recording.redact,
-        remind_s=options.remind_s,
+        remind_s=remind_s,
         notified={name for one in destinations for name in one.on},
     )
-    report = with_comparison(report, comparison, since_last=options.since_last)
+    report = with_comparison(report, comparison, since_last=since_last)
     if last.problem is not None:
         recording.warn(f"{last.problem}; this check is not recorded")
     else:
-        is_reported = not options.is_reported_later and report.exit_code is ExitCode.CHANGES
+        is_reported = not is_reported_later and report.exit_code is ExitCode.CHANGES
         check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
         ended = RunEnd(recording.clock.now(), report.word, report.counts)
         recording.record_check(context.scope, ended, report.manifest_digest, check)

@@ -62,14 +62,14 @@ def validate_stack(
 
             of_urls = check_destinations(loaded.destinations())
     except ManifestInvalid as invalid:
-        found = outline(paths, var_files)
+        name, default, files = outline(paths, var_files)
         report = Validation(
             reconciler_version=__version__,
             valid=False,
-            stack=found.stack,
-            target=target or found.target,
+            stack=name,
+            target=target or default,
             targets=(target,) if target else (),
-            files=found.files,
+            files=files,
             diagnostics=tuple(map(ManifestProblem.of, invalid.diagnostics)),
         )
         return ValidatedStack(report, None, (), invalid.diagnostics)

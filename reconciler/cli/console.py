@@ -8,16 +8,19 @@ import stat
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.files import NotRegular, write_file
 from reconciler.render import Style
-from reconciler.secrets import Redactor
 from reconciler.text import printable, visible
+
+if TYPE_CHECKING:
+    from reconciler.secrets import Redactor
 
 #: Narrower ones are treated as this wide: the terminal breaks the lines then.
 LEAST_COLUMNS = 20
@@ -37,13 +40,19 @@ class Console:
     """One for the whole process: what is written passes the redactor first."""
 
     def __init__(self) -> None:
-        self.redact = Redactor()
         self.colour = "auto"
         self.log_format = "text"
         self.verbosity = 0
         #: Takes what would go to stderr while something is drawn there.
         self.divert: Callable[[str], object] | None = None
         self._unread: TextIO | None = None
+
+    @cached_property
+    def redact(self) -> Redactor:
+        """Takes every secret that was learnt out of a text. The help has none."""
+        from reconciler.secrets import Redactor
+
+        return Redactor()
 
     @property
     def has_no_reader(self) -> bool:

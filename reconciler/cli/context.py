@@ -65,8 +65,8 @@ def load_stack(
             from reconciler.manifest.load import outline
 
             with suppress(ReconcilerError):
-                found = outline(places, var_files)
-                final_outputs.about(found.stack or "", target or found.target)
+                stack, default, _ = outline(places, var_files)
+                final_outputs.about(stack or "", target or default)
         raise
 
 

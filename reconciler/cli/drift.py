@@ -64,10 +64,9 @@ def drift_command(
         from reconciler.cli.fleet import check_fleet
 
         return check_fleet()
-    checked = reconcile.CheckOptions(since_last, remind_s, is_reported_later=True)
     unwritten = None
     with handing_over(handover, console.redact) as told, opened(offline=True, **options) as context:
-        report = reconcile.drift(context, checked)
+        report = reconcile.drift(context, since_last=since_last, remind_s=remind_s, is_reported_later=True)
         told.compared = report.compared
         if report.comparison is not None and report.comparison.problem is not None:
             told.problem = f"not compared with the last check: {report.comparison.problem}"

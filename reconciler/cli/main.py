@@ -13,7 +13,6 @@ from reconciler.cli import exits
 from reconciler.cli.console import console
 from reconciler.cli.output import final_outputs, option_values
 from reconciler.errors import ExitCode, first_of
-from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.version import __version__
 
 #: Each command: the module that has it as `<name>_command`, and its line in `--help`.
@@ -116,6 +115,13 @@ def _names_a_command(args: list[str]) -> bool:
     return any(not word.startswith("-") for word in args)
 
 
+def _learn_credentials() -> None:
+    """No output shows credentials that are at hand, used or not."""
+    from reconciler.modelarts.known_secrets import known_secrets
+
+    console.redact.learn(known_secrets(os.environ))
+
+
 def run(command: click.Command, args: list[str]) -> int:
     """Run a click command and return its exit code (docs/cli.md, "Exit codes"); nothing is raised."""
     has_command = _names_a_command(args)
@@ -123,8 +129,7 @@ def run(command: click.Command, args: list[str]) -> int:
         final_outputs.begin()
     try:
         if has_command:
-            # No output shows credentials that are at hand, used or not.
-            console.redact.learn(known_secrets(os.environ))
+            _learn_credentials()
         if "_RECONCILER_COMPLETE" in os.environ:  # the shell asks how a line may go on
             command.main(args, prog_name="reconciler", standalone_mode=False)
         # Not `command.main`: it says things on stderr, and exits, where a reader is gone or Ctrl-C came.
@@ -135,7 +140,7 @@ def run(command: click.Command, args: list[str]) -> int:
     except click.exceptions.Exit as error:
         code = error.exit_code
     except (Exception, KeyboardInterrupt, exits.Stopped) as error:
-        console.redact.learn(known_secrets(os.environ))
+        _learn_credentials()
         if isinstance(error, click.UsageError):
             # The line may have been too wrong to be parsed as far as the form of stderr.
             *_, wanted = [os.environ.get("RECONCILER_LOG_FORMAT"), *option_values(args, "--log-format")]

@@ -43,26 +43,22 @@ _LONGEST_NAME = 256
 _OF_ONE_MACHINE = re.compile(r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*")
 
 
-class UnknownTimeZone(LookupError):
-    """There is no time zone of that name."""
-
-
 def time_zone(name: str) -> tzinfo:
     """The zone of a name.
 
     Raises:
-        UnknownTimeZone: there is none.
+        LookupError: there is none.
     """
     if name == UTC_NAME:
         return UTC
     from zoneinfo import ZoneInfo  # only where there is a schedule or a window
 
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or _OF_ONE_MACHINE.fullmatch(name):
-        raise UnknownTimeZone(name)
+        raise LookupError(name)
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise UnknownTimeZone(name) from None
+        raise LookupError(name) from None
 
 
 def time_zones() -> list[str]:
@@ -178,7 +174,7 @@ def spell_relative(time_s: float, now_s: float, timezone: str) -> str:
     """Say a time as seen from `now_s`: `02:00 tomorrow Europe/Berlin`; UTC is not named.
 
     Raises:
-        UnknownTimeZone: there is no zone of that name.
+        LookupError: there is no zone of that name.
     """
     local = _local(time_s, timezone)
     days = (local.date() - _local(now_s, timezone).date()).days
@@ -224,7 +220,7 @@ def _check_schedule(text: str) -> str:
 def _check_timezone(name: str) -> str:
     try:
         time_zone(name)
-    except UnknownTimeZone:
+    except LookupError:
         raise PydanticCustomError("timezone", "unknown time zone") from None
     return name
 

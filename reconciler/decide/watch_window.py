@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from difflib import get_close_matches
 
-from reconciler.core.lifecycle import UTC_NAME, UnknownTimeZone, time_zone, time_zones
+from reconciler.core.lifecycle import UTC_NAME, time_zone, time_zones
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FORM = "Mon-Fri 07:00-19:00 Europe/Berlin"
@@ -69,7 +69,7 @@ class Window:
         days, name = _days(match["days"]), match["zone"] or UTC_NAME
         try:
             time_zone(name)
-        except UnknownTimeZone:
+        except LookupError:
             near = get_close_matches(name, time_zones(), n=1)
             hint = f'; did you mean "{near[0]}"?' if near else ""
             raise InvalidWindow(f'"{name}" is not a time zone{hint}') from None

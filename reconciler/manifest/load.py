@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.addresses import looks_like_passwords
 from reconciler.core.stack import NO_PRICES, Limits, Stack, Target
@@ -154,19 +154,13 @@ class LoadedStack:
         )
 
 
-class Outline(NamedTuple):
-    """The name of a stack and of its default target, None where they cannot be read, and its files.
-
-    The names of the files are those of messages.
-    """
-
-    stack: str | None = None
-    target: str | None = None
-    files: tuple[str, ...] = ()
-
-
-def outline(paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()) -> Outline:
+def outline(
+    paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()
+) -> tuple[str | None, str | None, tuple[str, ...]]:
     """Read the files that PATH stands for, if they were not found already, and check nothing.
+
+    Returns the name of the stack and of its default target, None where they cannot be read, and the names
+    of the files, as messages have them.
 
     Raises:
         WrongUsage: a path does not exist, or there are several stacks to choose from.
@@ -174,10 +168,10 @@ def outline(paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()) 
     try:
         found = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
     except ManifestInvalid:
-        return Outline()
+        return None, None, ()
     merged = merge_files(found.documents)
     target = merged.target or (next(iter(merged.targets)) if len(merged.targets) == 1 else None)
-    return Outline(merged.stack or None, target, tuple(one.file for one in found.documents))
+    return merged.stack or None, target, tuple(one.file for one in found.documents)
 
 
 #: What may be told only because a broken file does not say what it would say.
