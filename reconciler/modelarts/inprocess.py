@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes
 
 import requests
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
-from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from reconciler.core.fields.field_types import Cloud
 from reconciler.errors import ServiceError
@@ -42,17 +42,48 @@ class WsgiAdapter(BaseAdapter):
             requests.ConnectionError: the app raised instead of answering.
             ServiceError: the app raised it.
         """
-        parts = urlsplit(request.url or "")
-        builder = EnvironBuilder(
-            parts.path,
-            base_url=f"{parts.scheme}://{parts.netloc}",
-            query_string=parts.query,
-            method=request.method or "GET",
-            headers=[*request.headers.items()],
-            data=request.body or b"",
-        )
+        assert request.url is not None
+        scheme, rest = request.url.partition("://")[::2]
+        host, tail = rest.partition("/")[::2]
+        path, query = tail.partition("?")[::2]
+        name, port = host.partition(":")[::2]
+        body = request.body or b""
+        assert isinstance(body, bytes)
+        own = {"content-type", "content-length", "host", "accept-encoding"}
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": request.method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": unquote_to_bytes("/" + path).decode("latin-1"),
+            "QUERY_STRING": query,
+            "REQUEST_URI": "/" + tail,
+            "RAW_URI": "/" + tail,
+            "SERVER_NAME": name,
+            "SERVER_PORT": port or ("443" if scheme == "https" else "80"),
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REMOTE_ADDR": "127.0.0.1",
+            "CONTENT_LENGTH": str(len(body)),
+            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+            "HTTP_HOST": request.headers.get("Host", host),
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": scheme,
+            "wsgi.input": io.BytesIO(body),
+            "wsgi.errors": io.StringIO(),  # what goes wrong is an answer
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            **{
+                "HTTP_" + header.upper().replace("-", "_"): value
+                for header, value in request.headers.items()
+                if header.lower() not in own
+            },
+        }
+        started: list[tuple[str, list[tuple[str, str]]]] = []
         try:
-            chunks, status, headers = run_wsgi_app(self._app, builder.get_environ(), buffered=True)
+            with contextlib.ExitStack() as cleanup:
+                chunks = self._app(environ, lambda status, headers, *_: started.append((status, headers)))
+                cleanup.callback(getattr(chunks, "close", bool))
+                content = b"".join(chunks)
+            status, headers = started[-1]
         except ServiceError:
             raise
         except Exception as error:
@@ -62,7 +93,8 @@ class WsgiAdapter(BaseAdapter):
         response.status_code = int(code)
         response.headers = CaseInsensitiveDict(headers)
         response.request = request
-        response.raw = io.BytesIO(b"".join(chunks))
+        response.url = request.url or ""
+        response.raw = io.BytesIO(content)
         return response
 
     def close(self) -> None:
