@@ -131,6 +131,12 @@ def test_job_response_has_the_documented_values(
     assert {path: at(job, path) for path in answered} == answered
 
 
+def test_missing_experiment_is_refused(api: Api) -> None:
+    body = a_job("two", {"metadata.training_experiment_reference": {"id": "e1"}})
+    response = api.post("/v2/project/training-jobs", json=body)
+    assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2842")
+
+
 def test_tasks_are_reported_with_single_inputs(api: Api) -> None:
     task = {
         "role": "worker",

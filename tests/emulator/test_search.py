@@ -216,6 +216,13 @@ def tag(client: Client, job_id: str, **values: str) -> int:
     return client.post(f"{TAGS}/{job_id}/tags/create", json={"tags": tags}).status_code
 
 
+def test_tags_are_deleted_with_their_job(api: Api) -> None:
+    job_id = api.create()
+    tag(api, job_id, team="ml")
+    api.delete(f"/v2/project/training-jobs/{job_id}")
+    assert api.get(f"{TAGS}/tags").json == {"tags": []}
+
+
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
