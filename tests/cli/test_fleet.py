@@ -224,6 +224,12 @@ def test_stacks_that_fail_for_the_same_reason_are_shown_once(world: World) -> No
     assert out.count("HUAWEICLOUD_SDK_AK") == 1
 
 
+def test_preflight_is_that_of_each_stack(world: World) -> None:
+    unknown = stack("two", "a", url=world.url).replace("modelarts.vm.cpu.2u", "modelarts.nowhere")
+    put(world.url, one="a", two=unknown)
+    assert codes_of(world("plan --fleet --json --preflight").document) == {"one": 0, "two": 3}
+
+
 def test_documents_are_those_of_the_stacks_alone(world: World) -> None:
     def timeless(document: Any) -> Any:
         return {name: value for name, value in document.items() if name != "created_at"}

@@ -122,6 +122,11 @@ def test_history_document_has_its_fields(applied: Reconciler) -> None:
     assert by_name["a-r2"]["declared"]["immutable"]["algorithm"]["parameters"] == {"lr": {"value": "0.01"}}
 
 
+def test_limit_counts_from_the_newest(applied: Reconciler) -> None:
+    assert [run["id"] for run in runs(applied("history --json --limit 2"))] == [3, 2]
+    assert revisions(applied("history a --json --limit 1")) == [("a", 2)]
+
+
 def test_run_in_ci_is_recorded_with_its_job_url(reconciler: Reconciler) -> None:
     reconciler.setenv("GITHUB_ACTOR", "alice")
     reconciler.setenv("CI_JOB_URL", "https://ci.example/jobs/7")

@@ -96,6 +96,13 @@ def test_revisions_that_differ_stand_beside_the_keys() -> None:
     assert "job-00 r2, job-01 r3, job-02 r2" in text
 
 
+def test_long_list_of_needed_keys_says_how_many_more_there_are() -> None:
+    upstream = keys(64)
+    down = replace(a_job("down"), needs=tuple(upstream))
+    text = text_of(plan_for(a_stack(*sweep(upstream), down)))
+    assert "waiting for job-00, job-01, job-02 and 61 more, then create" in text
+
+
 def test_json_is_never_folded() -> None:
     document = json.loads(render(Content.PLAN, plan_for(a_stack(*sweep(keys(64)))), "json", View()))
     assert [action["key"] for action in document["actions"]] == keys(64)
@@ -146,6 +153,3 @@ def test_failures_of_many_jobs_name_every_key() -> None:
     text = render_result(outcomes(Status.FAILED, "quota exceeded"), View())
     assert text.startswith(f"  failed    create {MANY} jobs: quota exceeded\n")
     assert names_in(text, keys(MANY)) == keys(MANY)
-
-
-# ── the mechanism ──────────────────────────────────────────────────────────────────────────────────
