@@ -166,7 +166,7 @@ def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -
     """
     from reconciler.decide.policies import run_cases
     from reconciler.expressions.evaluator import Evaluator
-    from reconciler.manifest.policy_cases import read_cases
+    from reconciler.manifest.sections import read_cases
     from reconciler.modelarts.target import known_values
 
     cases = read_cases(paths)

@@ -6,11 +6,16 @@ that a check for drift needs no value of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from reconciler.core.addresses import HOLE
+from reconciler.core.body import create_body, desugar
+from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.policy_expression import NAMES
 from reconciler.core.scalar import Reference, parts_of, scalar_text
 from reconciler.core.settings import (
@@ -21,10 +26,12 @@ from reconciler.core.settings import (
     PolicyEntry,
     refused_url,
 )
-from reconciler.core.stack import POLICY_ACTIONS, IgnoreRule, Policy
-from reconciler.errors import Diagnostic, Location
+from reconciler.core.stack import POLICY_ACTIONS, DesiredJob, IgnoreRule, JobEntry, Policy
+from reconciler.decide.policies import CaseFile, PolicyCase
+from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.expressions.evaluator import find_invalid
 from reconciler.manifest.expressions import Expander, expand_partly, problems_in
+from reconciler.manifest.files import case_files
 from reconciler.manifest.merge import MergedEntry
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
@@ -35,9 +42,11 @@ from reconciler.manifest.problems import (
     Problem,
     diagnose,
     diagnose_inside,
+    diagnostics,
     did_you_mean,
     format_path,
     location_of_key,
+    raw_problems,
     validated,
 )
 from reconciler.manifest.variables import VariableValues
@@ -176,3 +185,64 @@ def read_ignore_rules(
             place = location_of_key(document, ("drift", "ignore", position))
             rules.append(IgnoreRule(entry.key, entry.class_, entry.reason, entry.until, place))
     return tuple(rules), problems
+
+
+# --- Cases for policies: files with a job as in a manifest, and what the policies are to say of it
+
+#: What a case may lack: it says as much of a job as matters.
+_LACKING = frozenset({"missing", "rule"})
+#: What only a stack can make sense of.
+_OF_A_STACK = ("extends", "matrix", "name", "state", "needs", "formerly")
+
+
+def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
+    """Read the cases that PATH names, or that lie in the directories it names, in the order of their files.
+
+    Raises:
+        WrongUsage: a path does not exist, or there is no case.
+        ManifestInvalid: with the problems of all cases, in file order.
+    """
+    problems: list[Diagnostic] = []
+    cases: list[PolicyCase] = []
+    for document in sorted(case_files(paths), key=lambda document: document.path.parts):
+        document.shows_lines = True
+        read, wrong = _read(document)
+        problems += wrong
+        if read is not None:
+            cases.append(read)
+    if problems:
+        raise ManifestInvalid(*in_file_order(problems))
+    if not cases:
+        why = f"no YAML file at {', '.join(map(str, paths or [Path()]))} has both job: and expect:"
+        raise WrongUsage(Diagnostic("no policy cases", why, "reconciler policies test --help"))
+    return tuple(cases)
+
+
+def _read(document: Document) -> tuple[PolicyCase | None, list[Diagnostic]]:
+    if document.problems:
+        return None, document.problems
+    says, problems = validated(CaseFile, document.tree, Origin.at(document))
+    if says is None:
+        return None, problems
+    job = desugar(says.job)
+    problems = list(_job_problems(document, job))
+    if problems:
+        return None, problems
+    key = says.key or document.path.stem
+    lifecycle = Lifecycle.model_validate(job.get("lifecycle") or {})
+    body = create_body(job)
+    description = job.get("description") or ""
+    return PolicyCase(document.file, says, DesiredJob(key, body, "", description, lifecycle)), []
+
+
+def _job_problems(document: Document, job: dict[str, Any]) -> Iterator[Diagnostic]:
+    """What is wrong with the job of a case, apart from what it lacks."""
+    for name in _OF_A_STACK:
+        if name in job:
+            why = f"a case is one job that starts; {name} says more than that"
+            yield diagnose(document, ("job", name), "not allowed in a case", why, at_key=True)
+    try:
+        JobEntry.model_validate(job)
+    except ValidationError as error:
+        yield from diagnostics(error, JobEntry, job, Origin.at(document, "job"), _LACKING)
+    yield from raw_problems(job.get("raw"), Origin.at(document, "job"))

@@ -39,8 +39,8 @@ from reconciler.text import printable
 if TYPE_CHECKING:
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.policies import CasesReport
+    from reconciler.decide.reports import Validation
     from reconciler.decide.review import NodeCount, Review, ReviewedJob, ReviewedSide
-    from reconciler.decide.validation import Validation
 
 #: How many flavors are listed.
 _MOST_FLAVORS = 20

@@ -13,8 +13,8 @@ import reconciler.render
 from reconciler.core.values import Denial, Source
 from reconciler.decide.history import HistoryReport
 from reconciler.decide.policies import CaseResult, CasesReport
+from reconciler.decide.reports import DeniedJob, ManifestProblem, Validation
 from reconciler.decide.review import Review
-from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
 from reconciler.render import FORMATS, Content, View, formats_of, render
 from tests.builders import a_job, a_stack
