@@ -63,9 +63,8 @@ def run_on_terminal(
     environ: Mapping[str, str] | None = None,
     interrupt_when: Callable[[list[str]], bool] | None = None,
     keys: bytes | Sequence[bytes] = b"\x03",
-    stdout: Path | None = None,
 ) -> Seen:
-    """Run `reconciler` in a directory, on a terminal of its own; `stdout` may be a file instead.
+    """Run `reconciler` in a directory, on a terminal of its own.
 
     `keys` are pressed when a screen is as asked, several one by one, for each that is drawn or stays: Ctrl-C.
     """
@@ -74,8 +73,6 @@ def run_on_terminal(
         os.chdir(home)
         env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **(environ or {})}
         env.pop("NO_COLOR", None)
-        if stdout is not None:
-            os.dup2(os.open(stdout, os.O_WRONLY | os.O_CREAT), 1)
         os.execve(sys.executable, [sys.executable, "-m", "reconciler", *arguments], env)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     screen = pyte.HistoryScreen(columns, rows, history=10_000)
