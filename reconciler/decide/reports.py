@@ -1,6 +1,7 @@
 """Reports about keys: where each stands (`status`), and why it gets its action (`why`).
 
-Nothing is decided here. `Validation` is what a check of a manifest found. What crosses the process boundary is a frozen model.
+Nothing is decided here. `Validation` is what a check of a manifest found. What crosses the process boundary
+is a frozen model.
 """
 
 from __future__ import annotations

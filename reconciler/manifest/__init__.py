@@ -5,7 +5,7 @@ A file imports only files that stand before it::
     yaml problems                      one file; what is wrong with it, in words and at its place
     files git                          the files of a stack, on disk or in a commit
     merge expressions variables        many files as one; ${…}, and what variables stand for
-    matrix settings sections           a sweep; targets, records; notifications, policies and their cases, drift
+    matrix settings sections           a sweep; targets, records; notifications, policies, drift
     saved_secrets                      values of a saved plan
     jobs load                          an entry as a desired job, with the outputs of others; a stack
     format                             data as YAML, entries put into a file; `fmt`
