@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 
 from reconciler import errors
 from reconciler.cli.console import console
@@ -46,15 +45,12 @@ def named_jobs(session: TargetSession, names: Sequence[str]) -> JobSelection:
     return jobs, codes
 
 
-def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[str]) -> JobSelection:
-    """The jobs that no stack owns, and whose names match one of the globs, if there are any."""
+def unmanaged_jobs(session: TargetSession, filters: JobFilters) -> JobSelection:
+    """The jobs that no stack owns."""
     with reading():
         listing = search_jobs(session.target.search, filters, session.clock.now(), order="asc")
-    matching = [
-        job for job in listing.jobs if not globs or any(fnmatchcase(job.name, glob) for glob in globs)
-    ]
-    unmanaged = [job for job in matching if job.marker is None]
-    if owned := len(matching) - len(unmanaged):
+    unmanaged = [job for job in listing.jobs if job.marker is None]
+    if owned := len(listing.jobs) - len(unmanaged):
         are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"
         console.say(f"{are} left out; name a job to export it all the same.")
     return unmanaged, [say_gaps(listing)]
@@ -63,7 +59,7 @@ def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[
 # --- from jobs to a manifest
 
 
-def exported(session: TargetSession, stack: str, found: JobSelection) -> tuple[ExportedStack, ExitCode]:
+def exported(session: TargetSession, found: JobSelection) -> tuple[ExportedStack, ExitCode]:
     """The manifest of the jobs, and the exit code: stderr has said what is not in it."""
     found_jobs, codes = found
     job_by_id = {job.id: job for job in found_jobs}
@@ -76,7 +72,7 @@ def exported(session: TargetSession, stack: str, found: JobSelection) -> tuple[E
     if target.traits.has_address and not target.project_id:
         target = target.model_copy(update={"project_id": identity.project_id})
     result = export_stack(
-        stack,
+        session.loaded.stack.name,
         identity.name,
         target,
         jobs,

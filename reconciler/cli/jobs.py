@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,8 +12,6 @@ from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import learn_tokens, open_target, say_gaps
 from reconciler.cli.progress import reading
-from reconciler.errors import Diagnostic, WrongUsage
-from reconciler.files import write_new_file
 
 _JOB = click.argument("job", metavar="JOB")
 _JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
@@ -198,25 +195,10 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     "export",
     click.argument("jobs", metavar="[JOB]...", nargs=-1),
     opt.flag("--all", "All jobs that no stack owns and that match the filters.", "all_jobs"),
-    opt.many("--match GLOB", "Only jobs with such a name; repeatable.", "globs"),
     opt.BESIDE_JOBS,
     opt.FILTERS,
-    opt.option("--stack NAME", "Stack that is to own the jobs."),
-    opt.option(
-        "--out FILE",
-        "Write a new file instead of stdout; an existing one is never overwritten.",
-        "file",
-        type=opt.FILE,
-    ),
 )
-def export_command(
-    jobs: Sequence[str],
-    all_jobs: bool,
-    globs: Sequence[str],
-    stack: str | None,
-    file: Path | None,
-    **options: Any,
-) -> int:
+def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
     """Print the manifest of jobs that exist already.
 
     JOB is an id, a name, or a key of the stack in the current directory; jobs that a stack owns are
@@ -227,36 +209,24 @@ def export_command(
     defaults. The stack has the name of the one in the current directory.
     """
     from reconciler.cli import export
-    from reconciler.core.identity import stack_problem
     from reconciler.manifest.export import head_of_export
     from reconciler.modelarts.jobs import JobFilters
 
     where = {name: options.pop(name) for name in _WHERE}
     if bool(jobs) is all_jobs:
         raise click.UsageError("name jobs, or use --all for all that no stack owns")
-    if jobs and (globs or any(options.values())):
+    if jobs and any(options.values()):
         raise click.UsageError("filters choose among all jobs; use them with --all")
-    if stack is not None and (problem := stack_problem(stack)):
-        raise WrongUsage(Diagnostic("invalid stack name", f'"{stack}": {problem}'))
-    exists = Diagnostic("the file exists", f"{file} is never overwritten", "name another file, or remove it")
-    if file is not None and (file.exists() or file.is_symlink()):
-        raise WrongUsage(exists)
     filters = JobFilters(**{**options, "phases": options["phases"] or export.USUAL_PHASES})
     with open_target(**where) as there:
         if all_jobs:
-            found = export.unmanaged_jobs(there, filters, globs)
+            found = export.unmanaged_jobs(there, filters)
         else:
             found = export.named_jobs(there, jobs)
-        result, code = export.exported(there, stack or there.loaded.stack.name, found)
+        result, code = export.exported(there, found)
     if not result.entries and code:
         return code
-    text = export.manifest_text(result, head_of_export(result.target_name))
-    if file is None:
-        console.result(text)
-    elif write_new_file(file, text.encode()):
-        console.say(f"written: {file}")
-    else:
-        raise WrongUsage(exists)
+    console.result(export.manifest_text(result, head_of_export(result.target_name)))
     if not result.entries:
         console.say("No matching jobs.")
     return code

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -291,8 +290,8 @@ def test_exported_jobs_are_in_conflict_then_adopted_and_kept(world: World) -> No
             world.store.create("p1", {"kind": "job", **copy.deepcopy(body), "metadata": metadata})
     world.time.sleep(60)
     write(world.manifest(), "elsewhere/stack.yaml")
-    world.ends(0, "export --all --out jobs.yaml --in elsewhere")
-    written = Path("jobs.yaml").read_text(encoding="utf-8")
+    written = world.ends(0, "export --all --in elsewhere").out
+    write(written)
     assert _TOKEN not in written
     [variable] = YAML(typ="safe").load(written)["variables"].values()
     world.setenv(variable["env"], _TOKEN)

@@ -70,9 +70,10 @@ def test_job_whose_name_is_no_name_of_its_key_is_to_be_adopted_by_id(
         key: f"reconciler adopt {key} {make(name)}"
         for key, name in {"x": "x-r2", "x_2": "x", "w_R2": "w-R2", "y" * 58: "y" * 61}.items()
     }
-    said = export("--all", "--out", "jobs.yaml")
+    said = export("--all")
     assert said.code == 0
-    written = Path("jobs.yaml").read_text(encoding="utf-8")
+    written = said.out
+    write(written)
     by_name = commands.pop("x")
     assert by_name not in said.err + written
     for key, command in commands.items():
@@ -96,15 +97,9 @@ def test_target_of_the_stack_in_the_directory_is_exported(world: World, make: Ma
 def test_local_target_is_exported(reconciler: Reconciler) -> None:
     write(manifest("resnet"))
     reconciler.ends(0, "apply --yes")
-    said = reconciler.ends(0, "export resnet --stack other")
+    said = reconciler.ends(0, "export resnet")
     assert tree(said.out)["targets"] == {"there": {"kind": "local"}}
     assert tree(said.out)["jobs"]["resnet"]["description"] == "resnet of the test"
-
-
-def test_stack_is_named_by_the_option_else_by_the_one_that_is_there(export: Export, make: Make) -> None:
-    make("resnet")
-    assert tree(export("--all").out)["stack"] == "test"
-    assert tree(export("--all", "--stack", "vision").out)["stack"] == "vision"
 
 
 def test_fields_that_are_not_reported_are_named_on_stderr(export: Export, make: Make) -> None:
@@ -122,9 +117,7 @@ def test_fields_that_are_not_reported_are_named_on_stderr(export: Export, make: 
     [
         ((), ["LR-c", "completed", "lr-a", "lr-b", "pending", "running"]),
         (("--phase", "Failed"), ["failed"]),
-        (("--match", "lr-*"), ["lr-a", "lr-b"]),
-        (("--match", "lr-a", "--match", "r*"), ["lr-a", "running"]),
-        (("--match", "nothing"), []),
+        (("--name", "nothing"), []),
     ],
 )
 def test_all_takes_what_runs_or_has_completed(
@@ -166,32 +159,12 @@ def test_job_that_is_not_there_hides_no_other(export: Export, make: Make) -> Non
 
 def test_wrong_use_is_64(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    for line in (
-        *("export", "export resnet --all", "export resnet --phase Running", "export resnet --match *"),
-        "export --all --stack No.Name",
-    ):
+    for line in ("export", "export resnet --all", "export resnet --phase Running"):
         reconciler.ends(64, line, out="")
 
 
 def test_without_a_stack_the_way_out_is_said(reconciler: Reconciler) -> None:
     reconciler.ends(65, "export --all", out="", err="fix: reconciler init")
-
-
-@pytest.mark.parametrize("is_link", [True, False])
-def test_file_that_exists_is_never_overwritten(
-    export: Export, make: Make, tmp_path: Path, is_link: bool
-) -> None:
-    make("resnet")
-    file = tmp_path / "jobs.yaml"
-    if is_link:
-        file.symlink_to(tmp_path / "elsewhere")
-    else:
-        file.write_text("mine\n", encoding="utf-8")
-    said = export("--all", "--out", "jobs.yaml")
-    assert (said.code, said.out) == (64, "")
-    assert "never overwritten" in said.err
-    assert not (tmp_path / "elsewhere").exists()
-    assert is_link or file.read_text(encoding="utf-8") == "mine\n"
 
 
 @pytest.mark.usefixtures("_nobody_sleeps")
@@ -227,9 +200,8 @@ def test_job_that_no_manifest_can_declare_is_named(export: Export, make: Make, s
 def test_list_that_cannot_be_read_writes_nothing(export: Export, make: Make, service: Service) -> None:
     make("a")
     service.app.faults.add(Fault(Effect.ANSWER, operation=LISTED, status=403, count=None))
-    said = export("--all", "--out", "jobs.yaml")
+    said = export("--all")
     assert (said.code, said.out) == (7, "")
-    assert not Path("jobs.yaml").exists()
 
 
 # --- secrets
@@ -241,13 +213,6 @@ def test_value_that_the_stack_declares_sensitive_is_a_variable(world: World, mak
         "parameters: {lr: 0.1}", "environments: {PLAIN: {value: x1-declared, sensitive: true}}"
     )
     write(declared)
-    said = world("export --all --stack other")
+    said = world("export --all")
     assert "ordinary-value-1" not in said.out + said.err
     assert tree(said.out)["jobs"]["resnet"]["algorithm"]["environments"] == {"PLAIN": "${var.PLAIN}"}
-
-
-def test_secret_in_the_name_of_the_stack_is_hidden_and_said(export: Export, make: Make) -> None:
-    make("resnet")
-    said = export("--all", "--stack", "tell-nobody-1")
-    assert "tell-nobody-1" not in said.out + said.err
-    assert "a secret is hidden" in said.err
