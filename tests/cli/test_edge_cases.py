@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
 import pytest
 
-from reconciler.emulator import Effect, Fault
-from tests.cli.conftest import Reconciler, Service, World, manifest, write
-from tests.cli.terminal import start
+from tests.cli.conftest import Reconciler, World, manifest, write
 
 
 def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler: Reconciler) -> None:
@@ -90,25 +85,6 @@ def test_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str,
     write(manifest("a"))
     said = reconciler.ends(1, "plan -o", f"json={file}")
     assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
-
-
-def test_sigterm_while_the_service_is_asked_is_143(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    is_asked, has_ended = threading.Event(), threading.Event()
-
-    def sleep(_: float) -> None:
-        is_asked.set()
-        has_ended.wait(30)
-
-    monkeypatch.setattr(service.app, "settings", replace(service.app.settings, sleep=sleep))
-    write(manifest("a", url=service.url))
-    service.app.faults.add(Fault(Effect.DELAY, operation="ListTrainingJobs", delay_s=1, count=99))
-    process = start("plan", "-vv")
-    assert is_asked.wait(30)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
-    has_ended.set()
-    assert process.returncode == 143
-    assert "Traceback" not in err
 
 
 def broken_link(path: Path) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from pathlib import Path
 
 from reconciler.decide.plan import Action, without_growing
-from reconciler.emulator import Effect, Fault
 from reconciler.emulator.lifecycle import Durations
-from tests.cli.conftest import Reconciler, Service, World, manifest, write
-from tests.cli.terminal import start
+from tests.cli.conftest import Reconciler, World, manifest, write
 
 LAST_LINE = "Plan: {} to create, {} to update, {} to replace, {} to terminate, {} to keep."
 
@@ -153,26 +150,3 @@ def test_options_can_be_given_by_the_environment(reconciler: Reconciler) -> None
     reconciler.setenv("RECONCILER_JSON", "1")
     said = reconciler.ends(2, "plan")
     assert said.document["stack"] == "test"
-
-
-# --- as a process
-
-
-def test_first_ctrl_c_lets_what_is_in_flight_finish(service: Service) -> None:
-    write(manifest(*(f"job-{n}" for n in range(40)), url=service.url))
-    service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", delay_s=0.2, count=999))
-    process = start("apply", "--yes", "--json", "--parallelism", "2")
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "action_completed" in line:
-            process.send_signal(signal.SIGINT)
-            break
-    out, err = process.communicate(timeout=30)
-    events = [json.loads(line) for line in out.splitlines()]
-    assert process.returncode == 130
-    assert "interrupted" in err
-    assert events[-1]["type"] == "apply_completed"
-    done = len(service.store.jobs())
-    assert 1 <= done < 40
-    assert events[-1]["summary"]["skipped"] == 40 - done
-    assert events[-1]["summary"]["done"] == done

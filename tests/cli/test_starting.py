@@ -22,7 +22,6 @@ EXITS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
 COMMANDS = {
     "--help": ("--help",),
     "plan": ("plan", "-o", "text", "-o", "prometheus=metrics.prom"),
-    "wrong use": ("plan", "--no-such-option"),
 }
 #: Runs the program as its console script does; sends itself a signal at one call, or says how many there are,
 #: and what was imported when the handlers had been set.

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,35 +90,3 @@ def test_whatever_ends_a_run_is_a_json_line(
     assert exits.of_exception(error) is code
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"]
-
-
-_INTERRUPTED_IMPORT = """\
-import os, signal, sys
-
-class Interrupting:
-    def find_spec(self, name, path=None, target=None):
-        if name == {module!r}:
-            os.kill(os.getpid(), signal.SIGINT)
-
-sys.meta_path.insert(0, Interrupting())
-sys.argv[1:] = ["validate"]
-from reconciler.__main__ import main
-main()
-"""
-
-
-@pytest.mark.parametrize("module", ["reconciler.cli", "click", "reconciler.cli.project", "ruamel"])
-def test_interrupt_while_modules_are_imported_is_130_without_a_traceback(module: str, tmp_path: Path) -> None:
-    (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED_IMPORT.format(module=module)],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert done.returncode == 130, done.stderr
-    assert "Traceback" not in done.stderr
