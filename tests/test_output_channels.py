@@ -22,7 +22,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/main.py", "echo"): "the help",
     ("cli/execution.py", "confirm"): "our own function",
     ("cli/job_actions.py", "confirm"): "our own function",
-    ("cli/interrupt.py", "write"): "a fixed sequence, and a line of the console",
+    ("cli/execution.py", "write"): "a fixed sequence, and a line of the console",
     ("cli/apply.py", "confirm"): "our own function",
     ("cli/console.py", "echo"): "a question, cleaned",
     ("cli/console.py", "write"): "the console",
@@ -47,7 +47,7 @@ ALLOWED: dict[tuple[str, str], str] = {
 }
 #: Streams are named where a style or a terminal is asked for; only here are they written to, or replaced.
 WRITES_STREAMS = frozenset(
-    {"__main__.py", "cli/console.py", "cli/main.py", "cli/exits.py", "cli/interrupt.py", "cli/progress.py"}
+    {"__main__.py", "cli/console.py", "cli/main.py", "cli/exits.py", "cli/execution.py", "cli/progress.py"}
 )
 
 

@@ -3,7 +3,7 @@
 A command is imported when it is called, and what it does when it does it, so that `--help` is quick. A file
 imports only files that stand before it::
 
-    console progress exits live interrupt output options context
+    console progress exits live output options context
     job_actions execution export doctor        what commands do
     fleet watch
     plan apply jobs drift project              the commands, by topic

@@ -14,7 +14,6 @@ from reconciler.cli import options as opt
 from reconciler.cli.console import confirm, console
 from reconciler.cli.context import load_stack, opened, runtime
 from reconciler.cli.exits import handled_by
-from reconciler.cli.interrupt import Interrupt
 from reconciler.cli.output import OutputSpec
 from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.render import Content
@@ -186,7 +185,7 @@ def adopt_command(
 
 def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import check_old_name, move_plan, take_over_history
-    from reconciler.cli.execution import carry_out, hold_lock, nothing_done
+    from reconciler.cli.execution import Interrupt, carry_out, hold_lock, nothing_done
 
     interrupt = Interrupt()
     with ExitStack() as cleanup:

@@ -158,7 +158,7 @@ def test_second_signal_stops_at_once_and_reports_done_actions(
 def test_second_signal_stops_despite_failing_or_hanging_last_words(last_words: str) -> None:
     script = f"""
 import os, signal, sys, threading
-from reconciler.cli.interrupt import Interrupt, interruptible
+from reconciler.cli.execution import Interrupt, interruptible
 interrupt = Interrupt()
 interrupt.last_words = {last_words}
 with interruptible(interrupt):
