@@ -89,24 +89,24 @@ def engine(**fields: Any) -> DesiredJob:
 
 
 @pytest.mark.parametrize(
-    ("edited", "path", "value", "nearest"),
+    ("edited", "path", "value"),
     [
-        (resource(flavor_id=FLAVOR + "u"), "spec.resource.flavor_id", FLAVOR + "u", FLAVOR),
-        (resource(flavor_id=FLAVOR, node_count=17), "spec.resource.node_count", "17", "16"),
-        (engine(engine_id=ENGINE + "x"), "algorithm.engine.engine_id", ENGINE + "x", ENGINE),
+        (resource(flavor_id=FLAVOR + "u"), "spec.resource.flavor_id", FLAVOR + "u"),
+        (resource(flavor_id=FLAVOR, node_count=17), "spec.resource.node_count", "17"),
+        (engine(engine_id=ENGINE + "x"), "algorithm.engine.engine_id", ENGINE + "x"),
         (
             engine(engine_name="PyTorch", engine_version=ENGINE + "x"),
-            *("algorithm.engine.engine_version", ENGINE + "x", ENGINE),
+            *("algorithm.engine.engine_version", ENGINE + "x"),
         ),
         (
             engine(engine_name="PyTorhc", engine_version=ENGINE),
-            *("algorithm.engine.engine_name", "PyTorhc", "PyTorch"),
+            *("algorithm.engine.engine_name", "PyTorhc"),
         ),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_replace_with_a_typo_leaves_the_running_job(
-    either: Target, edited: DesiredJob, path: str, value: str, nearest: str
+    either: Target, edited: DesiredJob, path: str, value: str
 ) -> None:
     service = either.service
     old = service.run(good())
@@ -115,7 +115,7 @@ def test_replace_with_a_typo_leaves_the_running_job(
     actions = tuple(action.model_copy(update={"source": source}) for action in plan.actions)
     outcome = the_only(either.carry_out(plan.model_copy(update={"actions": actions})))
     assert (outcome.status, outcome.job) == (Status.FAILED, old.id)
-    for said in (f'{path} "{value}"', f'did you mean "{nearest}"?', "(jobs.yaml:7:3); a was left unchanged"):
+    for said in (f'{path} "{value}"', "(jobs.yaml:7:3); a was left unchanged"):
         assert said in outcome.detail
     assert (service.changes, service.phases(), either.warnings) == ([], {"a": "Running"}, [])
 
