@@ -60,7 +60,7 @@ def parse(content: bytes) -> Any:
 
 
 def _number(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _LONGEST_NUMBER else math.nan
+    return int(digits) if len(digits.lstrip("-")) <= _LONGEST_NUMBER else math.nan
 
 
 _DECODER = json.JSONDecoder(parse_int=_number)
