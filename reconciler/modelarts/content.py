@@ -16,7 +16,7 @@ LONGEST_ANSWER = 32 * 2**20
 #: An answer that is too deep to be parsed is cut where values lie deeper; documents have ten levels.
 DEEPEST = 100
 #: A number of 64 bits has 20 digits.
-_LONGEST_NUMBER = 30
+_LONGEST_NUMBER = 300
 _CHUNK = 2**16
 
 
@@ -43,7 +43,7 @@ def read_content(response: requests.Response) -> bytes:
 def parse(content: bytes) -> Any:
     """Parse JSON. A value that cannot be represented is read as NaN, so that it spoils one job and not all.
 
-    That is a number of more than 30 digits, and whatever lies so deep that the text could not be parsed
+    That is a number of more than 300 digits, and whatever lies so deep that the text could not be parsed
     otherwise. A byte that is no UTF-8 is a lone surrogate, as JSON can spell it too.
 
     Raises:
