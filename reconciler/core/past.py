@@ -101,7 +101,7 @@ class PastRun(NamedTuple):
     @property
     def word(self) -> str:
         """How it ended: `result`, or, where none was recorded, whether it goes on."""
-        return self.result or ("running" if self.is_running else "interrupted")
+        return self.result or ("running" if self.is_running else "unfinished")
 
 
 class PastRevision(NamedTuple):

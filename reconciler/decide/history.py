@@ -71,7 +71,7 @@ def duration_s(one: PastRun | PastStep) -> float | None:
 
 
 def _run(run: PastRun) -> dict[str, Any]:
-    """An apply, a drift check…; without an end it is running, or interrupted if its process is gone."""
+    """An apply, a drift check…; without an end it is running, or unfinished."""
     return {
         "id": run.id,
         "kind": run.kind,

@@ -29,6 +29,7 @@ COLOURS = {
     "changed": "yellow",
     "gone": "green",
     "interrupted": "yellow",
+    "unfinished": "yellow",
     "running": "blue",
 }
 #: As many letters of a digest tell it from others.
