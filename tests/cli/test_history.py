@@ -159,7 +159,7 @@ def test_run_that_died_says_so_and_its_open_call_is_shown(applied: Reconciler) -
     assert re.search(r"call update a 20\S+Z, took [\d.]+ s: succeeded", told)
     assert re.search(r"call terminate a 20\S+Z: no answer recorded", told)
     run = runs(applied("history --json"))[1]
-    assert (run["ended_at"], run["duration_s"], run["result"]) == (None, None, "interrupted")
+    assert (run["ended_at"], run["duration_s"], run["result"]) == (None, None, "unfinished")
     assert run["steps"][-1]["ok"] is None
 
 

@@ -82,7 +82,7 @@ def test_interrupted_run_shows_its_unfinished_call(place: Place) -> None:
     place.move_to(NOW + 61)
     (run,) = place.open().runs(SCOPE)
     assert (run.ended_at_s, run.result, run.actions) == (None, "", ())
-    assert run.word == "interrupted"
+    assert run.word == "unfinished"
     assert [(step.call, step.ended_at_s, step.ok) for step in run.steps] == [("create", None, None)]
 
 
@@ -93,14 +93,14 @@ def words(place: Place) -> list[str]:
 def test_newest_run_without_an_end_is_running_while_the_lock_is_held(place: Place) -> None:
     records = place.open()
     records.begin(a_run())
-    assert words(place) == ["interrupted"]
+    assert words(place) == ["unfinished"]
     with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = records.begin(a_run(at_s=NOW + 1))
-        assert words(place) == ["running", "interrupted"]
+        assert words(place) == ["running", "unfinished"]
         journal.end(RunEnd(NOW + 2, "complete", {}))
         assert words(place)[0] == "complete"
         records.begin(a_run(at_s=NOW + 3))
-    assert words(place) == ["interrupted", "complete", "interrupted"]
+    assert words(place) == ["unfinished", "complete", "unfinished"]
 
 
 def test_refused_call_is_recorded_with_its_code(records: Records, journal: StoredJournal) -> None:
