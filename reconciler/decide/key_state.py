@@ -383,16 +383,19 @@ class KeyState:
     def rename_problem(self) -> str | None:
         """Why a renaming cannot be, or None.
 
-        A revision of the new key that has a name of the old one shows that the renaming is under way.
+        A revision of the new key that has a name of the old one shows that the renaming is under way; so does
+        one whose number follows the old ones: their markers could not be written while the last was ending.
         """
         if self.entry is None or not self.entry.formerly:
             return None
         own = [r for r in self.view.owned if r.marker.key == self.key]
-        old = sorted({r.marker.key for r in self.view.owned} - {self.key})
-        is_under_way = any(parse_remote_name(r.job.name).key in self.entry.formerly for r in own)
-        if not old or not own or is_under_way:
+        old = [r for r in self.view.owned if r.marker.key != self.key]
+        if not old or not own or any(parse_remote_name(r.job.name).key in self.entry.formerly for r in own):
             return None
-        return f"formerly: {', '.join(old)}, but {self.key} already has revisions"
+        if min(r.number for r in own) == max(r.number for r in old) + 1:
+            return None
+        keys = sorted({r.marker.key for r in old})
+        return f"formerly: {', '.join(keys)}, but {self.key} already has revisions"
 
     @property
     def creates_first(self) -> bool:

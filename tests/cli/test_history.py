@@ -154,7 +154,7 @@ def test_run_that_died_says_so_and_its_open_call_is_shown(applied: Reconciler) -
     sql("DELETE FROM reconciler_lines WHERE run_id = 2 AND line = 3")
     sql("UPDATE reconciler_lines SET ended_at_s = NULL, ok = NULL WHERE run_id = 2 AND line = 2")
     said = applied.ends(0, "history", out="1 call has no recorded answer; use -v to list the calls")
-    assert re.search(r"^#2 apply: interrupted, 20\S+Z$", said.out, re.M)
+    assert re.search(r"^#2 apply: unfinished, 20\S+Z$", said.out, re.M)
     told = applied("history a -v").out
     assert re.search(r"call update a 20\S+Z, took [\d.]+ s: succeeded", told)
     assert re.search(r"call terminate a 20\S+Z: no answer recorded", told)

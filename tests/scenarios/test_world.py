@@ -430,9 +430,7 @@ class World(RuleBasedStateMachine):
             self._rollout(plan, self._manifest).run(plan)
         self.told["deaths"] += bool(dead)
         self._open_records(self.here)
-        # What waits for the end of a job with the old key is created, and killed, before that job is renamed.
-        may_clash = (Reason.RENAME_CLASH, Reason.WAITS_FOR_TERMINATION)
-        clashing = {action.key for action in plan.actions if action.reason in may_clash}
+        clashing = {action.key for action in plan.actions if action.reason is Reason.RENAME_CLASH}
         again = self._apply_for_good(EVERY_GUARD)
         clashes = {action.key for action in again.actions if action.reason is Reason.RENAME_CLASH}
         assert clashes <= clashing, "a renaming that was cut off is no clash"
