@@ -98,8 +98,7 @@ retries exhausted | on_failure: retry | old Failed, old r2 Failed | \
     | old update renamed old; old-r2 update marker_changed old-r2
 aged out | | | old r2 Completed | keep aged_out old-r2
 aged out, edited | | | old r4 Failed edited | create immutable_changed new-r5
-cut off as the old one ended | | old Terminated stopped, new r2 | | old update renamed old; \
-    new-r2 keep unchanged new-r2
+cut off | | old Terminated stopped, new r2 | | old update renamed old; new-r2 keep unchanged new-r2
 # both keys own jobs
 both run | | old, new | | new conflict rename_clash
 new failed | | old Completed, new Failed | | old conflict rename_clash
