@@ -69,12 +69,12 @@ def run_on_terminal(
     `keys` are pressed when a screen is as asked, several one by one, for each that is drawn or stays: Ctrl-C.
     """
     pid, terminal = pty.fork()
-    if pid == 0:  # the program
+    if pid == 0:  # the program, which finds the terminal as large as it stays
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         os.chdir(home)
         env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **(environ or {})}
         env.pop("NO_COLOR", None)
         os.execve(sys.executable, [sys.executable, "-m", "reconciler", *arguments], env)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     screen = pyte.HistoryScreen(columns, rows, history=10_000)
     stream = pyte.ByteStream(screen)
     screens: list[list[str]] = []
