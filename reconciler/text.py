@@ -79,7 +79,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Say a span of time in one unit, for people: `45 s`, `12 min`, `30 h`, `4 d`."""
+    """Say a span of time in one unit, for people: `45 s`, `12 min`, `9.5 h`, `4 d`."""
     for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3_600, 72)):
         if seconds < size * most:
             return f"{_short(seconds / size)} {unit}"
@@ -87,7 +87,8 @@ def format_duration(seconds: float) -> str:
 
 
 def _short(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0")
+    text = f"{number:.1f}"
+    return text.removesuffix(".0") if float(text) < 10 else f"{number:.0f}"
 
 
 def few(names: Sequence[str], most: int = 3) -> str:

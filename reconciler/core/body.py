@@ -20,6 +20,7 @@ from reconciler.core.scalar import (
     walk_texts,
 )
 from reconciler.secrets import SecretText, show
+from reconciler.text import parse_duration
 
 
 def one_spelling(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def _volume(volume: Any) -> Any:
 #: Members of the service's `metadata` that stand on the first level of an entry.
 HOISTED = ("description", "annotations", "training_experiment_reference")
 #: Keys of an entry that are the reconciler's own, and never sent.
-OWN_KEYS = frozenset({"lifecycle", "state", "needs", "formerly", "raw"})
+OWN_KEYS = frozenset({"lifecycle", "state", "needs", "formerly", "max_parallel", "targets", "raw"})
 #: What `raw` must not hold: it would forge the job's identity, or is never sent.
 RAW_FORBIDDEN = {"metadata": ("name", "description", "workspace_id", "id")}
 
@@ -88,7 +89,20 @@ def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
 
     Values of the wrong type are left as they are: saying so is the models' work.
     """
-    return _with_algorithms(entry, _desugar_algorithm)
+    result = _with_algorithms(entry, _desugar_algorithm)
+    spec = result.get("spec")
+    if isinstance(spec, Mapping) and isinstance(spec.get("auto_stop"), str):
+        result["spec"] = {**spec, "auto_stop": _span(spec["auto_stop"])}
+    return result
+
+
+def _span(text: str) -> Any:
+    """Whole hours as the service has them, of text such as `8h`; any other is for the models to refuse."""
+    try:
+        hours, rest = divmod(parse_duration(text), 3600)
+    except ValueError:
+        return text
+    return text if rest or not hours else {"time_unit": "HOURS", "duration": int(hours)}
 
 
 def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,7 +322,7 @@ def manifest_form(body: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-# --- What a create body starts, in a line for people: nodes, flavor, auto_stop, engine
+# --- What a create body starts, in a line for people: nodes, flavor, engine, auto_stop
 
 _POOLS = ("pool_id", "pool_group_id")
 
@@ -357,20 +371,21 @@ def _is_positive(value: Any) -> TypeGuard[float]:
 
 
 def summarize(body: Mapping[str, Any]) -> str:
-    """Say what a job with this body takes and runs: `8 × modelarts.p3.large.public, auto_stop 48h, pytorch`.
+    """Say what a job with this body takes and runs: `8 × modelarts.p3.large.public, pytorch, at most 48 h`.
 
     A heterogeneous job names the nodes of each task. What the body does not say is left out.
     """
     body = show(body)
     parts = [f"{count} × {place}" for count, place in _nodes(body)]
-    if duration := mapping_at(body, "spec", "auto_stop").get("duration"):
-        parts.append(f"auto_stop {duration}h")
     algorithm = mapping_at(body, "algorithm")
     parts += (f"algorithm {algorithm[name]}" for name in ("id", "subscription_id") if algorithm.get(name))
     names = ("engine_id", "engine_name", "engine_version", "image_url")
     engines = [mapping_at(one, "engine") for _, one in placed(body, "algorithm", "algorithm")]
     texts = (" ".join(str(engine[name]) for name in names if engine.get(name)) for engine in engines)
-    return ", ".join([*parts, *dict.fromkeys(filter(None, texts))])
+    parts += dict.fromkeys(filter(None, texts))
+    if duration := mapping_at(body, "spec", "auto_stop").get("duration"):
+        parts.append(f"at most {duration} h")
+    return ", ".join(parts)
 
 
 def nodes_by_place(body: Mapping[str, Any]) -> Counter[str]:

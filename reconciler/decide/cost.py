@@ -72,14 +72,17 @@ def sum_of(all_costs: Iterable[Cost]) -> Cost:
 
 
 def spell_cost(cost: Cost) -> str:
-    """Say a cost for people: `at most 384.0 node-hours (CNY 10,944.00), 12.5 expected (CNY 356.25)`."""
-    text = "unbounded node-hours"
+    """Say a cost for people: `at most 384.0 node-hours (CNY 10,944.00), 12.5 expected (CNY 356.25)`.
+
+    What nobody knows is left out: "" for a job that is unbounded and has never completed.
+    """
+    parts = []
     if cost.node_hours_max is not None:
-        text = f"at most {spell_work(cost.node_hours_max)}{_price(cost.cost_max, cost.currency)}"
+        parts.append(f"at most {spell_work(cost.node_hours_max)}{_price(cost.cost_max, cost.currency)}")
     if cost.node_hours_expected is not None:
         price = _price(cost.cost_expected, cost.currency)
-        text += f", {spell_work(cost.node_hours_expected)} expected{price}"
-    return text
+        parts.append(f"{spell_work(cost.node_hours_expected)} expected{price}")
+    return ", ".join(parts)
 
 
 def _price(amount: float | None, currency: str | None) -> str:

@@ -117,8 +117,8 @@ def sums_of(plan: Plan) -> Iterator[str]:
         yield f"Discards {spell_work(plan.lost_node_hours)} of work."
     # Of one action the sum says what its own line says.
     counted = sum(_shows_cost(one) for one in plan.actions if one.action is not Action.BLOCKED)
-    if plan.cost is not None and counted > 1:
-        yield f"Starts {spell_cost(plan.cost)}."
+    if plan.cost is not None and counted > 1 and (cost := spell_cost(plan.cost)):
+        yield f"Starts {cost}."
 
 
 # ── what a saved plan makes its reader look up ──────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from reconciler.core.fields.field_types import (
     ANY_TIME,
@@ -281,6 +281,13 @@ class Span(Strict):
     duration: int = described("Whole hours.", ge=1)
 
 
+def _refuse_text(value: Any) -> Any:
+    """What `desugar` left as text is no span of whole hours."""
+    if isinstance(value, str):
+        raise form_error("must be whole hours, such as 8h or 2d")
+    return value
+
+
 class SchedulePolicy(Exclusive):
     """How the job queues; dedicated pools only."""
 
@@ -308,7 +315,9 @@ class Spec(Strict):
     )
     log_export_path: Annotated[LogExportPath | None, Filled] = optional("Where the log goes.")
     log_export_config: Annotated[Any, Rare("LogExportConfig")] = optional("How the log is written.")
-    auto_stop: Span | None = optional("When the service stops the job by itself.")
+    auto_stop: Annotated[Span, BeforeValidator(_refuse_text, json_schema_input_type=Span | str)] | None = (
+        optional("When the service stops the job by itself: whole hours, such as 8h.")
+    )
     retention: Annotated[Any, Rare("Retention"), Unreported] = optional("How long the record is kept.")
     reserved_time: Annotated[Span | None, Unreported] = optional(
         "How long the resources are kept after the end."
