@@ -148,6 +148,14 @@ def notify_apply(
     return sum(map(bool, _send([(one, message) for one in wanting], warn)))
 
 
+def send_test(destinations: Sequence[Destination], stack: str) -> list[str]:
+    """Send one message to each URL; return for each why it could not be sent, "" if it was."""
+    message = Message(
+        plain_text(f"{stack}: test message"), "Sent by reconciler notify test; nothing has happened."
+    )
+    return _send([(one, message) for one in destinations])
+
+
 def check_destinations(destinations: Iterable[Destination]) -> tuple[Diagnostic, ...]:
     """Check the URLs that have a value, without sending anything; return warnings.
 
@@ -251,7 +259,7 @@ def _bounded(lines: Sequence[str]) -> str:
 # ── sending ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _send(messages: Sequence[tuple[Destination, Message]], warn: Warn) -> list[str]:
+def _send(messages: Sequence[tuple[Destination, Message]], warn: Warn = lambda _: None) -> list[str]:
     """Send all messages at once; return for each why it failed, "" if it did not, and warn of failures."""
     try:
         answers = iter(send_all([(one.url, message) for one, message in messages if one.url is not None]))

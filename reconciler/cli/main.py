@@ -26,6 +26,7 @@ COMMANDS = {
         "Show what a change of the manifests means, between two directories or git revisions.",
     ),
     "policies": ("project", "Test the policies of a stack against small cases."),
+    "notify": ("project", "Send a test message to each notification URL of a stack."),
     "apply": ("apply", "Make the service match the manifest."),
     "destroy": ("apply", "Terminate the jobs that the stack owns."),
     "adopt": ("apply", "Make an unmanaged job the next revision of a key; nothing restarts."),

@@ -1,4 +1,4 @@
-"""Manifests and tools: `init`, `validate`, `fmt`, `policies`, `schema`, `explain`, `doctor`, `emulator`."""
+"""Manifests and tools: `init`, `validate`, `fmt`, `policies`, `notify`, `schema`, `explain`, `doctor`, …"""
 
 from __future__ import annotations
 
@@ -178,6 +178,29 @@ def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -
         report = run_cases(cases, stack, target, evaluate)
     show(Content.CASES, report, requested_outputs(outputs))
     return ExitCode.FAILED if report.failed else ExitCode.DONE
+
+
+@opt.group("notify")
+def notify_command() -> None:
+    """Work with the notifications of a stack."""
+
+
+@opt.command("test", opt.PATHS, opt.VARIABLES, opt.TARGET_NAME, of=notify_command)
+def notify_test(paths: Sequence[Path], **options: Any) -> int:
+    """Send one message to each URL of `notify`, and say what became of it.
+
+    Exits 1 if one could not be sent. The service is not contacted.
+    """
+    from reconciler.notify import send_test
+
+    loaded = load_stack(paths, **options, offline=True)
+    destinations = loaded.destinations()
+    problems = send_test(destinations, loaded.stack.name)
+    for destination, problem in zip(destinations, problems, strict=True):
+        console.result(f"{destination.name}: {f'failed: {problem}' if problem else 'sent'}\n")
+    if not destinations:
+        console.say(f"stack {loaded.stack.name} has no `notify`; nothing was sent")
+    return ExitCode.FAILED if any(problems) else ExitCode.DONE
 
 
 #: Each document with the module and the model that write it; a manifest has a schema of its own.

@@ -46,6 +46,20 @@ def test_drift_is_told_once_until_it_is_time_to_remind(reconciler: Reconciler, r
     assert receiver.titles("chat")[1:] == ["test on there: drift, 1 lasting"]
 
 
+def test_test_message_goes_to_each_url_and_each_result_is_said(
+    reconciler: Reconciler, receiver: Receiver
+) -> None:
+    notifying(f"{{url: '{receiver.url('chat')}', on: [missing]}}", "{url: '${var.chat}'}")
+    reconciler.setenv("CHAT", receiver.url("more"))
+    sent = "notify at jobs.yaml:7:6: sent\nnotify at jobs.yaml:8:6: sent\n"
+    assert reconciler.ends(0, "notify test").out == sent
+    assert receiver.titles("chat") == receiver.titles("more") == ["test: test message"]
+    reconciler.setenv("CHAT", receiver.url(f"broken/{SECRET}"))
+    reconciler.ends(1, "notify test", out=["7:6: sent", "8:6: failed: "], lacks=SECRET)
+    write(manifest("a"))
+    reconciler.ends(0, "notify test", out="", err="stack test has no `notify`; nothing was sent")
+
+
 def test_url_that_fails_is_told_and_tried_again_and_changes_no_exit_code(
     reconciler: Reconciler, receiver: Receiver
 ) -> None:

@@ -54,6 +54,7 @@ WALKS = (
     works("validate"),
     works("review", ".", ".", says="1 unchanged"),
     Walk(("policies", "test"), ExitCode.WRONG_USAGE, "no policy cases"),
+    works("notify", "test"),
     works("plan", says="1 to keep"),
     works("plan", "--out", "plan.json", says="sha256:"),
     works("apply", "--yes", says="1 to keep"),

@@ -55,6 +55,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
         *(("plan nowhere", 64), ("plan refused", 3), ("plan -v --out other.plan", 0)),
     ],
     "policies": [("policies test cases", 0), ("policies test", 0), ("policies test broken", 64)],
+    "notify": [("notify test", 0)],
     "apply": [("apply", 3), ("apply --json", 3), ("apply refused", 3), ("apply --plan old.plan", 4)],
     "destroy": [("destroy", 3), ("destroy --json", 3)],
     "adopt": [
