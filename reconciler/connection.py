@@ -29,11 +29,13 @@ class RecordOptions(NamedTuple):
     """Which record store is meant, and how its lock is held.
 
     `url` is what `--records` or its variable says, None for what the manifest does. `lease_s` is how long
-    a lock outlives a holder who died. `without_records` says to go on where the store is unavailable.
+    a lock outlives a holder who died, and `lock_timeout_s` how long one that is held is waited for.
+    `without_records` says to go on where the store is unavailable.
     """
 
     url: str | None = None
     lease_s: float = LEASE_S
+    lock_timeout_s: float = 0.0
     without_records: bool = False
 
 
@@ -128,6 +130,7 @@ def open_recording(
         origin,
         place_of,
         lease_s=options.lease_s,
+        lock_timeout_s=options.lock_timeout_s,
         goes_on_without=options.without_records,
         warn=runtime.warn,
         tell=runtime.tell,

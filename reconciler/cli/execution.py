@@ -198,7 +198,7 @@ def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more:
     for lock in locks.values():
         # First what lets it go: a signal may come between the two.
         cleanup.callback(lock.release)
-        lock.take()
+        lock.take_in_time()
     return locks[context.scope]
 
 

@@ -46,7 +46,7 @@ _COLOURS = {ExitCode.DONE: "green", ExitCode.CHANGES: "yellow"}
 _PASSED_ON = frozenset(
     (
         *("paths", "variables", "var_files", "target", "only", "parallelism", "records", "without_records"),
-        *("lease_s", "verbose", "log_format", "color", "no_color"),
+        *("lease_s", "lock_timeout_s", "verbose", "log_format", "color", "no_color"),
     )
 )
 

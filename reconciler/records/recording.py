@@ -27,6 +27,7 @@ from reconciler.core.record import (
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
 from reconciler.errors import Diagnostic
 from reconciler.files import RECORD_DIRECTORY, record_directory, tighten
+from reconciler.text import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from reconciler.records.store import Records
 
 DATABASE = "records.sqlite3"
+#: How often a lock that is waited for is tried, in seconds.
+_LOCK_PAUSE_S = 1.0
 
 
 class RunMetadata(NamedTuple):
@@ -67,6 +70,7 @@ class Recording:
     origin: Callable[[], RunMetadata] = RunMetadata
     find_place: Callable[[Path], str] = os.path.realpath
     lease_s: float = LEASE_S
+    lock_timeout_s: float = 0.0
     goes_on_without: bool = False
     warn: Callable[[str], None] = lambda _: None
     tell: Callable[[str], None] = lambda _: None
@@ -301,6 +305,29 @@ class StackLock:
     def __init__(self, recording: Recording, scope: Scope, on_lost: Callable[[], None]) -> None:
         self._recording, self._scope, self._on_lost = recording, scope, on_lost
         self._lock: ScopeLock | None = None
+
+    def take_in_time(self) -> None:
+        """Take it as soon as it is free, waiting for it as long as the records' `lock_timeout_s`.
+
+        Raises:
+            LockHeld: another process still holds it.
+            RecordsUnavailable: the store is unavailable, and nobody said to go on without.
+        """
+        from reconciler.core.lock import LockHeld  # a plan takes no lock
+
+        recording, clock = self._recording, self._recording.clock
+        until_s, is_told = clock.now() + recording.lock_timeout_s, False
+        while True:
+            try:
+                return self.take()
+            except LockHeld as held:
+                self.release()
+                if (left_s := until_s - clock.now()) <= 0:
+                    raise
+                if not is_told:
+                    recording.warn(f"{held}; waiting for up to {format_duration(left_s)}")
+                    is_told = True
+                clock.sleep(min(left_s, _LOCK_PAUSE_S))
 
     def take(self) -> None:
         """Take it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from reconciler import reconcile
+from reconciler.core.lock import LockHeld
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import EventType, Waited, WaitEnd
@@ -324,6 +325,26 @@ def test_step_waits_for_a_lock_held_by_another_process_and_warns_once(
     assert len([text for text in warned if "held by" in text]) == 1
     created_s = service.job("b").create_ms / 1000
     assert created_s >= service.job("a").create_ms / 1000 + 48
+
+
+@pytest.mark.parametrize(("timeout_s", "taken_at_s"), [(0, None), (19, None), (60, 20)])
+def test_lock_is_waited_for_as_long_as_was_said(
+    service: Service, open_recording: OpenRecording, timeout_s: float, taken_at_s: float | None
+) -> None:
+    warned: list[str] = []
+    recording, other = open_recording(warned), open_recording()
+    recording.lock_timeout_s = timeout_s
+    held, waiting = (one.lock(Scope.of(STACK, TARGET), lambda: None) for one in (other, recording))
+    held.take()
+    begun_s = service.time.now()
+    service.time.at(20, held.release)
+    with ExitStack() as cleanup:
+        cleanup.callback(waiting.release)
+        with nullcontext() if taken_at_s else pytest.raises(LockHeld, match="another process holds the lock"):
+            waiting.take_in_time()
+    assert service.time.now() - begun_s == (taken_at_s or timeout_s)
+    assert len([text for text in warned if "waiting for up to" in text]) == (timeout_s > 0)
+    held.release()
 
 
 @pytest.mark.parametrize("away", ["reading", "writing"])
