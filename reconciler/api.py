@@ -255,6 +255,7 @@ class Session:
     def plan(
         self,
         only: str | Sequence[str] = (),
+        rerun: str | Sequence[str] = (),
         *,
         allow: str | Sequence[str] = (),
         force: bool = False,
@@ -262,15 +263,16 @@ class Session:
     ) -> Plan:
         """Observe, and decide what `apply` would do; nothing is changed.
 
-        `only` narrows the view to some keys, `allow` names guards that let the plan pass, and `force` is all
-        of them. `preflight` asks the target's catalog as well: quota, flavors, engines and pools.
+        `only` narrows the view to some keys, `rerun` names keys that are to run again although nothing was
+        edited, `allow` names guards that let the plan pass, and `force` is all of them. `preflight` asks the
+        target's catalog as well: quota, flavors, engines and pools.
 
         Raises:
             ManifestInvalid: a sensitive variable has no value.
-            WrongUsage: `only` or `allow` names what does not exist.
+            WrongUsage: `only`, `rerun` or `allow` names what does not exist, or `rerun` an active job.
             ServiceError: the target does not let us read at all.
         """
-        context = self._context._replace(only=_names(only))
+        context = self._context._replace(only=_names(only), rerun=_names(rerun))
         try:
             allowances = Allowances.of(_names(allow), force=force)
         except ValueError as error:
@@ -281,7 +283,8 @@ class Session:
         if self.stack._missing:
             raise ManifestInvalid(*self.stack._missing)
         core = reconcile.plan(context, allowances, with_preflight=with_preflight)
-        made = _PlanInputs(context.loaded, context.only, allowances, self._records.url, self._runtime.environ)
+        chosen, environ = (context.only, context.rerun), self._runtime.environ
+        made = _PlanInputs(context.loaded, *chosen, allowances, self._records.url, environ)
         return Plan(core, made, self._runtime.redactor)
 
     def apply(
@@ -324,9 +327,11 @@ class Session:
             places = (stack._variables, stack._var_files, runtime.environ)
             values = SecretSources(*places, runtime.redactor.learn)
             core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
+            rerun: tuple[str, ...] = ()
         else:
-            loaded, only, allowances = made.loaded, made.only, made.allowances
-        context = self._context._replace(loaded=loaded, only=only).to_apply()
+            loaded, allowances = made.loaded, made.allowances
+            only, rerun = made.only, made.rerun
+        context = self._context._replace(loaded=loaded, only=only, rerun=rerun).to_apply()
         check_target(context, core)
 
         def check() -> CorePlan:
@@ -647,6 +652,7 @@ class _PlanInputs(NamedTuple):
 
     loaded: LoadedStack
     only: tuple[str, ...]
+    rerun: tuple[str, ...]
     allowances: Allowances
     records: str | None
     environ: Mapping[str, str]
@@ -791,6 +797,7 @@ class Plan(_Report):
             made.loaded,
             file or made.loaded.root / "plan.json",
             only=made.only,
+            rerun=made.rerun,
             allow=tuple(sorted(made.allowances)),
             records=made.records,
             environ=made.environ,

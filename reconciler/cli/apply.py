@@ -33,6 +33,7 @@ _OF_THE_PLAN = {
     "paths": "PATH",
     "target": "--target",
     "only": "--only",
+    "rerun": "--rerun",
     "allow": "--allow",
     "force": "--force",
 }
@@ -52,6 +53,7 @@ _OF_THE_PLAN = {
         "With --plan: refuse the plan unless it has this digest, whole, as plan and show print it.",
         "approved",
     ),
+    opt.RERUN,
     opt.output(Content.PLAN),
     opt.YES,
     opt.GUARDS,

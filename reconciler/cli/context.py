@@ -37,10 +37,12 @@ if TYPE_CHECKING:
         var_files: Sequence[Path]
         target: str | None
         only: Sequence[str]
+        rerun: NotRequired[Sequence[str]]
         parallelism: int
         records: str | None
         without_records: bool
         lease_s: NotRequired[float]
+        lock_timeout_s: NotRequired[float]
 
 
 def load_stack(
@@ -106,7 +108,8 @@ def record_options(options: StackOptions, url: str | None) -> RecordOptions:
     from reconciler.connection import RecordOptions
     from reconciler.core.record import LEASE_S
 
-    return RecordOptions(url, options.get("lease_s", LEASE_S), options["without_records"])
+    times = options.get("lease_s", LEASE_S), options.get("lock_timeout_s", 0.0)
+    return RecordOptions(url, *times, options["without_records"])
 
 
 @contextmanager
@@ -121,7 +124,8 @@ def opened(
     )
     records = record_options(options, options["records"])
     with connect(loaded, options["target"], runtime(stop), records, offline=offline) as context:
-        yield context._replace(only=tuple(options["only"]), parallelism=options["parallelism"])
+        only, rerun = tuple(options["only"]), tuple(options.get("rerun", ()))
+        yield context._replace(only=only, rerun=rerun, parallelism=options["parallelism"])
 
 
 class TargetSession(NamedTuple):

@@ -267,11 +267,24 @@ BESIDE_JOBS = (
     TARGET_NAME,
 )
 JSON = flag("--json", "JSON on stdout.", "as_json")
-ONLY = many(
-    "--only KEY[,KEY...]",
-    "Only these keys, or declared keys that match a glob; repeatable.",
-    type=Parsed("keys", _parse_keys, split=by_word),
-    callback=lambda ctx, param, value: tuple(dict.fromkeys(key for keys in value for key in keys)),
+
+
+def _keys(syntax: str, help_text: str) -> Add:
+    """An option that takes keys: a declared key, the name of a sweep, or a glob."""
+
+    def distinct(ctx: click.Context, param: click.Parameter, value: Any) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(key for keys in value for key in keys))
+
+    return many(syntax, help_text, type=Parsed("keys", _parse_keys, split=by_word), callback=distinct)
+
+
+ONLY = _keys(
+    "--only KEY[,KEY...]", "Only these keys, sweeps, or declared keys that match a glob; repeatable."
+)
+RERUN = _keys(
+    "--rerun KEY[,KEY...]",
+    "Run these keys again, although nothing was edited; a sweep or glob takes those that "
+    "have ended; repeatable.",
 )
 #: The target of a command whose first arguments are no paths, how it is worked on, and its records.
 TARGET_OF_KEYS = (
@@ -285,12 +298,21 @@ TARGET_OF_KEYS = (
 )
 TARGET = (PATHS, *TARGET_OF_KEYS[:3], ONLY, *TARGET_OF_KEYS[3:])
 #: A lease that is shorter ends between two signs of life.
-LOCK = option(
-    "--lease",
-    "How long the lock is kept after its holder died.",
-    "lease_s",
-    type=Parsed("duration", at_least_1s("a lease ")),
-    default="60s",
+LOCK = (
+    option(
+        "--lease",
+        "How long the lock is kept after its holder died.",
+        "lease_s",
+        type=Parsed("duration", at_least_1s("a lease ")),
+        default="60s",
+    ),
+    option(
+        "--lock-timeout",
+        "How long to wait for the lock where another process holds it.",
+        "lock_timeout_s",
+        type=DURATION,
+        default="0s",
+    ),
 )
 WAIT = option(
     "--wait [running|completed]",

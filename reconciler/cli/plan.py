@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         "--preflight",
         "Also check quota, flavors, engines and pools of the target; exit 3 if it would reject a job.",
     ),
+    opt.RERUN,
     opt.SHOW_KEEP,
     opt.DETAILED,
     opt.GUARDS,
@@ -79,7 +80,14 @@ def plan_command(
             values: Any = {"environ": os.environ, "redact": console.redact}
             with nullcontext() if plan_file else suppress(Refused):
                 saved = plan_file_of(
-                    plan, context.loaded, file, only=context.only, allow=allow, records=records, **values
+                    plan,
+                    context.loaded,
+                    file,
+                    only=context.only,
+                    rerun=context.rerun,
+                    allow=allow,
+                    records=records,
+                    **values,
                 )
                 digest = saved.digest
                 if plan_file is not None:

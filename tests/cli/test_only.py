@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Reconciler, Said, manifest, write
+from tests.cli.conftest import Reconciler, Said, World, manifest, write
 
 
 def keys(said: Said) -> list[str]:
@@ -51,6 +51,22 @@ def test_entry_with_a_matrix_means_all_its_members(reconciler: Reconciler) -> No
     assert [action["key"] for action in said.document["actions"]] == members
     reconciler.ends(0, "status lr-sweep", out=members[2])
     said = reconciler.ends(64, "explain origin lr-sweep", err="name one of them, e.g. lr-sweep-lr-1")
+
+
+def test_rerun_starts_the_next_revision_of_what_has_ended(world: World) -> None:
+    world.write("a", "b")
+    world("apply --yes")
+    world.ends(64, "plan --rerun a", err="--rerun a starts only what has ended")
+    world.ends(64, "plan --rerun c", err='"c" is neither a declared nor an owned key')
+    world.set_phase("Completed", "a")
+    said = world.ends(
+        0, "plan --rerun * --out p.json", out="a  r2   rerun requested; runs finished work again"
+    )
+    assert "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 1 to keep." in said.out
+    world.ends(64, "apply --plan p.json --rerun a", err="--rerun: already set in the saved plan")
+    world.ends(0, "apply --yes --plan p.json")
+    assert world.job("a-r2").life.phase == "Creating"
+    world.ends(0, "plan --rerun * --detailed-exitcode")  # both are active by now
 
 
 def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler) -> None:
