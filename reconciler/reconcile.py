@@ -24,14 +24,14 @@ from reconciler.core.record import (
     RevisionId,
     Scope,
 )
-from reconciler.core.stack import Stack, TakeUnmatched, check_keys, is_glob, narrow
+from reconciler.core.stack import Stack, TakeUnmatched, check_keys, is_glob, keys_meant, keys_of, narrow
 from reconciler.decide import planner
 from reconciler.decide.guards import CatalogCheck, ProposedPlan
 from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
-from reconciler.errors import Diagnostic, ExitCode, NotFound, ServiceError, Unauthorized
+from reconciler.errors import Diagnostic, ExitCode, NotFound, ServiceError, Unauthorized, WrongUsage
 from reconciler.text import format_count
 from reconciler.version import __version__
 
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 class Context(NamedTuple):
     """One stack on one target.
 
-    `only` narrows the view, see `core.stack`; `tell` takes what `-v` shows. What is seen is written down in
-    `recording`. `is_applied` says that what is planned is
-    to be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
+    `only` narrows the view, see `core.stack`, and `rerun` names the keys that are to run again; `tell` takes
+    what `-v` shows. What is seen is written down in `recording`. `is_applied` says that what is planned is to
+    be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
     answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,
     that the stack does not have, where it is one of several; elsewhere they are wrong use. Once `stop` is set
     no policy is waited for.
@@ -64,6 +64,7 @@ class Context(NamedTuple):
     target: Connected
     recording: Recording
     only: tuple[str, ...] = ()
+    rerun: tuple[str, ...] = ()
     parallelism: int = 8
     tell: Callable[[str], None] = lambda _: None
     is_applied: bool = False
@@ -85,6 +86,12 @@ class Context(NamedTuple):
     def scope(self) -> Scope:
         return Scope.of(self.loaded.stack.name, self.target.identity)
 
+    @property
+    def rerun_keys(self) -> frozenset[str]:
+        """The declared keys that `rerun` means."""
+        stack = self.loaded.stack
+        return frozenset().union(*(keys_meant(stack, word, stack.jobs) for word in self.rerun))
+
     def plan_context(self, allowances: Allowances = NO_ALLOWANCES) -> PlanContext:
         return PlanContext(
             stack=self.loaded.stack.name,
@@ -93,6 +100,7 @@ class Context(NamedTuple):
             at_s=self.target.clock.now(),
             limits=self.loaded.stack.limits,
             allowances=allowances,
+            rerun=self.rerun_keys,
             evaluate=partial(_evaluate, stop=self.stop),
         )
 
@@ -303,9 +311,30 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
     The catalog is asked about what is about to be carried out, and `with_preflight` about any plan.
     """
     plan_context = context.plan_context(allowances)
-    proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
+    stack, snapshot = observe(context, plan_context, with_details=True)
+    _check_rerun(context, stack, snapshot)
+    proposed = _propose(context, plan_context, stack, snapshot)
     checked = _check_catalog(context, proposed.actions, is_wanted=with_preflight)
     return _guarded(context, proposed, checked)
+
+
+def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
+    """See that what is to run again is declared in view, and that a job that is named itself has ended.
+
+    Raises:
+        WrongUsage: a word means no key, or one of an active job.
+    """
+    keys_of(stack, context.rerun, stack.jobs.keys(), context.unmatched)
+    active = []
+    for key in context.rerun:
+        desired = stack.jobs.get(key)
+        latest = newest(snapshot.view(key, desired), desired) if desired else None
+        if latest is not None and latest.job.is_active:
+            why = f"{latest.job.name} is {latest.job.phase_text}; --rerun {key} starts only what has ended"
+            fix = "wait until it has ended, or edit `lifecycle.rerun`, which replaces it"
+            active.append(Diagnostic("the job is active", why, fix))
+    if active:
+        raise WrongUsage(*active)
 
 
 def preflight(context: Context, plan: Plan) -> Plan:

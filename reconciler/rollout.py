@@ -124,6 +124,7 @@ class _Wait:
     _told: dict[str, tuple[tuple[str, WaitEnd], float]] = field(default_factory=dict)
     _over: dict[str, Waited] = field(default_factory=dict)
     _unseen: set[str] = field(default_factory=set)
+    _rerun: set[str] = field(default_factory=set)
     _is_held_up: bool = False
     _newest: Plan = field(init=False)
     _waits: tuple[Waited, ...] | None = None
@@ -214,6 +215,8 @@ class _Wait:
             action = outcome.action
             if outcome.status not in (Status.DONE, Status.SKIPPED):
                 self.failed.add(action.key)
+            if action.reason is Reason.RERUN_REQUESTED and outcome.status is not Status.SKIPPED:
+                self._rerun.add(action.key)
             if action.traits.starts_a_job and action.key in self._followed:
                 followed = self._followed[action.key]._replace(after=action.after)
                 if outcome.status is Status.DONE:
@@ -266,7 +269,9 @@ class _Wait:
 
         Where nothing is about to be done, a history that cannot be read makes keys unknown, and that is all.
         """
-        context = self.rollout.context._replace(is_applied=is_to_act)
+        context = self.rollout.context
+        # What was asked to run again has been done; what waits for another key is still asked for.
+        context = context._replace(is_applied=is_to_act, rerun=tuple(context.rerun_keys - self._rerun))
         if self._has_manifest:
             return reconcile.plan_with_snapshot(context, self.rollout.allowances)
         _, snapshot = observe(context, context.plan_context())
@@ -301,8 +306,10 @@ class _Wait:
                         why = f"not run again, since {few(missing)} did not complete; {stays}"
                         action = action.not_carried_out(Action.BLOCKED, Reason.NEEDS_FAILED, why)
                 is_held = action.reason is Reason.NEEDS_PENDING
-                upstream = [judge_key(one) for one in needs if is_held and one in own]
-                found[key] = self._judge(action, job, upstream, needs_in_view=len(upstream) == len(needs))
+                waits_for = needs if is_held else action.waits_for
+                upstream = [judge_key(one) for one in waits_for if one in own]
+                in_view = is_held and len(upstream) == len(needs)
+                found[key] = self._judge(action, job, upstream, needs_in_view=in_view)
             return found.get(key)
 
         return tuple(waited for key in own if (waited := judge_key(key)) is not None)

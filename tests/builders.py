@@ -12,7 +12,7 @@ from reconciler.core.identity import Description, Marker, ScheduleMark, remote_n
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
-from reconciler.core.scalar import as_released, walk_texts
+from reconciler.core.scalar import RevisionText, as_released, walk_texts
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import LOCAL, TargetIdentity
 
@@ -47,15 +47,22 @@ def an_entry(**changed: Any) -> dict[str, Any]:
 
 def a_job(key: str = "a", *, lifecycle: Mapping[str, Any] | None = None, **changed: Any) -> DesiredJob:
     """A desired job."""
-    body = create_body(desugar(an_entry(**changed)))
+    entry = walk_texts(an_entry(**changed), _as_expression)
+    body = create_body(desugar(entry))
     life = Lifecycle.model_validate(lifecycle or {})
     return DesiredJob(
         key=key,
         body=body,
         digest=digest_of(covered_by(CURRENT, body, life.rerun)),
-        description=str(changed.get("description", "")),
+        description=_as_expression(str(changed.get("description", ""))),
         lifecycle=life,
+        is_numbered="${job.revision}" in str(entry),
     )
+
+
+def _as_expression(text: str) -> str:
+    first, *others = text.split("${job.revision}")
+    return RevisionText([first, *(part for one in others for part in (None, one))]) if others else text
 
 
 def made_by_0_1_0(desired: DesiredJob) -> DesiredJob:
@@ -121,6 +128,7 @@ def seen(
         protected=protected,
         stopped=stopped,
     )
+    desired = desired.numbered(revision, lambda _: revision) if desired else None
     if text is None:
         text = desired.description if desired else ""
     if description is None:

@@ -181,7 +181,8 @@ def plan_among_foreign_jobs(
     memory: HistorySnapshot | None,
     cloud: Cloud,
     allowances: Allowances,
+    rerun: tuple[str, ...] = (),
 ) -> Plan:
     """Plan in a workspace where 350 jobs of others stand before ours."""
     workspace = Workspace([*FOREIGN, *jobs])
-    return reconcile.plan(context_of(stack, workspace, memory, cloud), allowances)
+    return reconcile.plan(context_of(stack, workspace, memory, cloud)._replace(rerun=rerun), allowances)

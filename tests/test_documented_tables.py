@@ -87,8 +87,8 @@ def test_options_and_defaults_are_those_of_the_model(heading: str, first: str, m
 
 
 def _default(text: str) -> Any:
-    if text == "unset":
-        return None
+    if text in ("unset", "none"):
+        return None if text == "unset" else ()
     if text.isdigit():
         return int(text)
     return parse_duration(text) if text[0].isdigit() else text

@@ -115,8 +115,8 @@ class Steps:
         """See that the revision before has ended: the service may have restarted it since the plan.
 
         Returns it if it ran what is declared and has completed meanwhile, or turns out to have ended by
-        its own auto_stop: nothing is left to do, unless it was made from an older upstream or its schedule
-        starts the next one.
+        its own auto_stop: nothing is left to do, unless it was made from an older upstream, its schedule
+        starts the next one, or somebody asked for a rerun.
         """
         if self.action.follows is None:
             return None
@@ -132,7 +132,7 @@ class Steps:
         digest = self.action.after.digest if self.action.after else None
         if job.marker is None or digest is None or not is_of_same_form(job.marker.digest, digest):
             return None
-        if self.action.reason is Reason.UPSTREAM_NEWER or self.action.scheduled_for is not None:
+        if self.action.reason in (Reason.UPSTREAM_NEWER, Reason.RERUN_REQUESTED) or self.action.scheduled_for:
             return None
         if job.phase is Phase.COMPLETED:
             return job.id, f"{job.name} has completed in the meantime"

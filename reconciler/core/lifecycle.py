@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Field,
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
@@ -284,6 +285,10 @@ class Lifecycle(Strict):
     replace_order: ReplaceOrder = optional("terminate_first or create_first.", default="terminate_first")
     protect: Flag | None = optional("true: never terminated or replaced; false: releases the protection.")
     rerun: RerunText | None = optional("Any text; edit it to run the same thing again.")
+    ignore_changes: Annotated[tuple[str, ...], Field(strict=False)] = described(
+        "Fields, or whole sections, whose edits alone start no new job; the next revision has them.",
+        default=(),
+    )
     schedule: CronText | None = optional(
         "Cron expression of five fields; at each of its times the next revision starts."
     )

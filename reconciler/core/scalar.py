@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, Self
@@ -65,6 +65,52 @@ class UnresolvedText(str):
     @property
     def outputs(self) -> tuple[tuple[Reference, OutputName], ...]:
         return outputs_in(self)
+
+
+class RevisionText(str):
+    """A text with the number of the job's revision in it, or with the path of an output that has one.
+
+    Its value shows the expressions, as digests and records have them. `parts` are texts, None where the
+    number of the job itself stands, and an output with its path where that stands.
+    """
+
+    __slots__ = ("parts",)
+    parts: tuple[str | tuple[OutputName, RevisionText] | None, ...]
+
+    def __new__(cls, parts: Iterable[str | tuple[OutputName, RevisionText] | None]) -> RevisionText:
+        parts = tuple(parts)
+        self = super().__new__(cls, "".join(map(_shown_part, parts)))
+        self.parts = parts
+        return self
+
+    @property
+    def is_of_outputs(self) -> bool:
+        return any(isinstance(part, tuple) for part in self.parts)
+
+    def at(self, number: object, completed: Callable[[str], object]) -> str:
+        """The text for one revision.
+
+        `completed` gives the number of the newest completed one of another key, None where there is none.
+        """
+
+        def text(part: str | tuple[OutputName, RevisionText] | None) -> str:
+            if not isinstance(part, tuple):
+                return str(number) if part is None else part
+            last = completed(part[0].key)
+            return _shown_part(part) if last is None else part[1].at(last, completed)
+
+        return "".join(map(text, self.parts))
+
+
+def _shown_part(part: str | tuple[OutputName, RevisionText] | None) -> str:
+    if isinstance(part, tuple):
+        return "${{jobs.{}.outputs.{}}}".format(*part[0])
+    return "${job.revision}" if part is None else part
+
+
+def numbered(tree: Any, number: object, completed: Callable[[str], object]) -> Any:
+    """Plain data with the numbers of revisions in the place of their expressions; see `RevisionText.at`."""
+    return walk_texts(tree, lambda one: one.at(number, completed) if isinstance(one, RevisionText) else one)
 
 
 @lru_cache(maxsize=65_536)

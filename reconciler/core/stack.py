@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
@@ -19,6 +19,7 @@ from reconciler.core.fields.field_types import Cloud, Flag, Strict, Text, descri
 from reconciler.core.fields.job import JobBody
 from reconciler.core.identity import ScheduleMark
 from reconciler.core.lifecycle import Duration, Lifecycle, Schedule
+from reconciler.core.scalar import numbered
 from reconciler.core.values import TARGET_KINDS, KindName, TargetKind
 from reconciler.errors import Diagnostic, Location, WrongUsage
 
@@ -41,8 +42,10 @@ class JobEntry(JobBody):
         "Axes of a sweep, each a list of values: one job for each combination of them."
     )
     name: str | None = optional("How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.")
+    max_parallel: int | None = optional("How many members of a sweep may be active at once.", ge=1)
     lifecycle: Lifecycle = described("When to replace, retry or protect the job.", default_factory=Lifecycle)
     state: Literal["present", "absent"] = optional("absent: the job must not run.", default="present")
+    targets: Keys | None = optional("The only targets on which the job is declared; default: all.")
     extends: Keys | None = optional(
         "Templates whose members the entry takes over, the later before the earlier."
     )
@@ -57,12 +60,14 @@ class JobEntry(JobBody):
 NOT_IN_DEFAULTS = {
     "matrix": "the members of one entry",
     "name": "how the members of one entry are named",
+    "max_parallel": "how many members of one entry are active at once",
+    "targets": "on which targets one job is declared",
     "extends": "what one entry builds on",
     "needs": "what one job waits for",
     "formerly": "the former keys of one job",
 }
-#: The same for `templates`, which may build on each other.
-NOT_IN_TEMPLATES = {name: says for name, says in NOT_IN_DEFAULTS.items() if name != "extends"}
+#: The same for `templates`.
+NOT_IN_TEMPLATES = {name: NOT_IN_DEFAULTS[name] for name in ("matrix", "name", "max_parallel", "formerly")}
 
 
 class Target(Strict):
@@ -158,7 +163,9 @@ class DesiredJob:
     in it are `SecretText`. It is None where the entry says `state: absent` and declares nothing else.
     `description` is the text a person wrote, without our marker. `needs` are keys that have to be settled
     before this one starts, `formerly` keys whose revisions count as this one's. `sweep` is the entry whose
-    `matrix` it is a member of, and `matrix` its values there, as keys spell them.
+    `matrix` it is a member of, `matrix` its values there, as keys spell them, and `max_parallel` how many
+    members of the sweep may be active at once (None: any number). `is_numbered`: the number of a
+    revision stands in a text of it.
     """
 
     key: str
@@ -172,6 +179,15 @@ class DesiredJob:
     location: Location | None = None
     sweep: str | None = None
     matrix: Mapping[str, str] = field(default_factory=dict)
+    max_parallel: int | None = None
+    is_numbered: bool = False
+
+    def numbered(self, number: object, completed: Callable[[str], object]) -> DesiredJob:
+        """The entry for one revision: numbers in the place of `${job.revision}`; the digest has the names."""
+        if not self.is_numbered:
+            return self
+        body, description = (numbered(one, number, completed) for one in (self.body, self.description))
+        return replace(self, body=body, description=description)
 
     @property
     def schedule(self) -> Schedule | None:
@@ -332,10 +348,10 @@ def narrow(
 ) -> Stack:
     """Return the stack with only the keys that were asked for in view; without any, the stack as it is.
 
-    A name means a declared or an owned key, or the members of an entry with a matrix; a glob means declared
-    keys only. What PATH left out of view
-    stays out of it. Guards are not narrowed: they count over the whole stack. `unmatched` takes the names
-    and globs that match nothing, where the stack is one of several; its view may be empty then.
+    A name means a declared or an owned key, that of an entry with a matrix all its members; a glob means
+    declared keys only. What PATH left out of view stays out of it. Guards are not narrowed: they count over
+    the whole stack. `unmatched` takes the names and globs that match nothing, where the stack is one of
+    several; its view may be empty then.
 
     Raises:
         WrongUsage: a name or glob matches nothing, and `unmatched` is None.
@@ -344,21 +360,37 @@ def narrow(
         return stack
     # A person may name what is declared in view, or owned and declared nowhere else.
     known = {*stack.jobs, *owned} - (stack.whole.keys() - stack.jobs.keys())
-    found = {
-        one: {key for key in stack.jobs if fnmatchcase(key, one)}
-        if is_glob(one)
-        else known & {one, *stack.members_of(one)}
-        for one in only
-    }
-    missing = [pattern for pattern, matches in found.items() if not matches]
+    chosen = keys_of(stack, only, known, unmatched)
+    jobs = {key: job for key, job in stack.jobs.items() if key in chosen}
+    left_out = stack.left_out + len(stack.jobs) - len(jobs)
+    return replace(stack, jobs=jobs, is_partial=True, left_out=left_out, chosen=chosen)
+
+
+def keys_meant(stack: Stack, word: str, known: Collection[str]) -> frozenset[str]:
+    """The keys that one word means: a key itself, an entry with a matrix all its members.
+
+    A glob means declared keys in view. `known` are the keys that may be named.
+    """
+    if is_glob(word):
+        return frozenset(key for key in stack.jobs if fnmatchcase(key, word))
+    return frozenset({word, *stack.members_of(word)} & set(known))
+
+
+def keys_of(
+    stack: Stack, words: Iterable[str], known: Collection[str], unmatched: TakeUnmatched | None = None
+) -> frozenset[str]:
+    """The keys that all of the words mean; `unmatched` as for `narrow`.
+
+    Raises:
+        WrongUsage: a word means none, and `unmatched` is None.
+    """
+    found = {word: keys_meant(stack, word, known) for word in words}
+    missing = [word for word, keys in found.items() if not keys]
     if unmatched is not None:
         unmatched(missing)
     elif missing:
-        raise WrongUsage(*(_no_match(stack, pattern, known) for pattern in missing))
-    chosen = set().union(*found.values())
-    jobs = {key: job for key, job in stack.jobs.items() if key in chosen}
-    left_out = stack.left_out + len(stack.jobs) - len(jobs)
-    return replace(stack, jobs=jobs, is_partial=True, left_out=left_out, chosen=frozenset(chosen))
+        raise WrongUsage(*(_no_match(stack, word, known) for word in missing))
+    return frozenset().union(*found.values())
 
 
 def is_glob(pattern: str) -> bool:
@@ -368,13 +400,13 @@ def is_glob(pattern: str) -> bool:
 
 def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
     """The problem of a key that the stack does not have, with the nearest one that it has."""
-    what = "unknown key"
-    if key in stack.whole:
-        where = stack.whole[key].location
+    what, members = "unknown key", stack.members_of(key)
+    if hidden := next((one for one in (key, *members) if one in stack.whole and one not in stack.jobs), None):
+        where = stack.whole[hidden].location
         why = f'PATH does not include "{key}"' + (f", which {where.file} declares" if where else "")
         return Diagnostic(what, why, "add its file to PATH")
-    if members := stack.members_of(key):
-        why = f'"{key}" is an entry with a matrix: its {len(members)} jobs have keys of their own'
+    if members:
+        why = f'"{key}" is an entry with a matrix of {len(members)} jobs, and one job is asked for'
         return Diagnostic(what, why, f"name one of them, e.g. {members[0]}")
     why = f'"{key}" is neither a declared nor an owned key of stack {stack.name}'
     return Diagnostic(what, why, suggest_key(key, known))
@@ -403,7 +435,7 @@ def check_keys(
         WrongUsage: one is neither declared nor owned, and `unmatched` is None.
     """
     known = {*stack.whole, *stack.jobs, *stack.declared_keys, *owned}
-    unknown = sorted(set(keys) - known)
+    unknown = sorted(key for key in set(keys) if key not in known and not stack.members_of(key))
     if unmatched is not None:
         unmatched(unknown)
     elif unknown:

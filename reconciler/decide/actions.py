@@ -166,7 +166,8 @@ def replacement(
 
 def _started(state: KeyState) -> dict[str, Any]:
     """What is sent for the next revision, and what the history keeps of it."""
-    desired, number = state.desired, state.view.next_revision
+    number = state.view.next_revision
+    desired = state.numbered(number)
     assert desired.body is not None
     marker = Marker(
         state.context.stack,
@@ -186,7 +187,7 @@ def _started(state: KeyState) -> dict[str, Any]:
     return {
         "after": After(name=name, revision=number, digest=desired.digest),
         "desired": body,
-        "declared": _declared(desired, by_name(desired.covered_by(desired.digest[:1]))),
+        "declared": _declared(desired, by_name(state.desired.covered_by(desired.digest[:1]))),
     }
 
 
@@ -205,6 +206,8 @@ def _declared(desired: DesiredJob, immutable: Canonical) -> Declared:
 def keep(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> Decision:
     if state.revision.is_aged_out:
         detail += "; its record has aged out of the service"
+    if state.ignored:
+        detail += f"; {state.ignored}"
     after, ended_badly = as_it_is(state.as_declared), bool(state.bad_end)
     action = draft(state, Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=ended_badly)
     return Decision([action])
@@ -214,7 +217,8 @@ def keep_or_update(
     state: KeyState, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()
 ) -> Decision:
     """Keep the job; `ignored` changes are shown. What can be changed on it is updated."""
-    desired, revision = state.desired, state.revision
+    revision = state.revision
+    desired = state.numbered(revision.number)
     if state.phase is Phase.TERMINATING or revision.is_aged_out:  # nothing can be written on it
         return keep(state, reason, detail, ignored)
     past = state.view.past_of(revision.job.id)
@@ -242,12 +246,12 @@ def update(
     digest: str | None = None,
 ) -> PlannedAction:
     """Write the marker, with another digest where one is given, and all mutable fields on a job."""
-    desired = state.desired
+    desired = state.numbered(revision.number)
     digest = digest or revision.marker.digest
     marker = renewed_marker(desired, revision.job, revision.marker, digest, state.service_s)
     # A job that stays with another digest stays on record with the immutable part that it was made of.
     if desired.is_declared_by(marker.digest):
-        immutable = by_name(desired.covered_by(marker.digest[:1]))
+        immutable = by_name(state.desired.covered_by(marker.digest[:1]))
     else:
         past = state.view.past_of(revision.job.id)
         immutable = dict(past.declared.immutable) if past and past.declared else {}

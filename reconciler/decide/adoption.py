@@ -57,9 +57,9 @@ class Candidate:
     job: ObservedJob
     takes_as_is: bool = False
 
-    @property
+    @cached_property
     def desired(self) -> DesiredJob:
-        return self.state.desired
+        return self.state.numbered(self.state.view.next_revision)
 
     @cached_property
     def revision(self) -> Revision:

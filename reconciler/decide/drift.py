@@ -409,7 +409,7 @@ class _KeyCheck:
 
     def _pending_revision(self, latest: Revision, declared: DesiredJob) -> Iterator[str]:
         phase, digest = latest.job.phase, latest.marker.digest
-        if not declared.is_declared_by(digest):
+        if not declared.is_declared_by(digest) and not self.state.ignored:
             said, then = f"changed since r{latest.number} ({latest.job.phase_text})", self.state.declared_then
             now = declared.covered_by(digest[:1])
             changes = changes_between(then, now, forces_new_job=True) if then is not None else ()
@@ -432,6 +432,7 @@ class _KeyCheck:
         if latest.job.phase in (None, Phase.TERMINATING):
             return None
         past = self.state.view.past_of(latest.job.id)
+        declared = self.state.numbered(latest.number)
         return compare_fields(declared, latest, past.declared if past else None, self.state.context.cloud)
 
     # --- what a person should know

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def is_said_in_words(action: PlannedAction, desired: DesiredJob | None) -> bool:
-    """Whether the manifest asks for what an action ends or runs again; one notion for all guards."""
+    """Whether the manifest, or `--rerun`, asks for what an action ends or runs again: one notion for all."""
     reason, lifecycle = action.reason, desired.lifecycle if desired else Lifecycle()
     replaces = lifecycle.on_change == "replace"
     overlaps = lifecycle.overlap == "replace" and desired is not None and desired.schedule is not None
@@ -53,7 +53,7 @@ def is_said_in_words(action: PlannedAction, desired: DesiredJob | None) -> bool:
     reruns = any(change.path == "lifecycle.rerun" for change in action.changes)
     reruns = reruns or (lifecycle.rerun is not None and not action.changes)
     return (
-        reason in (Reason.STATE_ABSENT, Reason.UPSTREAM_NEWER)
+        reason in (Reason.STATE_ABSENT, Reason.UPSTREAM_NEWER, Reason.RERUN_REQUESTED)
         or (action.scheduled_for is not None and (action.action is Action.CREATE or overlaps))
         # A member that its entry no longer produces is an edit of the entry.
         or (replaces and (is_edited or reason is Reason.NOT_IN_MANIFEST or (is_rest and not was_declared)))
@@ -230,6 +230,40 @@ def guard(proposed: ProposedPlan) -> tuple[Sequence[PlannedAction], dict[Guard, 
             keys = {action.key: blocks for action in finding.because_of if action.traits.is_executed}
             proposed = proposed._replace(actions=block(proposed.actions, keys, proposed.stack))
     return proposed.actions, found
+
+
+def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequence[PlannedAction]:
+    """Defer the creates of each sweep that are more than its `max_parallel` lets be active at once.
+
+    They take their turns in the order of the matrix. What is active, also of a former member, takes one, and
+    so does what this plan ends; a replacement takes that of the job that it replaces.
+    """
+    stack, snapshot = proposed.stack, proposed.snapshot
+    jobs, sweeps, held = stack.whole or stack.jobs, SweepEntries(stack), dict[str, PlannedAction]()
+    limits = {job.sweep: job.max_parallel for job in jobs.values() if job.sweep and job.max_parallel}
+    if not limits:
+        return actions
+    creating = {one.key: one for one in actions if one.action is Action.CREATE}
+    busy: dict[str, list[str]] = {entry: [] for entry in limits}
+    for key in sorted({*jobs, *snapshot.ownership.concerned_keys} - stack.former_keys):
+        desired = stack.find(key)
+        member = desired or sweeps.former_entry(key, snapshot.memory.sweeps)
+        if (
+            member
+            and member.sweep in busy
+            and any(revision.job.is_active for revision in snapshot.view(key, desired).owned)
+        ):
+            busy[member.sweep].append(key)
+    for entry, limit in limits.items():
+        active = busy[entry]
+        members = (member.key for member in sweeps.members[entry])
+        waiting = [key for key in members if key in creating and key not in active]
+        for key in waiting[max(limit - len(active), 0) :]:
+            ahead = tuple([*active, *waiting][:limit])
+            said = f"waits for its turn (max_parallel: {limit}), then"
+            deferred = creating[key].instead(Action.DEFER, Reason.WAITS_FOR_TURN, said)
+            held[key] = deferred.model_copy(update={"waits_for": ahead})
+    return [held.get(one.key, one) if one.action is Action.CREATE else one for one in actions]
 
 
 def refusals_by(found: Mapping[Guard, GuardFinding]) -> list[Diagnostic]:

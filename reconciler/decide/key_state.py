@@ -6,11 +6,12 @@ Source: docs/semantics.md, "Decisions".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reconciler.core.body import CURRENT, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
@@ -41,7 +42,8 @@ _SAME_TIME_S = 1.0
 class PlanContext(NamedTuple):
     """What is the same for every key: whose stack, which cloud, the time by our clock, what was allowed.
 
-    `destroys` says that every job is to end because somebody asked for just that.
+    `destroys` says that every job is to end because somebody asked for just that; `rerun` are the keys that
+    somebody asked to run again.
     """
 
     stack: str
@@ -51,6 +53,7 @@ class PlanContext(NamedTuple):
     limits: Limits = Limits()
     allowances: Allowances = NO_ALLOWANCES
     destroys: bool = False
+    rerun: Collection[str] = ()
     evaluate: EvaluateExpressions | None = None
 
 
@@ -175,16 +178,24 @@ def adoption_order(
 class Difference(NamedTuple):
     """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind.
 
-    `unreported` are the fields that details do not show, in which it may have changed, or has.
+    `unreported` are the fields that details do not show, in which it may have changed, or has. Where nobody
+    knows what was declared before (not `is_known`), or all of it (not `is_exact`), there may be more.
     """
 
     changes: tuple[Change, ...] = ()
     unreported: tuple[str, ...] = ()
     is_known: bool = True
+    is_exact: bool = True
 
     @property
     def is_empty(self) -> bool:
         return self.is_known and not self.changes and not self.unreported
+
+    def is_below(self, paths: Collection[str]) -> bool:
+        """Whether what changed lies at or below some paths, as far as anybody knows."""
+        changed = [change.path for change in self.changes]
+        ignored = {path for path in (*changed, *self.unreported) if _is_below(path, paths)}
+        return ignored.issuperset(changed) and bool(ignored or not self.is_known)
 
     @property
     def said(self) -> str:
@@ -195,14 +206,53 @@ class Difference(NamedTuple):
         return f"{', '.join(change.path for change in self.changes)} changed"
 
 
+def _is_below(path: str, paths: Iterable[str]) -> bool:
+    return any(f"{path}.".startswith(f"{one}.") for one in paths)
+
+
+#: Stands for a number that nobody knows.
+_ANY_NUMBER = "\ue000"
+
+
+def with_names(
+    reported: Canonical, wanted: Canonical, desired: DesiredJob, letter: str, number: int
+) -> Canonical:
+    """What is reported, with expressions in the place of the numbers that a declaration would have there.
+
+    Those are the revision's own, and any where the path of another job's output stands.
+    """
+    if not desired.is_numbered:
+        return reported
+    filled = desired.numbered(number, lambda _: _ANY_NUMBER).covered_by(letter)
+
+    def walk(found: Any, name: Any, text: Any) -> Any:
+        match found, name, text:
+            case dict(), dict(), dict():
+                return {key: walk(one, name.get(key), text.get(key)) for key, one in found.items()}
+            case list(), list(), list() if len(found) == len(name) == len(text):
+                return [walk(*three) for three in zip(found, name, text, strict=True)]
+            case str(), str(), str() if name != text:
+                pattern = r"[1-9]\d*".join(map(re.escape, text.split(_ANY_NUMBER)))
+                return name if re.fullmatch(pattern, found) else found
+        return found
+
+    named: Canonical = walk(reported, wanted, filled)
+    return named
+
+
 def difference(
-    desired: DesiredJob, details: ObservedJob | None, digest: str, then: Canonical | None = None
+    desired: DesiredJob,
+    details: ObservedJob | None,
+    digest: str,
+    then: Canonical | None = None,
+    number: int = 0,
 ) -> Difference:
     """Compare what was declared for a job with what is declared now: docs/semantics.md, "Comparison".
 
-    `digest` is its marker's, and `then` what was declared, where that is on record. If a declaration that can
-    be put together from `details` has the digest, that is what was declared, and the changes are those that a
-    history would show. If not, what details report is compared, as far as it goes.
+    `digest` is its marker's, `number` that of its revision, and `then` what was declared, where that is on
+    record. If a declaration that can be put together from `details` has the digest, that is what was
+    declared, and the changes are those that a history would show. If not, what details report is compared, as
+    far as it goes.
     """
     # Where nothing was edited nothing is compared.
     from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
@@ -212,6 +262,7 @@ def difference(
     shown = wanted if digest[:1] == CURRENT else desired.covered_by(CURRENT)
     if then is None and details is not None:
         reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
+        reported = with_names(reported, wanted, desired, digest[:1], number)
         then = declared_for(reported, wanted, digest)
     if then is not None:
         changes = changes_between(then, wanted, forces_new_job=True, shown=shown)
@@ -219,10 +270,10 @@ def difference(
             changes, unreported_among(changes, then, wanted, reported) if reported is not None else ()
         )
     if reported is None:
-        return Difference(is_known=False)
+        return Difference(is_known=False, is_exact=False)
     comparable = comparable_with_details(reported, wanted)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True, shown=shown)
-    return Difference(changes or comparable.secrets, comparable.unreported)
+    return Difference(changes or comparable.secrets, comparable.unreported, is_exact=False)
 
 
 # --- retries
@@ -305,6 +356,12 @@ class Completion(NamedTuple):
     at_s: float
 
 
+def newest_completed(view: KeyView) -> int | None:
+    """The number of the newest revision that completed; None if none did."""
+    numbers = (one.number for one in view.ever_owned if one.job.phase is Phase.COMPLETED)
+    return max(numbers, default=None)
+
+
 def completion_of(view: KeyView) -> Completion | None:
     """The last completion of a key, by the service or else the history; None if none is known."""
     found = (
@@ -321,7 +378,8 @@ class KeyState:
 
     `entry` is None for a key that no file declares; `former_entry` is then a job of the entry that no longer
     produces it, if it was a member of one. `upstream` are the last completions of the keys that this one
-    needs, and `upstream_reruns` those of these keys that are about to complete once more.
+    needs, `upstream_reruns` those of these keys that are about to complete once more, and `completed` the
+    numbers of their newest completed revisions.
 
     What is said of the job of the key, from `desired` on, may be asked only where the entry, the revision and
     its phase are known: where `is_there` is true, that is.
@@ -334,6 +392,7 @@ class KeyState:
     former_entry: DesiredJob | None = None
     upstream: tuple[Completion, ...] = ()
     upstream_reruns: tuple[str, ...] = ()
+    completed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -413,6 +472,10 @@ class KeyState:
         assert self.entry is not None
         return self.entry
 
+    def numbered(self, number: int) -> DesiredJob:
+        """The entry as it is sent for a revision: with its number, and with those of what it needs."""
+        return self.desired.numbered(number, self.completed.get)
+
     @property
     def revision(self) -> Revision:
         assert self.latest is not None
@@ -454,15 +517,43 @@ class KeyState:
         return not (self.has_declared_digest or self.revision.is_aged_out) and self.declared_then is None
 
     @cached_property
+    def _difference(self) -> Difference | None:
+        if self.has_declared_digest:
+            return None
+        marker = self.revision.marker
+        return difference(self.desired, self.details, marker.digest, self.declared_then, marker.revision)
+
+    @cached_property
+    def ignored(self) -> str:
+        """What was edited and is ignored, for people; "" if nothing was, or something that is not ignored."""
+        found, paths = self._difference, self.desired.lifecycle.ignore_changes
+        if not paths or found is None or found.is_empty or not found.is_below(paths):
+            return ""
+        changed = [
+            one for one in paths if any(_is_below(change.path, [one]) for change in found.changes)
+        ] or paths
+        unknown = "" if found.is_exact else "; what was declared before is not on record"
+        return f"ignored: {', '.join(changed)}{unknown}"
+
+    @cached_property
     def edit(self) -> Difference | None:
-        """What was edited of what the digest covers; None if nothing was.
+        """What was edited of what the digest covers; None if nothing was, or only what the entry ignores.
 
         Not to be asked where details are needed and there are none.
         """
-        if self.has_declared_digest:
-            return None
-        found = difference(self.desired, self.details, self.revision.marker.digest, self.declared_then)
-        return None if found.is_empty else found
+        found = self._difference
+        return None if found is None or found.is_empty or self.ignored else found
+
+    @cached_property
+    def as_made(self) -> DesiredJob:
+        """The entry as the job was made of it, where all that was edited since is ignored."""
+        if not self.ignored:
+            return self.desired
+        body = dict(self.desired.body or {})
+        if _is_below("spec.auto_stop", self.desired.lifecycle.ignore_changes):
+            there = (self.details or self.revision.job).body.get("spec") or {}
+            body["spec"] = {**(body.get("spec") or {}), "auto_stop": there.get("auto_stop")}
+        return replace(self.desired, body=body, digest=self.revision.marker.digest)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -475,7 +566,7 @@ class KeyState:
     @property
     def is_marker_outdated(self) -> bool:
         """Whether the digest differs and no field does: the job is what is declared."""
-        return not self.has_declared_digest and self.edit is None
+        return not self.has_declared_digest and self.edit is None and not self.ignored
 
     @property
     def as_declared(self) -> Revision:
@@ -487,7 +578,7 @@ class KeyState:
     def retry_of(self, last: Revision) -> Attempt | None:
         """The retry of a revision that ended badly as declared; None if the lifecycle asks for none."""
         revisions = [last if r.job.id == last.job.id else r for r in self.view.ever_owned]
-        run = bad_run(revisions, self.desired)
+        run = bad_run(revisions, self.as_made)
         return next_attempt(run, self.desired, self.at_s) if run and run[0].job.id == last.job.id else None
 
     @cached_property
@@ -496,7 +587,7 @@ class KeyState:
 
     @property
     def bad_end(self) -> str:
-        return bad_end_of(self.revision, self.desired)
+        return bad_end_of(self.revision, self.as_made)
 
     # --- its schedule and its upstream
 

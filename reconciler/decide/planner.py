@@ -24,6 +24,7 @@ from reconciler.decide.guards import (
     block,
     blocks_of,
     guard,
+    in_turn,
     refusals_by,
     sums_of,
 )
@@ -37,6 +38,7 @@ from reconciler.decide.key_state import (
     keys_in_view,
     keys_owned_in_view,
     keys_with_upstream,
+    newest_completed,
     state_of,
 )
 from reconciler.decide.plan import EVERY_GUARD, Action, Plan, PlannedAction, Reason
@@ -194,6 +196,7 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
     decisions: dict[str, KeyDecision] = {}
     finished, entries = FinishedElsewhere(stack, snapshot), SweepEntries(stack)
     completions: dict[str, Completion | None] = {}
+    completed: dict[str, int | None] = {}
     keys = keys_with_upstream(stack, snapshot.ownership)
     upstream = {key: job.needs if (job := stack.find(key)) and not job.is_absent else () for key in keys}
     for key in TopologicalSorter(upstream).static_order():
@@ -208,7 +211,9 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
             entries.former_entry(key, snapshot.memory.sweeps),
             tuple(filter(None, map(completions.get, needs))),
             tuple(other for other, own in needed.items() if runs_again(own)),
+            {other: number for other in needs if (number := completed.get(other)) is not None},
         )
+        completed[key] = newest_completed(state.view)
         # What is to be absent will not complete again: who needs it keeps what was made from it.
         completions[key] = completion_of(state.view) if state.declared else None
         decisions[key] = _decided(state, needed, finished)
@@ -304,6 +309,7 @@ def guarded_plan(
     denied, warned = (proposed.verdicts.denied, proposed.verdicts.warnings) if proposed.verdicts else ((), ())
     proposed = proposed.without(checked.found if checked else ())
     actions, found = guard(proposed)
+    actions = in_turn(proposed, actions)
     return Plan(
         reconciler_version=version,
         created_at=timestamp(proposed.context.at_s),

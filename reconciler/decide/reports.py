@@ -81,6 +81,7 @@ class WaitKind(StrEnum):
 
 _DEFERRED = {
     Reason.NEEDS_PENDING: WaitKind.NEEDS,
+    Reason.WAITS_FOR_TURN: WaitKind.NEEDS,
     Reason.RETRY_LATER: WaitKind.RETRY,
     Reason.SUPERSEDED: WaitKind.SUCCESSOR,
 }

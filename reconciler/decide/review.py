@@ -283,11 +283,12 @@ class _Plan:
             protect = job.lifecycle.protect
             protected = protect is True
             marker = Marker(self.stack.name, key, 1, digest, schedule=job.schedule_mark, protected=protected)
-            text, body = str(Description(job.description, marker)), job.body or {}
+            sent = job.numbered(1, lambda _: None)
+            text, body = str(Description(sent.description, marker)), sent.body or {}
             seen = ObservedJob(job_id, key, text, Phase.PENDING.value, created_at_s=0.0, body=body)
             views[key] = KeyView(key, self.stack.name, [Revision(seen, marker)])
             immutable = by_name(job.covered_by(CURRENT))
-            then = Declared(immutable, mutable_part(body), show(job.description), protect)
+            then = Declared(immutable, mutable_part(body), show(sent.description), protect)
             past[key] = (PastRevision(key, 1, key, job_id, digest, created_at_s=0.0, declared=then),)
         sweeps = {key: job.sweep or "" for key, job in self.before.items()}
         memory = HistorySnapshot(past, sweeps=sweeps)

@@ -160,6 +160,7 @@ HINTS: Mapping[Reason, tuple[str, ...]] = {
     Reason.RETRY_LATER: ("set a shorter `lifecycle.retry_delay`, and it is tried sooner",),
     Reason.RETRY: ("set `lifecycle.on_failure: keep`, and it is not tried again",),
     Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
+    Reason.RERUN_REQUESTED: ("leave out `--rerun`, and it is kept, unless something else starts it",),
     Reason.FAILED: ("set `lifecycle.on_failure: retry`, and it is tried again", RUN_AGAIN),
     Reason.TERMINATED_OUTSIDE: (
         "set `lifecycle.on_terminated: recreate`, and it is started again",
@@ -188,6 +189,7 @@ HINTS: Mapping[Reason, tuple[str, ...]] = {
     Reason.RENAMED: ("remove `formerly`, and the old key is terminated and this one created",),
     Reason.NEEDS_PENDING: ("wait until the needed keys have completed", DO_NOT_WAIT),
     Reason.NEEDS_FAILED: ("run the needed keys again (edit them, or their `lifecycle.rerun`)", DO_NOT_WAIT),
+    Reason.WAITS_FOR_TURN: ("raise `max_parallel` of its entry, and it starts at once",),
     Reason.GUARD: ("review the plan, then pass `--allow GUARD`, and it is done",),
     Reason.DENIED: ("change the job, or the policy, and it is done; --force does not override a policy",),
     Reason.PREFLIGHT: ("change the job to what the target offers, and it is done",),
@@ -465,6 +467,14 @@ def _as_it_stands(state: KeyState) -> str:
     return f"{bad_end}; {_scheduled_for(state)}, starts once it has ended (overlap: skip)"
 
 
+@rule("Ended, however; `--rerun` names the key", _there, Action.CREATE)
+def judge_rerun_requested(state: KeyState) -> Decision | None:
+    if state.key not in state.context.rerun or not state.phase.is_terminal or _is_refused(state):
+        return None
+    detail = "rerun requested" + (f"; {state.edit_said}" if state.edit else "")
+    return next_revision(state, Reason.RERUN_REQUESTED, detail, state.changes)
+
+
 # --- the job is as declared
 
 
@@ -525,7 +535,7 @@ def judge_completed(state: KeyState) -> Decision | None:
     Action.UPDATE,
 )
 def judge_auto_stopped(state: KeyState) -> Decision | None:
-    is_so = stopped_itself(state.desired, state.revision.job)
+    is_so = stopped_itself(state.as_made, state.revision.job)
     return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop") if is_so else None
 
 

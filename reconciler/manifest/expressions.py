@@ -1,5 +1,5 @@
-"""The expressions in the values of a manifest: `${var.x}`, `${env.X}`, `${matrix.x}`, `${job.key}`, and
-`${jobs.KEY.outputs.NAME}`.
+"""The expressions in the values of a manifest: `${var.x}`, `${env.X}`, `${matrix.x}`, `${job.key}`,
+`${job.revision}`, and `${jobs.KEY.outputs.NAME}`.
 
 A text that is one expression keeps the value's type; `$${` is a literal `${`, and `${$}` a `$`, which is
 how a `$` stands directly before an expression. A text that holds a sensitive value becomes a `SecretText`,
@@ -16,6 +16,7 @@ from typing import Any
 from reconciler.core.scalar import (
     OutputName,
     Reference,
+    RevisionText,
     UnresolvedText,
     as_released,
     join_parts,
@@ -55,7 +56,7 @@ MAX_SETTINGS = 10_000_000
 MEMBER, LINK = 4_000, 200
 #: What a value takes beside its text.
 _VALUE = 100
-TOO_MUCH = "expansion too large"
+TOO_MUCH, SECRET_NOT_ALLOWED = "expansion too large", "secret not allowed here"
 
 
 @dataclass(eq=False, repr=False)
@@ -115,8 +116,8 @@ def settings_budget() -> ExpansionBudget:
 
 
 _ALLOWED = (
-    "${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key} and ${jobs.KEY.outputs.NAME} are allowed; "
-    "$${ is a literal ${"
+    "${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key}, ${job.revision} and ${jobs.KEY.outputs.NAME} are "
+    "allowed; $${ is a literal ${"
 )
 #: Expressions that have another value in another job.
 _OF_ONE_JOB = ("job.", "matrix.", "jobs.")
@@ -129,7 +130,7 @@ class Expander:
     `takes_secrets` is False where no sensitive variable may stand, `takes_credentials` True in `records`,
     whose password may be a credential of reconciler itself. A text that names an output of a job is kept as
     an `UnresolvedText` if `keeps_outputs` (`kept` are those that were), else `outputs` gives the value, and
-    None allows no such expression.
+    None allows no such expression. `numbered` are the jobs in which the number of a revision stands.
     """
 
     value_of: Callable[[str], Any]
@@ -141,6 +142,7 @@ class Expander:
     keeps_outputs: bool = False
     outputs: Callable[[Reference, OutputName], Any] | None = None
     kept: set[str] = field(default_factory=set)
+    numbered: set[str] = field(default_factory=set)
     budget: ExpansionBudget = field(default_factory=ExpansionBudget)
     _same_for_all: dict[str, Any] = field(default_factory=dict)
 
@@ -190,6 +192,8 @@ class Expander:
         first = next((part.text for part in parts if isinstance(part, Reference)), "")
         self._spend(first, sum(map(len, texts)))
         joined, released = _join(texts), _join([as_released(text) for text in texts])
+        if isinstance(joined, RevisionText):
+            return joined
         if isinstance(joined, SecretText) and isinstance(released, SecretText):
             reference = text_released_as(joined.reference, released.reference)
             return SecretText(joined, reference, joined.has_value)
@@ -215,6 +219,9 @@ class Expander:
             raise _wrong(reference, why, how)
         if reference.inner == "job.key" and self.job is not None:
             return self.job
+        if reference.inner == "job.revision" and self.job is not None:
+            self.numbered.add(self.job)
+            return RevisionText([None])
         if kind == "var" and name:
             return self._variable(reference, name)
         if kind == "matrix" and self.matrix is not None:
@@ -234,11 +241,11 @@ class Expander:
             return self.outputs(reference, reference.output)
         if reference.inner.startswith("matrix."):
             raise _wrong(reference, f"is available only in an entry with a matrix; {_ALLOWED}")
-        if reference.inner == "job.key":
-            why = "${job.key} is available only below jobs and defaults"
+        if reference.inner in ("job.key", "job.revision"):
+            why = f"{reference.text} is available only below jobs and defaults"
             raise NoValue("invalid expression", why, text=reference.text)
         is_near = reference.inner.startswith("job")
-        fix = did_you_mean(reference.inner, ["job.key"], "${{{}}}") if is_near else None
+        fix = did_you_mean(reference.inner, ["job.key", "job.revision"], "${{{}}}") if is_near else None
         raise _wrong(reference, f"is not a valid expression; {_ALLOWED}", fix)
 
     def _variable(self, reference: Reference, name: str) -> Any:
@@ -254,7 +261,7 @@ class Expander:
                 f'the sensitive variable "{name}" must not be used here; credentials come from the '
                 "environment or a credentials file"
             )
-            raise NoValue("secret not allowed here", why, text=reference.text)
+            raise NoValue(SECRET_NOT_ALLOWED, why, text=reference.text)
         return value
 
     def _environment(self, reference: Reference, name: str) -> str:
@@ -271,6 +278,12 @@ class Expander:
 def _join(texts: Sequence[str]) -> str:
     """Join texts; with a secret among them to one that shows its name."""
     secrets = [text for text in texts if isinstance(text, SecretText)]
+    if any(isinstance(text, RevisionText) for text in texts):
+        if secrets:
+            why = f"{secrets[0].reference} is sensitive, and a text with the number of a revision is shown"
+            raise NoValue(SECRET_NOT_ALLOWED, why)
+        numbered = (text.parts if isinstance(text, RevisionText) else (str(text),) for text in texts)
+        return RevisionText(part for parts in numbered for part in parts)
     if not secrets:
         return "".join(texts)
     shown = join_parts(
@@ -312,7 +325,7 @@ def problems_in(tree: Any, expander: Expander, steps: _Steps = ()) -> Iterator[t
         try:
             expander.text(text)
         except NoValue as error:
-            if error.problem.what == "wrong type":
+            if error.problem.what in ("wrong type", SECRET_NOT_ALLOWED):
                 yield place, error.problem
 
 

@@ -7,7 +7,7 @@ stands for it may name an output of a third job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,13 +16,16 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from reconciler.core.body import CURRENT, covered_by, create_body, desugar, digest_of, merge
+from reconciler.core.canonical import FieldRule, member_rule, rules, value_at, walk_rules
 from reconciler.core.identity import room_for_description
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.scalar import (
     OutputName,
     Reference,
+    RevisionText,
     UnresolvedText,
     holds_odd_number,
+    numbered,
     odd_numbers,
     parts_of,
     plain,
@@ -213,6 +216,8 @@ class Outputs:
             self._known[one] = self._evaluated(one) if other is None else _REFUSED_ELSEWHERE
         if isinstance(path := self._known[named], Problem):
             raise NoValue(*path[:3], reference.text)
+        if isinstance(path, RevisionText) and owner is not None:
+            job.expander.numbered.add(owner)
         return path
 
     def _named_by(self, named: OutputName) -> Iterator[OutputName]:
@@ -249,6 +254,13 @@ class Outputs:
             url = self._value(url, job, key, steps)
         if isinstance(url, Unexpanded):
             return _REFUSED_ELSEWHERE
+        if isinstance(url, RevisionText):
+            if url.is_of_outputs:
+                why = f"the path of {place} has the number of another job's revision in it already"
+                return Problem(
+                    "reference to a numbered path", why, "write the path, or name that job's output"
+                )
+            return RevisionText([(named, url)])
         if isinstance(url, Problem) or (isinstance(url, str) and url):
             return url
         return Problem(
@@ -501,7 +513,9 @@ class JobReader:
         if id(entry) in self._parts:
             return self._parts[id(entry)]
         says = entry.value if isinstance(entry.value, dict) else {}
-        tree = {name: member for name, member in says.items() if name not in NOT_IN_DEFAULTS}
+        is_template = entry.steps[0] == "templates"
+        left_out = {*NOT_IN_TEMPLATES, EXTENDS} if is_template else NOT_IN_DEFAULTS
+        tree = {name: member for name, member in says.items() if name not in left_out}
         expanded, is_whole = self._expanded(tree, expander, entry.origin)
         part = desugar(expanded), is_whole
         if not mentions_job(tree):
@@ -529,9 +543,11 @@ class JobReader:
     def _validated(self, entry: MergedEntry, job: MergedJob) -> DesiredJob | None:
         merged, origin, has_body = job.tree, job.origin, job.has_body
         secrets = self._secrets_in(merged)
-        lifecycle = None
+        lifecycle = max_parallel = None
+        is_numbered = entry.name in job.expander.numbered
         try:
-            lifecycle = JobEntry.model_validate(merged).lifecycle
+            valid = JobEntry.model_validate(numbered(merged, 1, lambda _: 1) if is_numbered else merged)
+            lifecycle, max_parallel = valid.lifecycle, valid.max_parallel
         except ValidationError as error:
             skip = self.skip if job.is_whole and not job.is_absent else self.skip | _ECHOES
             problems = list(diagnostics(error, JobEntry, merged, origin, skip))
@@ -546,12 +562,16 @@ class JobReader:
             why = f"it has {len(description)} characters; with our marker at most {room} are allowed"
             problems.append(origin.diagnose(("description",), "description too long", why))
         for steps, secret in secrets:
+            if is_numbered and "${job.revision}" in str.__str__(secret):
+                why = f"{secret.reference} is sensitive, and a text with the number of a revision is shown"
+                problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
             if steps[0] in _SHOWN or steps[-1] in _NAMES:
                 why = f"{secret.reference} is sensitive, but this field is shown and compared"
                 problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
         self.problems += problems
         if lifecycle is None:
             lifecycle = Lifecycle.model_validate((not problems and merged.get("lifecycle")) or {})
+        self.problems += _ignored_problems(lifecycle.ignore_changes, merged, origin)
         body = None
         if has_body:
             if problems := list(raw_problems(merged.get("raw"), origin)):
@@ -576,6 +596,8 @@ class JobReader:
             location=entry.location,
             sweep=entry.entry,
             matrix=value_texts(entry.matrix or {}),
+            max_parallel=max_parallel,
+            is_numbered=is_numbered,
         )
 
     def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
@@ -634,6 +656,29 @@ def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> No
             _find_secrets(value, (*steps, step), into)
         elif cls is SecretText:
             into.append(((*steps, step), value))
+
+
+def _ignored_problems(
+    paths: Iterable[str], merged: Mapping[str, Any], origin: Origin
+) -> Iterator[Diagnostic]:
+    """What is wrong with `lifecycle.ignore_changes`: no such field, or one that is changed on the job."""
+    for number, path in enumerate(paths):
+        rule: FieldRule | None
+        parts, rule = path.split("."), rules()
+        for part in parts if path != "code" else ():
+            rule = member_rule(rule, part) if rule and not rule.update else rule
+        if rule is None and value_at(merged.get("raw") or {}, parts) is None:
+            known = (".".join(one) for one, _ in walk_rules() if "[]" not in one)
+            words = "unknown path", f'"{shorten(path)}" is no field of a job', did_you_mean(path, known)
+        elif rule is not None and rule.update:
+            words = (
+                "field is not fixed at creation",
+                f"{path} is changed on the job, which goes on",
+                "remove it",
+            )
+        else:
+            continue
+        yield origin.diagnose(("lifecycle", "ignore_changes", number), *words)
 
 
 def _number_problems(

@@ -35,6 +35,7 @@ from reconciler.manifest.merge import (
     Links,
     MergedManifest,
     Templates,
+    declared_on,
     defaults_on,
     differs,
     merge_files,
@@ -234,7 +235,7 @@ def check(
         inputs = _inputs(variables, var_files, environ, True, learn)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
-        if target is not None or not any(map(differs, merged.targets.values())):
+        if target is not None or not (merged.targets and differs(merged)):
             return _load(files, merged, inputs, target), ()
         return _check_each(files, merged, inputs)
 
@@ -302,7 +303,7 @@ def load_mapping(
 def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target: str | None) -> LoadedStack:
     default = merged.target if target is None else target
     names: list[str | None] = [default]
-    if default is None and any(map(differs, merged.targets.values())):
+    if default is None and merged.targets and differs(merged):
         names = [*merged.targets]  # The first that goes is taken.
     first: ManifestInvalid | None = None
     for name in names:
@@ -384,13 +385,16 @@ def _read(
         problems += found
     expander = Expander(values.get, environ, budget=inputs.jobs)
     sweeps = Sweeps(expander)
-    entries = sweeps.expand(merged.jobs)
+    templates = Templates(merged.templates)
+    here, elsewhere, found = declared_on(target_name, merged, templates, targets.unknown)
+    problems += found
+    entries = sweeps.expand(here)
     reader = JobReader(
         merged.stack,
         expander,
-        Links(entries, sweeps.members),
+        Links(entries, sweeps.members, elsewhere),
         (*merged.defaults, *defaults_on(on)),
-        Templates(merged.templates),
+        templates,
         skip=_ECHOES_OF_BROKEN if is_broken else frozenset(),
         traced=inputs.traced,
         source_of=variables.describe_source,
@@ -458,7 +462,7 @@ def _read(
         records_reference=records.reference() if records else None,
         sources=variables.saved_sources(),
         origins=reader.origins,
-        differs=any(map(differs, merged.targets.values())),
+        differs=differs(merged),
         undeclared=frozenset(given - variables.declared.keys()),
         declared=declared,
         _targets=Targets(merged.targets, expanders()),

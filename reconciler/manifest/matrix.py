@@ -87,6 +87,17 @@ def _former(literal: Any, spelled: Any, _: Collection[str]) -> Any:
 #: What an entry says of its members, and no job does.
 MATRIX, NAME = "matrix", "name"
 INCLUDE, EXCLUDE = "include", "exclude"
+#: What only an entry with a matrix may say: why, and what to do.
+_OF_SWEEPS = {
+    NAME: (
+        "name spells the keys of an entry with a matrix; any other job is named by its key",
+        "rename the entry",
+    ),
+    "max_parallel": (
+        "max_parallel limits the members of an entry with a matrix; any other has one job",
+        "remove it",
+    ),
+}
 #: More jobs than this are no sweep that anybody means.
 MAX_MEMBERS = 10_000
 #: The value of an axis stands in the names of jobs.
@@ -112,10 +123,12 @@ class Sweeps:
         for name, entry in entries.items():
             if not _is_sweep(entry):
                 taken[name.lower()] = entry
-                if isinstance(entry.value, dict) and NAME in entry.value:
-                    why = "name spells the keys of an entry with a matrix; any other job is named by its key"
-                    self._report(entry, (NAME,), "name without matrix", why, "rename the entry")
-                else:
+                misplaced = [
+                    one for one in _OF_SWEEPS if isinstance(entry.value, dict) and one in entry.value
+                ]
+                for one in misplaced:
+                    self._report(entry, (one,), f"{one} without matrix", *_OF_SWEEPS[one])
+                if not misplaced:
                     expanded[name] = entry
         for entry in filter(_is_sweep, entries.values()):
             members = self._members(entry, taken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from reconciler.manifest.problems import (
 )
 from reconciler.manifest.yaml import Document, shorten
 from reconciler.secrets import SecretText
+from reconciler.text import few
 
 _MAPPINGS = ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs")
 _LISTS = ("policies", "notify")
@@ -100,6 +101,11 @@ class MergedManifest:
     drift: tuple[Document, ...] = ()
     defaults: tuple[MergedEntry, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
+
+    @property
+    def entries(self) -> tuple[MergedEntry, ...]:
+        """The jobs, and the templates that they may extend."""
+        return (*self.jobs.values(), *self.templates.values())
 
 
 def merge_files(documents: Sequence[Document]) -> MergedManifest:
@@ -261,9 +267,48 @@ def defaults_on(entry: MergedEntry | None) -> tuple[MergedEntry, ...]:
     return () if part is None else (_allowed_in_defaults(part),)
 
 
-def differs(entry: MergedEntry) -> bool:
-    """Whether a manifest may come to something else on this target."""
-    return bool(_section(entry, VARIABLES) or _section(entry, DEFAULTS))
+def differs(merged: MergedManifest) -> bool:
+    """Whether a manifest may come to something else on another target."""
+    are_for_some = ("targets" in entry.value for entry in merged.entries if isinstance(entry.value, dict))
+    on_targets = (_section(one, VARIABLES) or _section(one, DEFAULTS) for one in merged.targets.values())
+    return any(on_targets) or any(are_for_some)
+
+
+def declared_on(
+    target: str | None,
+    merged: MergedManifest,
+    templates: Templates,
+    unknown: Callable[[str], tuple[str, str | None]],
+) -> tuple[dict[str, MergedEntry], dict[str, tuple[str, ...]], list[Diagnostic]]:
+    """The entries that belong to a target, the targets of each other one, and what is wrong with `targets`.
+
+    They are read as they are written: what an expression needs may have no value on other targets.
+    """
+    problems: list[Diagnostic] = []
+    for entry in merged.entries:
+        value = entry.value.get("targets") if isinstance(entry.value, dict) else None
+        for number, name in enumerate(
+            value if isinstance(value, list) else [value] if value is not None else ()
+        ):
+            steps = ("targets", number) if isinstance(value, list) else ("targets",)
+            if isinstance(name, str) and "${" in name:
+                why = "which targets an entry belongs to is known before expressions have values"
+                problems.append(entry.diagnose(steps, "expression not allowed here", why, "write the names"))
+            elif isinstance(name, str) and name not in merged.targets:
+                problems.append(entry.diagnose(steps, "unknown target", *unknown(name)))
+        if value == []:
+            problems.append(entry.diagnose(("targets",), "empty list", "the entry would belong to no target"))
+    here, elsewhere = dict[str, MergedEntry](), dict[str, tuple[str, ...]]()
+    for key, entry in merged.jobs.items():
+        value = entry.value if isinstance(entry.value, dict) else {}
+        says = [*(one.value for one in templates.chain(extended_by(value))), value]
+        written = next((one["targets"] for one in reversed(says) if "targets" in one), None)
+        names = keys_in(written)
+        if target is None or not names or target in names:
+            here[key] = entry
+        else:
+            elsewhere[key] = names
+    return here, elsewhere, problems
 
 
 def defaults_part(entry: MergedEntry | None) -> MergedEntry | None:
@@ -441,11 +486,13 @@ def keys_in(value: Any) -> tuple[str, ...]:
 class Links:
     """What the jobs of one stack say of each other; `entries` are all that its files declare, by key.
 
-    `members` are the keys of each entry with a matrix: to need the entry is to need all of them.
+    `members` are the keys of each entry with a matrix: to need the entry is to need all of them. `elsewhere`
+    are the entries that belong to other targets, with their names.
     """
 
     entries: Mapping[str, MergedEntry]
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     needs: list[Link] = field(default_factory=list)
     formerly: list[Link] = field(default_factory=list)
     _members_of: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
@@ -480,9 +527,11 @@ class Links:
             if link.key in self.known:
                 by_key.setdefault(link.owner, {}).setdefault(link.key, link)
                 continue
-            why = f'"{shorten(link.key)}" is not declared in any file of the stack'
-            if link.key in owner_of:
-                fix: str | None = f'write "{owner_of[link.key]}", which was "{link.key}" before'
+            why, fix = f'"{shorten(link.key)}" is not declared in any file of the stack', None
+            if link.key in self.elsewhere:
+                why = f'"{shorten(link.key)}" belongs to target {few(self.elsewhere[link.key])} only'
+            elif link.key in owner_of:
+                fix = f'write "{owner_of[link.key]}", which was "{link.key}" before'
             else:
                 owner = self.entries.get(link.owner)
                 fix = nearest(link.key, owner.names if owner else (link.owner,))

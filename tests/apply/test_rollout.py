@@ -70,6 +70,7 @@ def rollout(
     goal: Goal | None = Goal.COMPLETED,
     timeout_s: float = 600,
     only: tuple[str, ...] = (),
+    rerun: tuple[str, ...] = (),
     plan: Plan | None = None,
     recording: Recording | None = None,
     lock: StackLock | None = None,
@@ -80,7 +81,7 @@ def rollout(
     if stack is None:
         stack = replace(a_stack(*jobs), whole=a_stack(*jobs).jobs) if jobs else saved(plan)
     context = service.context(stack, only=only)
-    context = context._replace(recording=recording or context.recording)
+    context = context._replace(recording=recording or context.recording, rerun=rerun)
     began_s, told = service.time.now(), Told(service, Result(), 0.0)
     stream = EventStream(service.time, told.events.append)
     service.forget_requests()
@@ -106,6 +107,8 @@ def failing(service: Service, name: str) -> Callable[[], object]:
     return lambda: service.store.set_phase(service.job(name).id, "Failed")
 
 
+#: Five members of a sweep, two of which may be active at once.
+SWEEP = tuple(replace(a_job(key), sweep="s", max_parallel=2) for key in "abcde")
 PIPELINE = (a_job("a"), needing("a", key="b"), needing("b", key="c"))
 RERUN: dict[str, Any] = {"lifecycle": {"on_upstream": "rerun"}}
 CHAIN = (needing("a", key="b", **RERUN), needing("b", key="c", **RERUN))
@@ -168,6 +171,7 @@ class Case(NamedTuple):
     fails_at_s: float = 0
     goal: Goal | None = Goal.COMPLETED
     timeout_s: float = 600
+    rerun: tuple[str, ...] = ()
     #: Whether the plan was saved, so that no manifest is there.
     is_saved: bool = False
 
@@ -257,6 +261,57 @@ CASES = {
         [("a", Action.REPLACE), *CREATES_B],
         had=(A, B),
     ),
+    # --- members of a sweep, two at once: three runs one after the other
+    "turns": Case(
+        SWEEP,
+        dict.fromkeys("abcde", REACHED),
+        [(key, Action.CREATE) for key in "abcde"],
+        dict.fromkeys("abcde", "Completed"),
+        (3 * RUNS_S, 4 * RUNS_S),
+        timeout_s=30,
+    ),
+    "turns, until all run": Case(SWEEP, dict.fromkeys("abcde", REACHED), goal=Goal.RUNNING, timeout_s=30),
+    "turns, after a failed member": Case(
+        SWEEP, {**dict.fromkeys("abcde", REACHED), "a": BADLY}, ends_as=(8, "a", "Failed"), timeout_s=30
+    ),
+    # --- what has ended runs again, once
+    "rerun": Case(
+        (A,),
+        {"a": REACHED},
+        [("a", Action.CREATE)],
+        {"a": "Completed", "a-r2": "Completed"},
+        had=(A,),
+        ended={"a": "Completed"},
+        rerun=("a",),
+    ),
+    "rerun that fails": Case(
+        (A,),
+        {"a": BADLY},
+        [("a", Action.CREATE)],
+        {"a": "Completed", "a-r2": "Failed"},
+        had=(A,),
+        ended={"a": "Completed"},
+        rerun=("*",),
+        ends_as=(8, "a-r2", "Failed"),
+    ),
+    "rerun that fails and is retried": Case(
+        (retried(),),
+        {"a": REACHED},
+        [("a", Action.CREATE)] * 2,
+        {"a": "Completed", "a-r2": "Failed", "a-r3": "Completed"},
+        had=(retried(),),
+        ended={"a": "Completed"},
+        rerun=("a",),
+        ends_as=(8, "a-r2", "Failed"),
+    ),
+    "rerun of a chain": Case(
+        PIPELINE[:2],
+        {"a": REACHED, "b": REACHED},
+        [("a", Action.CREATE), ("b", Action.CREATE)],
+        had=(A, B),
+        ended={"a": "Completed", "b": "Completed"},
+        rerun=("a", "b"),
+    ),
     "terminated before the plan": Case(
         (A, LATE_B), {"a": REACHED, "b": REACHED}, CREATES_B, had=(A, B), ended={"b": "Terminated"}
     ),
@@ -343,7 +398,7 @@ def test_wait_of_an_apply(service: Service, case: Case) -> None:
             fault
         )
     jobs = () if case.is_saved else case.jobs
-    told = rollout(service, *jobs, goal=case.goal, timeout_s=case.timeout_s, plan=plan)
+    told = rollout(service, *jobs, goal=case.goal, timeout_s=case.timeout_s, plan=plan, rerun=case.rerun)
     assert told.ends == case.ends
     assert case.done is None or told.done == case.done
     assert case.phases is None or service.phases() == case.phases

@@ -22,10 +22,11 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.past import PastRevision
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.stack import DesiredJob, Stack, keys_of
 from reconciler.decide.key_state import PlanContext, Snapshot
-from reconciler.decide.plan import Action, After, Allowances, Plan, PlannedAction, Reason
+from reconciler.decide.plan import NO_ALLOWANCES, Action, After, Allowances, Plan, PlannedAction, Reason
 from reconciler.decide.planner import make_plan
+from reconciler.errors import WrongUsage
 from reconciler.expressions.evaluator import evaluate
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
@@ -67,19 +68,26 @@ def plan_for(
     force: bool = False,
     allow: tuple[str, ...] = (),
     memory: HistorySnapshot = NO_HISTORY,
+    rerun: tuple[str, ...] = (),
 ) -> Plan:
     allowances = Allowances.of(allow, force=force)
     could_read = is_whole and problem is None and details is None and not unreadable
     if _AROUND.get() is not Around.NOTHING and could_read:
         if _AROUND.get() is Around.FOREIGN and memory is NO_HISTORY:
             memory = as_recorded(jobs, STACK)
-        return plan_among_foreign_jobs(stack, jobs, memory, cloud, allowances)
+        return plan_among_foreign_jobs(stack, jobs, memory, cloud, allowances, rerun)
     observation = Observation(jobs, unreadable, is_whole, problem)
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(observation, STACK, declared)
     known = {job.id: job for job in jobs} if details is None else details
     situation = PlanContext(
-        STACK, cloud=cloud, at_s=NOW, limits=stack.limits, allowances=allowances, evaluate=evaluate
+        STACK,
+        cloud=cloud,
+        at_s=NOW,
+        limits=stack.limits,
+        allowances=allowances,
+        rerun=keys_of(stack, rerun, stack.jobs),
+        evaluate=evaluate,
     )
     snapshot = Snapshot(ownership, known, memory=memory)
     return make_plan(stack, snapshot, situation, TARGET, manifest_digest="sha256:0", version="0")
@@ -317,6 +325,30 @@ edited, stopped, keep | on_change: keep | Terminated old stopped | keep change_i
 edited, completed, fail | on_change: fail | Completed old | conflict change_refused r1
 edited, abnormal, fail | on_change: fail | Abnormal old | conflict change_refused r1
 edited, r10000 | | r10000 Failed old | create immutable_changed r10001
+# the edit is one that is ignored
+ignored, running | ignore_changes: [algorithm.parameters] | old ran_s=10h | keep unchanged r1 \
+    | running; ignored: algorithm.parameters
+ignored, one of several | ignore_changes: [spec.auto_stop, algorithm] | old | keep unchanged r1 \
+    | ignored: algorithm
+ignored, fail | ignore_changes: [algorithm], on_change: fail | old | keep unchanged r1
+ignored, terminating | ignore_changes: [algorithm] | Terminating old stopped | create waits_for_termination r2
+ignored, completed | ignore_changes: [algorithm] | Completed old | keep completed r1 | ignored: algorithm
+ignored, failed | ignore_changes: [algorithm] | Failed old | keep failed r1 badly
+ignored, retry | ignore_changes: [algorithm], on_failure: retry | Failed old | create retry r2
+ignored, retry not due | ignore_changes: [algorithm], on_failure: retry | Failed old ended_s_ago=60 \
+    | defer retry_later r1
+ignored, no retry left | ignore_changes: [algorithm], on_failure: retry, max_retries: 0 | Abnormal old \
+    | keep retries_exhausted r1 badly
+ignored, terminated | ignore_changes: [algorithm] | Terminated old | keep terminated_outside r1 badly
+ignored, recreate | ignore_changes: [algorithm], on_terminated: recreate | Terminated old | create recreate r2
+ignored, stopped by us | ignore_changes: [algorithm] | Terminated old stopped | create declared_again r2
+ignored, protected | ignore_changes: [algorithm], protect: true | old protected | keep unchanged r1
+ignored, description | ignore_changes: [algorithm], description: new | old text=x | update mutable_changed r1
+ignored, stopped itself before | ignore_changes: [spec.auto_stop], auto_stop: 9, on_failure: retry \
+    | Failed plain ran_s=9h | create retry r2
+not ignored beside it | ignore_changes: [spec.auto_stop], auto_stop: 2 | old | replace immutable_changed r2 \
+    | algorithm.parameters.lr
+not ignored | ignore_changes: [algorithm.parameters.seed, algorithm.par] | old | replace immutable_changed r2
 # going back to an older declaration
 back, running | | Completed, r2 old | replace immutable_changed r3 \
     | r1 completed this declaration, and r2 came after it
@@ -406,6 +438,92 @@ unknown digest, absent | absent | too-new, r2 ran_s=999 | blocked unknown_digest
 )
 def test_decision(declared: str, observed: str, expected: str, says: str) -> None:
     check(declared, observed, "", expected, says)
+
+
+@pytest.mark.parametrize(
+    ("declared", "observed", "expected", "says"),
+    rows(
+        """
+none there | | | create not_found r1
+running, of a glob | | Running | keep unchanged r1
+terminating, of a glob | | Terminating | keep terminated_outside r1 badly
+completed | | Completed | create rerun_requested r2 reruns r1 | rerun requested; runs finished work again
+failed | | Failed | create rerun_requested r2
+failed, a retry is not due | on_failure: retry | Failed ended_s_ago=60 | create rerun_requested r2
+failed, no retry left | on_failure: retry, max_retries: 0 | Failed | create rerun_requested r2
+terminated | | Terminated | create rerun_requested r2
+stopped by us | | Terminated stopped | create rerun_requested r2
+stopped itself | auto_stop: 2 | Failed ran_s=2h | create rerun_requested r2
+edited | | Completed old | create rerun_requested r2 reruns r1 | requested; algorithm.parameters.lr changed
+edited, keep | on_change: keep | Completed old | create rerun_requested r2 reruns r1
+edited, fail | on_change: fail | Completed old | conflict change_refused r1
+protected | protect: true | Completed protected | create rerun_requested r2 reruns r1
+beside an older active one | | Running, r2 Failed | keep unchanged r1
+name taken | | Completed, r2 by-hand | conflict name_taken r1
+absent | absent | Completed |
+""",
+        5,
+    ),
+)
+def test_rerun_of_what_has_ended_is_requested(declared: str, observed: str, expected: str, says: str) -> None:
+    desired = declared_as(declared)
+    plan = plan_for(a_stack(desired), *observed_as(observed, desired), rerun=("a*",))
+    assert [spelled(action) for action in plan.actions] == [one for one in [expected] if one]
+    assert not says or says in plan.actions[0].explanation
+
+
+@pytest.mark.parametrize("phase", [C, P, R, T])
+def test_active_job_that_is_named_itself_is_not_run_again(phase: Phase) -> None:
+    desired = a_job()
+    with pytest.raises(WrongUsage, match=f"a is {phase}; --rerun a starts only what has ended"):
+        plan_among_foreign_jobs(
+            a_stack(desired), [seen(desired, phase=phase)], None, Cloud.HUAWEI, NO_ALLOWANCES, ("a",)
+        )
+
+
+NUMBERED: dict[str, Any] = {
+    "algorithm__outputs": {"o": "obs://b/o/${job.revision}/"},
+    "description": "run ${job.revision}",
+}
+
+
+@pytest.mark.parametrize(
+    ("revision", "phase", "lr", "lifecycle", "expected"),
+    [
+        (1, R, 0.1, {}, "keep unchanged r1"),
+        (7, R, 0.1, {}, "keep unchanged r7"),
+        (7, DONE, 0.1, {}, "keep completed r7"),
+        (7, F, 0.1, {"on_failure": "retry"}, "create retry r8"),
+        (7, R, 0.5, {}, "replace immutable_changed r8"),
+        (7, DONE, 0.5, {}, "create immutable_changed r8 reruns r7"),
+        (7, R, 0.5, {"ignore_changes": ["algorithm.parameters"]}, "keep unchanged r7"),
+    ],
+)
+def test_number_of_the_revision_is_no_difference(
+    revision: int, phase: Phase, lr: float, lifecycle: dict[str, Any], expected: str
+) -> None:
+    desired = a_job(
+        lifecycle=lifecycle, algorithm__parameters={"lr": 0.1, "n": "r${job.revision}"}, **NUMBERED
+    )
+    was = a_job(algorithm__parameters={"lr": lr, "n": "r${job.revision}"}, **NUMBERED)
+    action = decided(desired, seen(was, revision=revision, phase=phase))
+    assert spelled(action) == expected
+    changed = {change.path for change in action.changes}
+    assert changed == ({"algorithm.parameters.lr"} if "immutable_changed" in expected else set())
+    if action.desired:
+        sent = action.desired["algorithm"]
+        assert sent["outputs"][0]["remote"]["obs"]["obs_url"] == f"obs://b/o/{revision + 1}/"
+        assert {"name": "n", "value": f"r{revision + 1}"} in sent["parameters"]
+        assert action.desired["metadata"]["description"].startswith(f"run {revision + 1} ")
+        assert action.after is not None
+        assert action.after.digest == desired.digest
+
+
+def test_path_whose_number_differs_is_an_edit() -> None:
+    desired = a_job(algorithm__outputs={"o": "obs://b/o/${job.revision}/"})
+    action = decided(desired, seen(a_job(algorithm__outputs={"o": "obs://b/o/2/"}), revision=3))
+    assert spelled(action) == "replace immutable_changed r4"
+    assert [change.after for change in action.changes] == ["/b/o/${job.revision}/"]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from reconciler.core.observed import ObservedJob
+from reconciler.core.phase import Phase
 from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
-from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.stack import DesiredJob, Effect, Policy, Stack
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.planner import rests_on_memory
 from reconciler.decide.renames import SweepEntries, values_in
@@ -55,6 +56,52 @@ def left_over(plan: Plan) -> list[PlannedAction]:
 
 def outcomes(plan: Plan) -> set[tuple[Action, Reason]]:
     return {(action.action, action.reason) for action in left_over(plan)}
+
+
+NINE = [replace(job, max_parallel=4) for job in sweep(lr=range(9))]
+
+
+@pytest.mark.parametrize(
+    ("phases", "more", "started", "deferred"),
+    [
+        # what was seen of members 0, 1, 2, …; the members that start, and those that wait
+        ([], {}, [0, 1, 2, 3], [4, 5, 6, 7, 8]),
+        ([R, R, R], {}, [3], [4, 5, 6, 7, 8]),
+        ([R, P, C, T], {}, [], [4, 5, 6, 7, 8]),
+        ([DONE, R, DONE, R], {}, [4, 5], [6, 7, 8]),
+        ([DONE] * 8, {}, [8], []),
+        # a retry takes its turn; what is kept although it ended badly takes none
+        ([F, R, R], {"on_failure": "retry"}, [0, 3], [4, 5, 6, 7, 8]),
+        ([F, R, R, R], {"on_failure": "retry"}, [0], [4, 5, 6, 7, 8]),
+        ([F, R, R, R], {}, [4], [5, 6, 7, 8]),
+    ],
+)
+def test_so_many_members_of_a_sweep_are_active_at_once(
+    phases: list[Phase], more: dict[str, Any], started: list[int], deferred: list[int]
+) -> None:
+    jobs = [replace(job, lifecycle=a_job(lifecycle=more).lifecycle) for job in NINE]
+    plan = plan_for(a_stack(*jobs), *(seen(job, phase=one) for job, one in zip(jobs, phases, strict=False)))
+    found = {reason: [a.key for a in plan.actions if a.reason is reason] for reason in Reason}
+    starting = [action.key for action in plan.actions if action.action is Action.CREATE]
+    assert starting == [jobs[one].key for one in started]
+    assert found[Reason.WAITS_FOR_TURN] == [jobs[one].key for one in deferred]
+    assert {len(a.waits_for) for a in plan.actions if a.reason is Reason.WAITS_FOR_TURN} <= {4}
+    assert plan.summary[Action.DEFER] == len(deferred)
+
+
+def test_replacement_takes_the_turn_of_the_job_that_it_replaces() -> None:
+    was = [replace(a_job(job.key, algorithm__parameters={"lr": "9"}), sweep="s") for job in NINE]
+    plan = plan_for(a_stack(*NINE), *(seen(job) for job in was[:4]))
+    assert [a.key for a in plan.actions if a.action is Action.REPLACE] == [job.key for job in NINE[:4]]
+    assert not [a for a in plan.actions if a.action is Action.CREATE]
+
+
+def test_former_member_that_still_runs_takes_a_turn_and_a_blocked_one_takes_none() -> None:
+    left = seen(a_job("s-lr-10"), ran_s=HOUR / 2)
+    policy = Policy("no-first", Effect.DENY, "job.key == 's-lr-0'")
+    plan = plan_for(a_stack(*NINE, policies=(policy,)), left)
+    starting = [action.key for action in plan.actions if action.action is Action.CREATE]
+    assert starting == ["s-lr-1", "s-lr-2", "s-lr-3"]
 
 
 CONFLICT = (Action.CONFLICT, Reason.WOULD_LOSE_WORK)

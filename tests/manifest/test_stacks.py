@@ -100,11 +100,14 @@ def value_of(loaded: LoadedStack, subject: str, name: str) -> Any:
         }
         return list(found.get(subject, secrets))
     job = loaded.stack.jobs[subject]
+    name, is_sent, number = name.partition("@")
+    if is_sent:  # as it is sent for that revision, where every job that it needs has completed its third
+        job = job.numbered(int(number), lambda _: 3)
     if name == "lifecycle":
         return [job.lifecycle.on_change, job.lifecycle.max_retries, job.lifecycle.protect]
     if name == "schedule":
         return job.schedule and [job.schedule.expression, job.schedule.timezone]
-    if name in ("needs", "formerly", "description", "is_absent", "body"):
+    if name in ("needs", "formerly", "description", "is_absent", "body", "max_parallel"):
         value = getattr(job, name)
         return list(value) if isinstance(value, tuple) else value
     assert job.body is not None
