@@ -324,21 +324,54 @@ def _clean(value: Any, redact: Callable[[str], str]) -> Any:
 # people have to read.
 
 
-#: What in a name makes its value a secret; a name is taken as words in small letters, joined by `_`.
-_HIDDEN_NAME = (
-    r"secret(?!ar)|passw|passphrase|passcode|(?<![a-z])pwd|credential|cookie|authorization|kubeconfig|htpasswd"
-    r"|(?<![a-z])(?:ak|sk|jwt|bearer|oauth)(?![a-z])|(?<![a-z])(?:hf|gh)_?token(?!iz)"
-    r"|(?:api|access|auth|secret|private|refresh|ssh|encryption)_?(?:key(?!board)|token(?!iz))"
+def _set_of(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+#: Words of a name each of which makes its value a secret. A name is split at `_`, `-`, `.` and camel case,
+#: and whole words count: `monkey`, `keyboard`, `tokenizer` and `max_tokens` are none.
+_SECRET_WORDS = _set_of("""
+    secret secrets password passwords passwd passphrase passcode pwd credential credentials apikey
+    apikeys accesskey secretkey privatekey sshkey apitoken authtoken accesstoken hftoken ghtoken
+    authorization bearer jwt oauth cookie cookies htpasswd kubeconfig ak sk
+""")
+#: A word that ends like this is one, whatever stands before: `dbpassword`.
+_SECRET_ENDINGS = ("password", "passwd", "secret", "credential", "credentials")
+#: Words that mean a secret unless one of these stands beside them: `api_key`, and `key_frames`.
+_HARMLESS_NEIGHBOURS = {
+    "key": _set_of("""
+        frame frames point points pair pairs name names dim dims size length len type types value values
+        head heads column columns col field fields map mapping mask masks path paths order by prefix
+        suffix word words phrase phrases cache layer layers bits rate padding primary foreign public
+        sort group partition label image text feature input output data dict index lookup config state
+        hot
+    """),
+    "token": _set_of("""
+        type types count counts limit limits length len size dim dims level embedding embeddings dropout
+        id ids index budget rate per merging pruning mixing mixer shift labeling classification ratio
+        max min num n number pad padding eos bos unk unknown mask cls sep special next start end stop
+        image text video audio speech prefix suffix separator vocab total prompt output input first last
+        batch extra added register
+    """),
+    "auth": _set_of("""
+        type types method methods mode url uri host port server provider enabled enable
+    """),
+    "pass": _set_of("""
+        forward backward first second third last single one two multi num n number max min low high band
+        all per train training eval validation warmup through rate
+    """),
+}
+#: Two words that mean a secret only together, for the plural means many things.
+_SECRET_PAIRS = frozenset(
+    (first, second)
+    for first in ("api", "access", "auth", "secret", "private", "refresh", "ssh", "encryption")
+    for second in ("keys", "tokens")
 )
-#: Words that mean a secret unless one of the others stands beside them: `api_key`, and `key_frames`.
-_HIDDEN_WORDS = frozenset(("auth", "key", "pass", "token"))
-_HARMLESS_WORDS = """
-    all backward batch bos cache cls column count dim dropout embedding end eos field first foreign forward
-    frames group head heads id ids image index input label last layer len length level limit map mask max
-    method min mode name names new num number output pad pair pairs partition per point points prefix primary
-    public rate second sep size sort special start stop text total train type types unk uri url value values
-    vocab
-"""
+#: Names whose values are long and random, and no secrets: what a thing is, or which one it is.
+_IDENTITY_WORDS = _set_of("""
+    commit sha md hash digest checksum crc revision rev version uuid guid id ids image tag etag path dir
+    directory checkpoint ckpt fingerprint
+""")
 #: What says nothing, so that it can be no secret.
 _EMPTY_WORDS = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null"))
 #: Forms by which secrets are known, wherever they stand in a text.
@@ -364,30 +397,45 @@ _ASSIGNMENT = r"""(?x)(?<![\w.-])(?=
       (?P<dashes>--?)? (?P<name>[A-Za-z][A-Za-z0-9_.-]*) ["']? (?P<sign>\s*[=:]\s*|\s+) ["']?
       (?P<value>[^\s"',;&|]+)
     )"""
-_WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
-#: So long a run of letters and digits, capitals and small ones, is no word, and no hash in hex.
-_RANDOM = r"(?<![\w/.~-])[A-Za-z0-9+]{20,}(?![\w/.])"
+_UUID = r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+"
+#: How long what is random has to be, and how long hex digits; and how long words are in the mean at least.
+_LONG_RANDOM, _LONG_HEX, _SHORT_WORD = 20, 32, 3.5
 
 
 def looks_secret(name: str, value: str) -> bool:
     """Whether a value looks like a secret, by the name it goes by ("": none) or by itself."""
     if value.strip().lower() in _EMPTY_WORDS:
         return False
-    if is_secret_name(name) or re.search(_KNOWN_FORMS, value):
-        return True
-    return any(map(_assigns_secret, re.finditer(_ASSIGNMENT, value))) or any(
-        all(re.search(kind, found) for kind in ("[a-z]", "[A-Z]", "[0-9][A-Za-z+]+[0-9]"))
-        for found in re.findall(_RANDOM, value)
-    )
+    return is_secret_name(name) or _is_secret_text(value, is_identity=is_identity_name(name))
+
+
+def is_identity_name(name: str) -> bool:
+    """Whether the value of that name says what a thing is, or which one: it may be long and random."""
+    return any(word in _IDENTITY_WORDS for word in _words(name))
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether a parameter or an environment variable of that name holds a secret, as far as names go."""
-    words = [word.lower() for word in re.findall(_WORDS, name)]
-    if re.search(_HIDDEN_NAME, "_".join(words)):
+    words = _words(name)
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        if word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) or (before, word) in _SECRET_PAIRS:
+            return True
+        harmless = _HARMLESS_NEIGHBOURS.get(word)
+        if harmless is not None and before not in harmless and after not in harmless:
+            return True
+    return False
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(_WORDS, name) if not word.isdigit()]
+
+
+def _is_secret_text(text: str, *, is_identity: bool) -> bool:
+    if re.search(_KNOWN_FORMS, text) or any(map(_assigns_secret, re.finditer(_ASSIGNMENT, text))):
         return True
-    return not _HIDDEN_WORDS.isdisjoint(words) and set(words).isdisjoint(_HARMLESS_WORDS.split())
+    return not is_identity and any(map(_holds_random_piece, text.split()))
 
 
 def _assigns_secret(found: re.Match[str]) -> bool:
@@ -396,6 +444,28 @@ def _assigns_secret(found: re.Match[str]) -> bool:
     value = found["value"]
     is_value = value.lower() not in _EMPTY_WORDS and not value.startswith(("$", "-", "/", "obs:"))
     return is_assigned and is_value and is_secret_name(found["name"])
+
+
+def _holds_random_piece(word: str) -> bool:
+    """Whether a part of a word seems to be random: no path, no digest that says so, no UUID."""
+    word = word.strip("\"'`,;()[]{}<>")
+    if re.match(r"[a-z][a-z0-9+.-]*://|/|\./|\.\./|~", word) or "sha256:" in word or "://" in word:
+        return False
+    return any(map(_is_random, re.split(r"[^A-Za-z0-9_+/=-]+", re.sub(_UUID, "", word))))
+
+
+def _is_random(piece: str) -> bool:
+    """Whether a piece is long, and its letters and digits make up no words, only short ones."""
+    runs = [run for run in re.split(r"[_+/=-]+", piece) if run]
+    text = max(runs, key=len, default="")
+    # A key may hold a few of the signs that also join words; where there are many, there are words.
+    if len(text) < _LONG_RANDOM and len(runs) - 1 <= sum(map(len, runs)) / 10:
+        text = "".join(runs)
+    if len(text) < _LONG_RANDOM or text.isdigit():
+        return False
+    if re.fullmatch(r"[0-9a-f]+|[0-9A-F]+", text):
+        return len(text) >= _LONG_HEX
+    return len(text) < _SHORT_WORD * len(re.findall(_WORDS, text))
 
 
 # ── our own credentials ────────────────────────────────────────────────────────────────────────

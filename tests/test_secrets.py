@@ -94,6 +94,7 @@ def test_secret_name_is_detected() -> None:
     token TOKEN HF_TOKEN hf-token hf.token hfToken GITHUB_TOKEN_2 token_prod secret CLIENT_SECRET clientSecret
     password DB_PASSWORD dbpassword db_passwd MYSQL_PWD passphrase DB_PASS key API_KEY apikey apiKey APIKey
     WANDB_API_KEY AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY ssh_key encryption-key API_KEYS access_tokens
+    IMAGE_REGISTRY_TOKEN OUTPUT_SAS_TOKEN URL_ACCESS_TOKEN registry_token_new
     credential CREDENTIALS gcpCredentials auth BASIC_AUTH authorization OBS_AK OBS_SK jwt session_cookie
     """)
     assert [name for name in names if not is_secret_name(name)] == []
@@ -131,7 +132,8 @@ def test_empty_or_boolean_value_is_no_secret_under_a_secret_name(value: str) -> 
         https://hooks.slack.com/services/T000/B000/XXXX
         postgresql://user:pw@host/db redis://:hunter2@host:6379
         https://host/object?Signature=abcdefgh12345678&x=1
-        x9Kd83jsLq02mZpT7vBnR4cW
+        x9Kd83jsLq02mZpT7vBnR4cW 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b HPUAWVJ3K2QX9LMTB0RZ
+        wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY
         """),
         JWT,
         PEM,
@@ -152,7 +154,6 @@ def test_value_of_a_known_token_form_or_long_and_random_is_a_secret(value: str) 
     "value",
     [
         *words("""
-        9f86d081884c7d659a2feaa0c55ad015a3bf4f1b
         0.1 20261121 2026-11-21T08:00:00Z 12345678901234567890123456789012
         obs://vision-data/imagenet/2026-11-21/ /vision-data/9f86d081884c7d659a2feaa0c55ad015a3bf4f1b/
         s3://b/x9Kd83jsLq02mZpT7vBnR4cW/ /home/ma-user/modelarts/inputs/data_url_0

@@ -56,6 +56,7 @@ from reconciler.errors import Diagnostic, ReconcilerError
 from reconciler.secrets import (
     SecretText,
     is_credential_name,
+    is_identity_name,
     leaves,
     looks_secret,
     show,
@@ -209,8 +210,9 @@ class SecretHider(NamedTuple):
             return [self.tree(item, field) for item in tree]
         if not isinstance(tree, str) or isinstance(tree, SecretText) or field in _SHOWN:
             return tree
-        # What a field of the service means is known, so its name is no sign.
-        return self._hidden(tree, field) if looks_secret("", tree) or self._is_known(tree) else tree
+        # What a field of the service means is known, so its name is no sign of a secret.
+        name = "id" if is_identity_name(field) else ""
+        return self._hidden(tree, field) if looks_secret(name, tree) or self._is_known(tree) else tree
 
     def _is_known(self, text: str) -> bool:
         """Whether a text holds a known secret, as it is or as it is written: escaping may make it one."""
