@@ -300,9 +300,9 @@ def declared_on(
             problems.append(entry.diagnose(("targets",), "empty list", "the entry would belong to no target"))
     here, elsewhere = dict[str, MergedEntry](), dict[str, tuple[str, ...]]()
     for key, entry in merged.jobs.items():
-        value = entry.value if isinstance(entry.value, dict) else {}
-        says = [*(one.value for one in templates.chain(extended_by(value))), value]
-        written = next((one["targets"] for one in reversed(says) if "targets" in one), None)
+        says = [one.value for one in (*templates.chain(extended_by(entry.value)), entry)]
+        said = (one["targets"] for one in reversed(says) if isinstance(one, dict) and "targets" in one)
+        written = next(said, None)
         names = keys_in(written)
         if target is None or not names or target in names:
             here[key] = entry

@@ -73,7 +73,8 @@ def run_on_terminal(
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         os.chdir(home)
         env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **(environ or {})}
-        env.pop("NO_COLOR", None)
+        for name in ("NO_COLOR", "LINES", "COLUMNS"):  # workers of the tests have a size of their own
+            env.pop(name, None)
         os.execve(sys.executable, [sys.executable, "-m", "reconciler", *arguments], env)
     screen = pyte.HistoryScreen(columns, rows, history=10_000)
     stream = pyte.ByteStream(screen)
