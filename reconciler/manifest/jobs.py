@@ -558,8 +558,10 @@ class JobReader:
             has_body = has_body and not job.is_absent
         problems = []
         description = merged.get("description") or ""
-        if len(description) > (room := room_for_description(self.stack, entry.name)):
-            why = f"it has {len(description)} characters; with our marker at most {room} are allowed"
+        # With the longest numbers of revisions that room is reckoned for.
+        length = len(numbered(description, 9999, lambda _: 9999))
+        if length > (room := room_for_description(self.stack, entry.name)):
+            why = f"it has {length} characters; with our marker at most {room} are allowed"
             problems.append(origin.diagnose(("description",), "description too long", why))
         for steps, secret in secrets:
             if is_numbered and "${job.revision}" in str.__str__(secret):
