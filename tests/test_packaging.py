@@ -120,6 +120,12 @@ def test_ci_tries_the_lowest_versions_on_the_lowest_python_and_the_newest_on_3_1
     ]
 
 
+def test_ci_names_tests_that_are_there() -> None:
+    named = set(re.findall(r"\btests/[\w/.]+", (ROOT / ".ci/quick").read_text(encoding="utf-8")))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 # ── the lock ───────────────────────────────────────────────────────────────────────────────────────
 
 PINNED = re.compile(r"^([a-z0-9-]+)==([^ ;\\]+)", re.M)
