@@ -43,7 +43,7 @@ from reconciler.manifest.variables import declared_sensitive, read_value_files
 from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.modelarts.target import Runtime, identity_of
-from reconciler.render import FORMATS, Content, Style, View, render
+from reconciler.render import FORMATS, Content, Style, View, render, render_part
 from reconciler.render.json import dump, redacted
 from reconciler.secrets import Redactor, without_secrets
 from reconciler.text import printable, visible
@@ -355,7 +355,7 @@ class _StackCheck:
                 verbose=request.verbosity > 0,
                 directory=request.directory,
             )
-            text = render(content, value, name, view)
+            text = render_part(content, value, name, view)
             parts[name] = text if FORMATS[name].redacts else self._redact(text)
         unmatched = frozenset(self._unmatched)
         return self._result(code, stack=value.stack, parts=parts, unmatched=unmatched, **fields)

@@ -31,7 +31,7 @@ from reconciler.fleet import (
     with_digest,
 )
 from reconciler.manifest.files import find_roots
-from reconciler.render import Content, formats_of
+from reconciler.render import Content
 from reconciler.text import printable
 from reconciler.version import __version__
 
@@ -54,10 +54,6 @@ def check_fleet() -> int:
         why = "--out saves the plan of one stack; with --fleet there are many"
         fix = "save the plan of one stack: reconciler plan PATH --out FILE"
         raise WrongUsage(Diagnostic("--out with --fleet", why, fix))
-    known = formats_of(Content.FLEET)
-    for name in (spec.format for spec in specs if spec.format not in known):
-        why, fix = f"{name} shows one stack", f"use one of {', '.join(known)}"
-        raise WrongUsage(Diagnostic("no such format for a fleet", why, fix))
     # A fleet is many short runs: what one leaves behind has to go.
     gc.enable()
     exits.redirect()

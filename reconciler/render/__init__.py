@@ -106,7 +106,7 @@ FORMATS: dict[str, Format] = {
     "text": Format(_EVERY),
     "json": Format(_EVERY - {Content.RESULT}, redacts=True),
     "markdown": Format(_FINDINGS, redacts=True, is_whole=True),
-    "html": Format(_FINDINGS - {Content.FLEET}, redacts=True, is_whole=True),
+    "html": Format(_FINDINGS, redacts=True, is_whole=True),
     "github": Format(_FINDINGS, redacts=True, is_whole=True),
     "junit": Format(_FINDINGS | {Content.CASES}, redacts=True, is_whole=True),
     "sarif": Format(_FINDINGS, redacts=True, is_whole=True),
@@ -125,6 +125,12 @@ def render(content: Content, value: Any, format_: str, view: View) -> str:
     if content is Content.FLEET:
         return str(module.render_fleet(value, view))
     return str(module.render(content, value, view))
+
+
+def render_part(content: Content, value: Any, format_: str, view: View) -> str:
+    """What the report of a fleet has of a stack; of a page, what stands in it."""
+    module = import_module(f"{__name__}.{format_}")
+    return str(getattr(module, "render_part", module.render)(content, value, view))
 
 
 def render_run(format_: str, view: View) -> str:

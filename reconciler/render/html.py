@@ -1,6 +1,6 @@
 """Plans, drift reports and results as one HTML page that loads nothing.
 
-The template, the style and the script are the files in `page/`. jinja2 escapes every text; beyond that the
+The templates, the style and the script are the files in `page/`. jinja2 escapes every text; beyond that the
 page allows no script and no style but these two, by their hashes.
 """
 
@@ -8,32 +8,69 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reconciler.render import Content, View
 from reconciler.render.sheet import NONE, sheet_of
+from reconciler.text import format_count, printable
+
+if TYPE_CHECKING:
+    from reconciler.decide.fleet import FleetReport
 
 _FILES = Path(__file__).parent / "page"
 
 
 def render(content: Content, value: Any, view: View) -> str:
     """A page with a row per job; changes unfold."""
-    sheet = sheet_of(content, value, view)
-    rows = sorted(sheet.rows, key=lambda row: row.rank)
-    return page("page", sheet=sheet, rows=rows, none_word=NONE, script=_read("page.js"))
+    sheet, part = sheet_of(content, value, view), _part()
+    return _page(f"{sheet.title} {sheet.name}", part.head(sheet, 1), part.jobs(sheet), sheet.version)
+
+
+def render_part(content: Content, value: Any, view: View) -> str:
+    """The same as a part of another page, which brings its own style and script, if any."""
+    sheet, part = sheet_of(content, value, view), _part()
+    return str(part.head(sheet) + part.jobs(sheet))
+
+
+def render_fleet(report: FleetReport, view: View) -> str:
+    """One page with what is said of each stack, under one filter."""
+    part = _part()
+    title = f"{report.command.capitalize()} of {format_count(len(report.results), 'stack')}"
+    return _page(title, part.title(title, printable(report.last_line), 1), part.fleet(report), report.version)
+
+
+def _part() -> Any:
+    """The macros of `page/part.html`, whose texts are escaped."""
+    return _environment().get_template("part.html").module
+
+
+def _page(title: str, head: str, body: str, version: str) -> str:
+    return page("page", title=title, head=head, body=body, version=version, script=_read("page.js"))
 
 
 def page(name: str, **values: Any) -> str:
     """The page that a template of `page/` makes, with the style of that name."""
+    style = "".join(map(_read, dict.fromkeys(("page.css", f"{name}.css"))))
+    return _environment().get_template(f"{name}.html").render(**values, style=style) + "\n"
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_FILES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["hash"] = lambda text: b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    style = "".join(map(_read, dict.fromkeys(("page.css", f"{name}.css"))))
-    return environment.from_string(_read(f"{name}.html")).render(**values, style=style) + "\n"
+    environment.filters["printable"] = printable
+    environment.globals["none_word"] = NONE
+    return environment
 
 
 def _read(file: str) -> str:

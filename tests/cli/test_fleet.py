@@ -167,7 +167,6 @@ def test_stacks_that_cannot_be_checked_are_errors_of_their_entries(world: World,
         ("--fleet --var=y=1", 65, "unknown variable"),
         ("--fleet --var-file=values.yaml", 65, "unknown variable"),
         ("--fleet --out plan.json", 64, "--out saves the plan of one stack"),
-        ("--fleet -o html", 64, "use one of text, json, markdown, github, junit, sarif, prometheus"),
         ("--scheduler tcp://127.0.0.1:8786 one", 64, "--scheduler needs --fleet"),
     ],
 )

@@ -15,7 +15,7 @@ import xmlschema
 from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.decide.plan import last_line
 from reconciler.errors import Diagnostic, ExitCode, Location
-from reconciler.render import Content, View, formats_of, render, step_outputs
+from reconciler.render import Content, View, formats_of, render, render_part, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
 from tests.render.test_golden import every_action
 
@@ -25,7 +25,7 @@ PARTS = formats_of(Content.FLEET)
 
 @cache
 def parts() -> dict[str, str]:
-    return {name: render(Content.PLAN, every_action(), name, View()) for name in PARTS}
+    return {name: render_part(Content.PLAN, every_action(), name, View()) for name in PARTS}
 
 
 def planned(root: str, **changed: Any) -> StackResult:

@@ -25,7 +25,17 @@ from reconciler.decide.metrics import RunReport
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Plan, PreflightFinding
 from reconciler.errors import Diagnostic, ExitCode, Location
-from reconciler.render import PLAIN, Content, Style, View, formats_of, render, render_run, step_outputs
+from reconciler.render import (
+    PLAIN,
+    Content,
+    Style,
+    View,
+    formats_of,
+    render,
+    render_part,
+    render_run,
+    step_outputs,
+)
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.secrets import REDACTED, Redactor
 from reconciler.text import INVISIBLE, visible
@@ -147,7 +157,7 @@ def value_with(content: Content, text: str) -> Any:
 def fleet_with(text: str, format_: str, redact: Any = str) -> FleetReport:
     """Two stacks with one name, which metrics tell apart by their roots, and one that failed."""
     plan = plan_with(text)
-    part = render(Content.PLAN, plan, format_, View(redact=redact))
+    part = render_part(Content.PLAN, plan, format_, View(redact=redact))
     hidden = redact(text)
     whole = StackResult(
         root=f"a/{hidden}",

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.decide.plan import Action
-from reconciler.render import Content, View, formats_of, render
+from reconciler.render import Content, View, formats_of, render, render_part
 from tests.render.browser import Page
+from tests.render.test_fleet import a_fleet
 from tests.render.test_golden import every_action
 from tests.render.test_golden_files import VALUES
 from tests.render.test_markdown import a_plan, an_action
@@ -209,3 +210,24 @@ def test_print_shows_all_changes_and_no_controls(opened: Page) -> None:
     assert opened.run("document.querySelector('.controls').offsetHeight") == 0
     opened.run("window.dispatchEvent(new Event('afterprint'))")
     assert opened.run("document.querySelectorAll('details[open]').length") == 0
+
+
+def test_filter_of_a_fleet_is_one_for_all_stacks(browser_page: Page, tmp_path: Path) -> None:
+    page = browser_page.show(render(Content.FLEET, a_fleet(), "html", View()), tmp_path / "fleet.html")
+    sections = "[...document.querySelectorAll('section')].filter(s => s.offsetHeight).length"
+    everything = len(keys_shown(page))
+    type_filter(page, "unknown field")
+    assert (keys_shown(page), page.run(sections)) == (["b/failed"], 1)
+    type_filter(page, "")
+    assert (len(keys_shown(page)), page.run(sections)) == (everything, 3)
+
+
+@pytest.mark.parametrize("content", list(VALUES))
+def test_part_for_another_page_has_the_rows_and_no_script(content: Content) -> None:
+    if "html" in formats_of(content) and content is not Content.FLEET:
+        (make, *_) = VALUES[content].values()
+        view = View(plan=every_action())
+        part = render_part(content, make(), "html", view)
+        whole = render(content, make(), "html", view)
+        assert part.count("<tr data-key=") == whole.count("<tr data-key=")
+        assert not re.search("<(script|style|html|body|input|!)", part)

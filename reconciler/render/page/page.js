@@ -5,6 +5,7 @@
   const rows = [...document.querySelectorAll(".jobs > tbody > tr")];
   const texts = rows.map((row) => `${row.dataset.key} ${row.dataset.action} ${row.textContent}`.toLowerCase());
   const details = [...document.querySelectorAll("details")];
+  const sections = document.querySelectorAll("section");
 
   function apply() {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -12,6 +13,9 @@
     rows.forEach((row, number) => {
       row.hidden = !words.every((word) => texts[number].includes(word));
       count += row.hidden ? 0 : 1;
+    });
+    sections.forEach((one) => {
+      one.hidden = words.length > 0 && !one.querySelector(".jobs > tbody > tr:not([hidden])");
     });
     shown.value = `${count} of ${rows.length}`;
   }
