@@ -64,7 +64,7 @@ class Console:
         is_terminal = stream.isatty()
         may_be = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         is_coloured = may_be if self.colour == "auto" else self.colour == "always"
-        return Style(is_coloured, _columns_of(stream) if is_terminal else None)
+        return Style(is_coloured, _columns_of(stream) if is_terminal else None, self.redact)
 
     def clean(self, text: str, *, is_redacted: bool = False) -> str:
         """What of a text may be written, to whatever place: no secret, and nothing that is not seen.

@@ -151,10 +151,10 @@ def _watch(context: Context, *, as_json: bool) -> NoReturn:
 def _redraw(context: Context) -> NoReturn:
     """Draw it in place; the last one stays, whole, when somebody stops it."""
     from reconciler import reconcile
-    from reconciler.render.commands import COLUMNS, cells, summary_line
+    from reconciler.render.commands import COLUMNS, ORDER, cells, summary_line
     from reconciler.render.text import render_head
 
-    table = LiveTable(COLUMNS)
+    table = LiveTable(COLUMNS, ORDER)
     report: StatusReport | None = None
     try:
         with reading.silenced(), display.part(table, sys.stdout):

@@ -130,9 +130,8 @@ def events(job: str, limit: int, as_json: bool, **where: Any) -> None:
         console.document({"job": found.id, "events": documents})
         return
     rows = [(event.time, event.level, event.source, event.message) for event in happened]
-    # A message is worth more than a table that fits.
-    style = console.style(sys.stdout)._replace(width=None)
-    console.result(render_table(("TIME", "LEVEL", "SOURCE", "MESSAGE"), rows, style))
+    head, order = ("TIME", "LEVEL", "SOURCE", "MESSAGE"), ("TIME", "MESSAGE", "LEVEL", "SOURCE")
+    console.result(render_table(head, rows, console.style(sys.stdout), order))
     if not rows:
         console.say("No matching events.")
 

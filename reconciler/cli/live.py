@@ -35,8 +35,8 @@ class TableRow(NamedTuple):
 class LiveTable:
     """A table that is never higher or wider than the terminal; see `render.text.table`."""
 
-    def __init__(self, head: Sequence[str]) -> None:
-        self._head = head
+    def __init__(self, head: Sequence[str], order: Sequence[str] = ()) -> None:
+        self._head, self._order = head, order
         self.title = self.foot = ""
         self.rows: Sequence[TableRow] = ()
         self.lines_beside = 0
@@ -47,7 +47,7 @@ class LiveTable:
         room = terminal.size.height - _BESIDE_ROWS - bool(self.title) - bool(self.foot) - self.lines_beside
         shown, hidden = fit(self.rows, max(1, room))
         rows = [self._head, *([safe(cell) for cell in row.cells] for row in shown)]
-        head, *lines = table(rows, Style(width=terminal.width))
+        head, *lines = table(rows, Style(width=terminal.width), self._order, wraps=False)
         if self.title:
             yield one_line(Text(safe(self.title)))
         yield from (one_line(Text(head, "bold")), *(one_line(Text(line)) for line in lines))
@@ -89,7 +89,9 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
         if not (is_drawn and can_draw(sys.stderr)):
             yield lambda _: None
             return
-        drawn = LiveTable(("job", "phase", "queued", "running", "wait"))
+        drawn = LiveTable(
+            ("job", "phase", "queued", "running", "wait"), ("job", "phase", "wait", "running", "queued")
+        )
 
         def show(waits: tuple[Waited, ...]) -> None:
             at_s = clock.now()

@@ -30,10 +30,14 @@ Place: TypeAlias = "Location | Source"
 
 
 class Style(NamedTuple):
-    """What a text may use: colours, and a width in columns (None: as many as it needs)."""
+    """What a text may use: colours, and a width in columns (None: as many as it needs).
+
+    `redact` takes every known secret out of a text that is about to be broken.
+    """
 
     colour: bool = False
     width: int | None = None
+    redact: Callable[[str], str] = str
 
     def paint(self, text: str, colour: str) -> str:
         """Colour a text."""

@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 
 #: The heads of the table of `status`.
 COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
+#: The same, those that matter most first.
+ORDER = ("KEY", "PHASE", "WAITS FOR", "RAN", "REVISION", "LAST CHANGE", "QUEUED", "NODES")
 _COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}
 
 
 def render_status(report: StatusReport, style: Style = PLAIN) -> str:
     """Where each key stands: a table, what a person should know, and a last line that counts."""
-    table = render_table(COLUMNS, (cells(one, report) for one in report.jobs), style)
+    table = render_table(COLUMNS, (cells(one, report) for one in report.jobs), style, ORDER)
     lines = [style.paint(render_head(report.stack, report.target), "bold"), "", table]
     lines += render_warnings(report.warnings, style)
     return "\n".join([*lines, summary_line(report)]) + "\n"
@@ -118,7 +120,8 @@ def render_jobs(jobs: Iterable[ObservedJob], at_s: float, style: Style = PLAIN) 
         )
         for job in jobs
     )
-    return render_table(head, rows, style)
+    order = ("NAME", "PHASE", "AGE", "DURATION", "OWNER", "NODES", "ID")
+    return render_table(head, rows, style, order)
 
 
 def _owner(job: ObservedJob) -> str:
@@ -321,14 +324,12 @@ def render_states(style: Style = PLAIN) -> str:
         for (why, legal_when), phases in phases_by_verdict.items():
             notes.append(f"  {operation.value}, {', '.join(phases)}: {why}; legal {legal_when}")
     notes.append("  A phase that is not in the table is never acted on (blocked).")
-    return _table(rows, style) + "\n".join(notes) + "\n"
+    shown = table(rows, style, (rows[0][0], *rows[0][2:], rows[0][1]), rule=True)
+    return "\n".join([*shown, *notes]) + "\n"
 
 
 def render_fields(style: Style = PLAIN, path: str = "") -> str:
     """What an edit of each field of a job means; with a path, of that field and those below it."""
     shown = [one for one in fields() if not path or re.match(rf"{re.escape(path)}(?![^.[])", one.path)]
-    return _table([["field", "an edit means", "description"], *map(list, shown)], style)
-
-
-def _table(rows: list[list[str]], style: Style) -> str:
-    return "\n".join(table(rows, style, rule=True)) + "\n"
+    rows = [("field", "an edit means", "description"), *shown]
+    return "\n".join(table(rows, style, stay=3, rule=True)) + "\n"

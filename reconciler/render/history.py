@@ -65,7 +65,8 @@ def history_text(report: HistoryReport, view: View) -> str:
         for one in report.revisions
     )
     columns = ("KEY", "REVISION", "PHASE", "CREATED", "RAN", "NODES", "DIGEST")
-    return f"{found}\n{render_table(columns, rows, style)}"
+    order = ("KEY", "PHASE", "REVISION", "CREATED", "RAN", "NODES", "DIGEST")
+    return f"{found}\n{render_table(columns, rows, style, order)}"
 
 
 def _run_lines(run: PastRun, view: View) -> Iterator[str]:

@@ -13,6 +13,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import Diagnostic, Severity, Snippet
@@ -45,31 +46,82 @@ def pad(text: str, width: int) -> str:
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def table(rows: Sequence[Sequence[str]], style: Style, *, rule: bool = False) -> list[str]:
+def table(
+    rows: Sequence[Sequence[str]],
+    style: Style,
+    order: Sequence[str] = (),
+    *,
+    stay: int = 2,
+    rule: bool = False,
+    wraps: bool = True,
+) -> list[str]:
     """The lines of a table, the head of which is the first row; `rule` draws a line below it.
 
-    Where it is too wide for the terminal the columns that do not fit are left out, but never the first one;
-    the head ends with `…` then.
+    Where it is too wide for the terminal it loses the columns that matter least, and the head ends with `…`
+    then. `order` has the heads of those that matter most first, as they stand if left out; the first ones
+    `stay`. What is still too wide is broken at spaces, where a table `wraps`, and what is a single word, such
+    as a name of more than two fifths of the terminal, has the rest of its row below it.
     """
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    shown, ellipsis = list(range(len(widths))), ""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    by_worth, ellipsis = [rows[0].index(head) for head in order or rows[0]], ""
+    name = by_worth[0]
     if style.width is not None and sum(widths) + 2 * (len(widths) - 1) > style.width:
-        shown, ellipsis = [0], "  …"
-        used = widths[0] + cell_len(ellipsis)
-        for place, width in enumerate(widths[1:], start=1):
-            if used + 2 + width <= style.width:
-                shown.append(place)
-                used += 2 + width
-    lines = ["  ".join(pad(row[place], widths[place]) for place in shown).rstrip() for row in rows]
-    head = lines[0] + ellipsis
-    heads = [head, "  ".join("-" * widths[place] for place in shown)] if rule else [style.paint(head, "bold")]
-    return [*heads, *lines[1:]]
+        least = list(widths)
+        if wraps:
+            widths[name] = least[name] = min(widths[name], style.width * 2 // 5)
+            for place in {*by_worth} - {name}:
+                head, *cells = columns[place]
+                least[place] = min(max(map(cell_len, cells), default=0), _NARROW)
+                words = head.split() if place in by_worth[:stay] else " ".join((head, *cells)).split()
+                least[place] = max(least[place], *map(cell_len, words))
+        room = style.width + 2
+        while len(by_worth) > stay and sum(least[place] + 2 for place in by_worth) > room:
+            by_worth.pop()
+            room, ellipsis = style.width + 2 - cell_len("  …"), "  …"
+        excess = sum(widths[place] + 2 for place in by_worth) - room
+        while excess > 0 and (broken := [place for place in by_worth if widths[place] > least[place]]):
+            widths[max(broken, key=widths.__getitem__)] -= 1
+            excess -= 1
+    shown, lines = sorted(by_worth), list[list[str]]()
+    for row in rows:
+        cells = list[list[str]]()
+        below = 0
+        for place in shown:
+            cell = _broken(row[place], widths[place], style) if wraps else [row[place]]
+            cells.append([""] * below + cell)
+            if wraps and max(map(cell_len, cell)) > widths[place]:
+                below = len(cells[-1])
+        padded = (
+            map(pad, line, (widths[place] for place in shown)) for line in zip_longest(*cells, fillvalue="")
+        )
+        lines.append(["  ".join(line).rstrip() for line in padded])
+    heads, *body = lines
+    heads[0] += ellipsis
+    ruled = ["  ".join("-" * widths[place] for place in shown)]
+    heads = [*heads, *ruled] if rule else [style.paint(head, "bold") for head in heads]
+    return [*heads, *chain.from_iterable(body)]
+
+
+def _broken(text: str, width: int, style: Style) -> list[str]:
+    """The lines of a cell, which is broken at spaces only, and never within a secret."""
+    if cell_len(text) <= width:
+        return [text]
+    lines = [""]
+    for word in style.redact(text).split():
+        if cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] = f"{lines[-1]} {word}".lstrip()
+        else:
+            lines.append(word)
+    return lines[1:] if lines[1:] and not lines[0] else lines
 
 
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────
 
 #: The indent below the line of a job.
 INDENT = " " * 8
+#: No column of a table is narrower than that for being broken.
+_NARROW = 20
 #: How wide a list of keys is where nothing says how wide the text may be.
 WIDTH = 100
 #: How an empty cell of a table is shown.
@@ -275,11 +327,11 @@ def _narrow_snippet(snippet: Snippet, width: int) -> Snippet:
 
 
 def render_table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN, *, rule: bool = False
+    head: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN, order: Sequence[str] = ()
 ) -> str:
-    """A table of text from outside; "" if there are no rows."""
+    """A table of text from outside; "" if there are no rows. `order` as for `table`."""
     body = [[printable(cell) or NOTHING for cell in row] for row in rows]
-    return "\n".join(table([head, *body], style, rule=rule)) + "\n" if body else ""
+    return "\n".join(table([head, *body], style, order)) + "\n" if body else ""
 
 
 def render_tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterator[str]:

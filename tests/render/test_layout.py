@@ -45,23 +45,61 @@ def test_table_that_fits_is_as_wide_as_it_needs_to_be() -> None:
     assert table(ROWS, Style(width=80)) == table(ROWS, Style())
 
 
-@given(st.lists(st.tuples(*[st.text("ab训", min_size=1, max_size=9)] * 4), min_size=2), st.integers(20, 50))
-def test_table_that_is_too_wide_drops_columns_and_never_the_first(
-    rows: list[tuple[str, ...]], width: int
+_CELL = st.lists(st.text("ab训", min_size=1, max_size=9), min_size=1, max_size=5).map(" ".join)
+
+
+@given(
+    st.lists(st.tuples(st.text("ab训", min_size=1, max_size=30), *[_CELL] * 3), min_size=2),
+    st.integers(44, 70),
+    st.permutations(range(1, 4)),
+)
+def test_table_that_is_too_wide_drops_what_matters_least_and_breaks_at_spaces(
+    rows: list[tuple[str, ...]], width: int, places: list[int]
 ) -> None:
-    lines = table(rows, Style(width=width))
-    assert max(map(cell_len, lines)) <= max(width, max(cell_len(row[0]) for row in rows) + 3)
-    assert len(lines) == len(rows)
-    assert all(line.startswith(row[0].rstrip()) for line, row in zip(lines, rows, strict=True))
-    assert lines[0].endswith("…") is (max(map(cell_len, table(rows, Style()))) > width)
+    head = ("key", "one", "two", "three")
+    lines = table([head, *rows], Style(width=width), [head[place] for place in (0, *places)])
+    assert max(map(cell_len, lines)) <= max(width, max(cell_len(row[0]) for row in rows))
+    shown = [name in lines[0] for name in (head[place] for place in (0, *places))]
+    assert shown[:2] == [True, True]
+    assert shown == sorted(shown, reverse=True)
+    assert lines[0].endswith("…") is not all(shown)
+    names = [line for line in lines if not line.startswith(" ")]
+    assert [line.split("  ")[0].rstrip() for line in names] == ["key", *(row[0] for row in rows)]
+    words = [
+        word
+        for row in rows
+        for place in (0, *places)
+        if head[place] in lines[0]
+        for word in row[place].split()
+    ]
+    assert sorted(words) == sorted(" ".join(lines[1:]).split())
 
 
-def test_column_that_fits_stays_behind_one_that_does_not() -> None:
+def test_which_columns_go_depends_on_their_order_only() -> None:
     assert table(ROWS, Style(width=45)) == [
         "KEY               PHASE  …", "resnet50-nightly  Running", "训练              Pending",
     ]  # fmt: skip
+    ended = (*ROWS[:2], ("b", "Failed", "apply, to create its next revision"))
+    assert table(ended, Style(width=52)) == [
+        "KEY               PHASE    WAITS FOR", "resnet50-nightly  Running  apply, to replace it",
+        "b                 Failed   apply, to create its next", "                           revision",
+    ]  # fmt: skip
     rows = (("KEY", "VALUE", "FROM"), ("a", "x" * 60, "jobs.yaml:3"))
-    assert table(rows, Style(width=40)) == ["KEY  FROM  …", "a    jobs.yaml:3"]
+    assert table(rows, Style(width=40), ("KEY", "FROM", "VALUE")) == ["KEY  FROM  …", "a    jobs.yaml:3"]
+
+
+def test_name_of_more_than_two_fifths_of_a_terminal_has_a_line_of_its_own() -> None:
+    rows = (("KEY", "PHASE"), ("lr-sweep-batch-64", "Terminated, aged out"), ("a", "Running"))
+    assert table(rows, Style(width=30)) == [
+        "KEY           PHASE", "lr-sweep-batch-64", "              Terminated, aged out",
+        "a             Running",
+    ]  # fmt: skip
+
+
+def test_no_secret_is_broken() -> None:
+    rows = (("TIME", "MESSAGE"), ("1", "logged in with the pass phrase open sesame"))
+    style = Style(width=30, redact=lambda text: text.replace("open sesame", "(sensitive)"))
+    assert table(rows, style)[-1].split() == ["phrase", "(sensitive)"]
 
 
 # ── the line that a problem is in ──────────────────────────────────────────────────────────────────
