@@ -155,8 +155,9 @@ def own_keys() -> Iterator[tuple[str, str, str, str]]:
     schema = manifest_schema()
     body = JobBody.model_json_schema()["properties"]
     entry = schema["$defs"]["JobEntry"]["properties"]
-    found = {**schema["properties"], **{name: one for name, one in entry.items() if name not in body}}
-    for name, member in found.items():
+    tops = schema["properties"]
+    own = {f"jobs.KEY.{name}" if name in tops else name: one for name, one in entry.items()}
+    for name, member in {**tops, **{name: one for name, one in own.items() if name not in body}}.items():
         yield from _rows(name, member, schema["$defs"])
 
 

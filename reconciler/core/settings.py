@@ -20,7 +20,7 @@ from reconciler.core.fields.field_types import (
     described,
     optional,
 )
-from reconciler.core.stack import Effect, JobEntry, Limits, Prices, TargetEntry
+from reconciler.core.stack import Effect, JobEntry, Keys, Limits, Prices, TargetEntry
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import is_credential_name
 
@@ -218,6 +218,9 @@ class Manifest(Strict):
     apiVersion: Literal["reconciler/v1"] | None = optional("reconciler/v1.")  # noqa: N815
     stack: str | None = optional("The ownership scope; in one file of a stack only.")
     target: str | None = optional("Default target; may be omitted if there is only one.")
+    include: Keys | None = optional(
+        "Which files are manifests, as globs relative to this file, the root file; default: every one below."
+    )
     targets: dict[str, TargetEntry] = described("Targets, by name.", default_factory=dict)
     variables: dict[str, Variable] = described("Input variables, by name.", default_factory=dict)
     limits: Limits = described("What a plan may do without confirmation.", default_factory=Limits)

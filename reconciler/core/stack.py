@@ -150,8 +150,8 @@ NO_PRICES = Prices()
 
 #: The keys of a manifest.
 SECTIONS = (
-    "apiVersion", "stack", "target", "targets", "variables", "limits", "records", "prices", "policies",
-    "drift", "notify", "defaults", "templates", "jobs",
+    "apiVersion", "stack", "target", "include", "targets", "variables", "limits", "records", "prices",
+    "policies", "drift", "notify", "defaults", "templates", "jobs",
 )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ _MANIFEST = """\
 apiVersion: reconciler/v1
 stack: {stack}{space}# whose jobs these are; two stacks never touch each other's jobs
 target: local             # the default; `--target prod` chooses another
+include: ["*.yaml", "jobs/**/*.yaml"]   # which files are manifests
 
 targets:
   local: {{kind: local}}    # an embedded emulator that needs no account; its jobs lie in .reconciler/

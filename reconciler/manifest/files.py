@@ -13,6 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -193,10 +194,10 @@ class FileReader:
                     continue
             if real in met:
                 continue
-            met.add(real)
             files, directories, linked = self._split(directory)
             if ends_at(directory, files):
-                continue
+                continue  # Another name of it may lead on.
+            met.add(real)
             yield directory, sorted(files, key=lambda path: path.name)
             waiting += [(inner, real / inner.name) for inner in directories]
             links += sorted(linked, key=lambda path: path.name)
@@ -259,7 +260,7 @@ def find_stack(
     documents = _documents(root, reader, named=frozenset(resolved))
     files = [document.path for document in documents]
     if strays := [path for path in resolved if not path.is_dir() and path not in files]:
-        why = "manifest files end in .yaml or .yml; hidden files are skipped"
+        why = "manifest files end in .yaml or .yml; hidden ones and those that include leaves out are skipped"
         raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
     whole = any(chosen == root or chosen in root.parents for chosen in resolved)
     in_view = files if whole else [path for path in files if not {path, *path.parents}.isdisjoint(resolved)]
@@ -357,7 +358,8 @@ def upwards(directory: Path) -> Iterator[Path]:
 
 
 def _documents(root: Path, reader: FileReader, named: frozenset[Path]) -> tuple[Document, ...]:
-    found = list(_below(root, reader))
+    included = _included(root, reader)
+    found = list(_below(root, reader, included))
     for path, target in _links_out(root, found):
         if path not in named:
             reader.refuse(path, target)
@@ -369,14 +371,64 @@ def _documents(root: Path, reader: FileReader, named: frozenset[Path]) -> tuple[
             documents.append(document)
     # What cannot be listed may hold jobs of the stack: they must not count as absent.
     for directory, error in sorted(reader.unlisted.items(), key=lambda item: item[0].parts):
-        if directory == root or root in directory.parents:
+        if directory == root or (root in directory.parents and included(directory, is_directory=True)):
             documents.append(unreadable_document(directory, reader.shown(directory), error))
     return tuple(documents)
 
 
-def _below(root: Path, reader: FileReader) -> Iterator[tuple[Path, list[Path]]]:
+def _below(
+    root: Path, reader: FileReader, included: Callable[..., bool]
+) -> Iterator[tuple[Path, list[Path]]]:
     """Yield the directories of the stack in a directory, with their manifest files: no other stack's."""
-    return reader.below(root, lambda inner, files: inner != root and bool(reader.roots_in(files)))
+
+    def ends_at(inner: Path, files: list[Path]) -> bool:
+        return inner != root and (not included(inner, is_directory=True) or bool(reader.roots_in(files)))
+
+    for directory, files in reader.below(root, ends_at):
+        yield directory, [path for path in files if included(path)]
+
+
+def _included(root: Path, reader: FileReader) -> Callable[..., bool]:
+    """Whether a file is a manifest of the stack, or a directory may hold one, by `include` of the root file.
+
+    The root file itself always counts.
+    """
+    files = reader.candidates(root)
+    if not any(b"include" in (reader.content(path) or b"") for path in files):
+        files = []  # Most stacks have none, and a fleet parses nothing to know that.
+    roots = [reader.document(path) for path in reader.roots_in(files)]
+    # What a file that cannot be parsed leaves out is not known: nothing is said of other files then.
+    found = [
+        one.tree.get("include", () if re.search(r"(?m)^include[ \t]*:", one.text) else None) for one in roots
+    ]
+    texts = [one for value in found for one in (value if isinstance(value, list) else [value])]
+    globs = [one.removeprefix("./").split("/") for one in texts if isinstance(one, str)]
+    by_itself = {one.path for one in roots}
+
+    def included(path: Path, *, is_directory: bool = False) -> bool:
+        names = path.parts[len(root.parts) :]
+        return path in by_itself or any(_fits(names, glob, is_directory) for glob in globs)
+
+    is_said = any(value is not None for value in found)
+    return included if is_said else lambda *_, **_more: True
+
+
+def _fits(names: Sequence[str], glob: Sequence[str], is_directory: bool) -> bool:
+    """Whether the path of a file fits a glob, in which `**` stands for any number of directories.
+
+    Of a directory: whether a file below it may.
+    """
+    at = {0}
+    for name in names:
+        for place, part in enumerate(glob):
+            if place in at and part == "**":
+                at.add(place + 1)
+        at = {
+            place if glob[place] == "**" else place + 1
+            for place in at
+            if place < len(glob) and fnmatchcase(name, glob[place])
+        }
+    return any(place < len(glob) if is_directory else set(glob[place:]) <= {"**"} for place in at)
 
 
 def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator[tuple[Path, Path]]:
@@ -510,13 +562,14 @@ def _root_in(directory: Path, files: Sequence[Path], reader: FileReader) -> Stac
 def files_digest(directory: Path, not_manifests: Sequence[Path] = ()) -> str:
     """The digest of every manifest file that may belong to the stack of a root directory, and of its name.
 
-    It is the same on two machines if they see the same files. Nothing is parsed but what may be the root
-    file of another stack.
+    It is the same on two machines if they see the same files. Nothing is parsed but what may be a root
+    file that says `include`, or that of another stack.
     """
     reader = FileReader(not_manifests, directory)
     below = len(directory.parts)
     paths = sorted(
-        (path for _, found in _below(directory, reader) for path in found), key=lambda path: path.parts
+        (path for _, found in _below(directory, reader, _included(directory, reader)) for path in found),
+        key=lambda path: path.parts,
     )
     return digest_of(("/".join(path.parts[below:]), reader.content(path)) for path in paths)
 

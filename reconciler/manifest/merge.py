@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -13,6 +14,7 @@ from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, SECTIONS
 from reconciler.errors import Diagnostic, Location
+from reconciler.manifest.files import SUFFIXES
 from reconciler.manifest.problems import (
     MOST_LISTED,
     NAMED_LISTS,
@@ -40,6 +42,7 @@ _KINDS = {
     **dict.fromkeys(_MAPPINGS, (dict, "a mapping")),
     **dict.fromkeys(_TEXTS, (str, "text")),
     **dict.fromkeys(_LISTS, (list, "a list")),
+    "include": (str | list, "a glob or a list of globs"),
 }
 #: Sections that all files may add to.
 SETTINGS = ("limits", "prices")
@@ -171,7 +174,8 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
     is_ours = document.shows_lines or len(nearest) < len(document.tree) or any(nearest.values())
     if document.tree and not is_ours:
         # A file that looks like no manifest at all: what each of its keys means is nobody's business.
-        why, fix = f"no key of this file is one of {known}", "remove or rename it"
+        why = f"no key of this file is one of {known}"
+        fix = "name the manifests by include in the root file; files of values are given by --var-file"
         first = next(iter(document.tree))
         yield diagnose(document, (first,), "unknown field", why, fix, at_key=True)._replace(path="")
         return
@@ -201,6 +205,8 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterat
         if document.tree["apiVersion"] != API_VERSION:
             why = f"must be {API_VERSION}, got {found(document.tree['apiVersion'])}"
             yield diagnose(document, ("apiVersion",), "value not allowed", why)
+    for document in documents:
+        yield from _include_problems(document)
     merged.records_at = next(iter(saying["records"]), None)
     merged.target_at = next(iter(saying["target"]), None)
     merged.target = merged.target_at.tree["target"] if merged.target_at else None
@@ -218,6 +224,32 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterat
             merged.stack = name
             if problem := stack_problem(name):
                 yield diagnose(root, ("stack",), "invalid stack name", problem)
+
+
+def _include_problems(document: Document) -> Iterator[Diagnostic]:
+    """What is wrong with the globs of a file: what they leave out is not declared, so that it ends."""
+    value = document.tree.get("include")
+    if value is not None and not document.says_stack:
+        why, fix = "the root file says which files are manifests", "move it beside stack:"
+        yield diagnose(document, ("include",), "not allowed here", why, fix, at_key=True)
+        return
+    for number, glob in enumerate(value if isinstance(value, list) else [value] if value is not None else ()):
+        steps = ("include", number) if isinstance(value, list) else ("include",)
+        if not isinstance(glob, str):
+            if isinstance(value, list):
+                yield diagnose(document, steps, "wrong type", f"expected text, got {found(glob)}")
+            continue
+        *_, last = parts = glob.removeprefix("./").split("/")
+        tail, why = re.split(r"[*?\]]", last)[-1], ""
+        if "{" in glob or glob.startswith("!"):
+            why = "only *, **, ? and [...] stand for something else"
+        elif glob.startswith("/") or "" in parts[:-1] or any(part.startswith(".") for part in parts):
+            why = "it must be a path below the directory of the root file, without hidden names, . and .."
+        elif not (tail.endswith(SUFFIXES) or any(end.endswith(tail) for end in SUFFIXES)):
+            why = "manifest files end in .yaml or .yml"
+        if why:
+            fix = "write it as jobs/*.yaml, or as jobs/**/*.yaml with the directories below"
+            yield diagnose(document, steps, "invalid glob", f'{why}; got "{shorten(glob)}"', fix)
 
 
 def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> Iterator[Diagnostic]:

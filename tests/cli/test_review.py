@@ -64,6 +64,15 @@ def test_two_revisions_are_compared_without_a_checkout(reconciler: Reconciler, g
     assert git("status", "--porcelain") == "M jobs.yaml"
 
 
+def test_each_side_has_the_files_that_its_root_file_includes(reconciler: Reconciler, git: Git) -> None:
+    root = manifest("a", more="include: jobs/*.yaml\n")
+    other = "jobs:" + manifest("b").partition("jobs:")[2]
+    commit(git, {"jobs.yaml": root, "more/b.yaml": other, "values.yaml": "bucket: data\n"})
+    commit(git, {"jobs.yaml": root.replace("jobs/", "more/")})
+    assert keys(reconciler("review HEAD~1 HEAD --json")) == [("b", "added")]
+    assert keys(reconciler("review HEAD . --json")) == []
+
+
 def test_revision_is_compared_with_the_work_tree(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"stacks/one/jobs.yaml": ONE, "stacks/two/jobs.yaml": ONE})
     write({"stacks/two/jobs.yaml": TWO})

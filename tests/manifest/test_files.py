@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import WrongUsage
+from reconciler.manifest.files import files_digest
 from tests.manifest.conftest import HEAD, JOB, Place, place_of
 
 ROOT = HEAD
@@ -142,6 +143,45 @@ def test_a_variable_file_is_no_manifest_wherever_it_lies(stack: Place) -> None:
     values = stack.write("bucket: data\n", "values.yaml")
     assert values not in stack.load(var_files=[values]).files
     assert [problem.what for problem in stack.problems()] == ["unknown field", "variable without a value"]
+
+
+@pytest.mark.parametrize(
+    ("include", "read"),
+    [
+        ("'*.yaml'", {"main.yaml", "values.yaml"}),
+        ("./jobs/*.yaml", {"main.yaml", "jobs/a.yaml"}),
+        ("[jobs/a.yaml, 'j*s/**/[b-c].yaml']", {"main.yaml", "jobs/a.yaml", "jobs/deep/er/b.yaml"}),
+        ("jobs/**", {"main.yaml", "jobs/a.yaml", "jobs/deep/er/b.yaml", "jobs/deep/c.yml"}),
+        ("'**/**/?.y*ml'", {"main.yaml", "jobs/a.yaml", "jobs/deep/er/b.yaml", "jobs/deep/c.yml"}),
+        ("link/**/*.yml", {"main.yaml", "link/c.yml"}),
+        ("[]", {"main.yaml"}),
+        ("", {"main.yaml", "values.yaml", "jobs/a.yaml", "jobs/deep/er/b.yaml", "jobs/deep/c.yml"}),
+    ],
+)
+def test_include_of_the_root_file_names_the_manifests(place: Place, include: str, read: set[str]) -> None:
+    place.write(f"{ROOT}include: {include}\n")
+    for name in ("jobs/a.yaml", "jobs/deep/er/b.yaml", "jobs/deep/c.yml"):
+        place.write(entry(Path(name).stem), name)
+    place.write("limits: {terminations: 3}\n", "values.yaml")
+    place.write("stack: other\n", "jobs/stack/own.yaml")
+    (place.root / "link").symlink_to(place.root / "jobs" / "deep")
+    loaded = place.load()
+    assert {path.relative_to(place.root).as_posix() for path in loaded.files} == read
+    digest = files_digest(place.root)
+    for path in place.root.glob("jobs/*.yaml"):
+        path.write_text("jobs: {}\n", encoding="utf-8")
+    assert (files_digest(place.root) != digest) is ("jobs/a.yaml" in read)
+    assert (place.load().manifest_digest != loaded.manifest_digest) is ("jobs/a.yaml" in read)
+
+
+def test_what_include_leaves_out_is_neither_read_nor_a_path(stack: Place) -> None:
+    stack.write(ROOT + entry("top") + "include: team/*.yml\n")
+    stack.write("bucket: data\n", "values.yaml")
+    (stack.root / "gone.yaml").symlink_to("nowhere.yaml")
+    (stack.root / "data").mkdir(mode=0)
+    assert not stack.load("").stack.is_partial
+    with pytest.raises(WrongUsage, match=r"values.yaml: .* include"):
+        stack.load("values.yaml")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "jobs:\n", "\ufeff"])
