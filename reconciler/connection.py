@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.core.addresses import absolute_url, parse_store_url, passwords_in
 from reconciler.core.record import LEASE_S, Scope
 from reconciler.core.stack import Target
-from reconciler.errors import ManifestInvalid
+from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.target import Runtime, connected, identity_of
 from reconciler.reconcile import Context
 from reconciler.records.recording import Recording, RunMetadata
+from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock
     from reconciler.core.values import TargetIdentity
+    from reconciler.decide.history import HistoryReport
     from reconciler.records.store import Records
 
 
@@ -157,6 +159,38 @@ class RecordedStack(NamedTuple):
             RecordsUnavailable: there is one, and it cannot be asked.
         """
         return self.recording.reading()
+
+    def history(self, key: str | None, limit: int | None) -> HistoryReport:
+        """What was recorded, of one key or of all: the newest runs and revisions, so many of each, or all.
+
+        Raises:
+            WrongUsage: the key is not declared, and nothing is recorded of it.
+            RecordsUnavailable: the store cannot be asked.
+        """
+        from reconciler.decide.history import HistoryReport, newest_revisions  # a plan needs none of it
+
+        store, scope, stack = self.store, self.scope, self.loaded.stack
+        head = (scope.stack, self.target, self.loaded.manifest_digest, __version__, self.clock.now(), key)
+        if store is None:
+            return HistoryReport(*head)
+        if key is None:
+            runs = store.runs(scope, limit=limit)
+            return HistoryReport(*head, runs, newest_revisions(store.memory(scope), limit))
+        declared = {*stack.whole, *stack.declared_keys, *stack.former_keys}
+        runs, revisions = store.runs(scope, key=key, limit=limit), store.revisions(scope, key)
+        if key not in declared and not runs and not revisions:
+            from difflib import get_close_matches
+
+            by_fold = {one.casefold(): one for one in sorted({*store.memory(scope).by_key, *declared})}
+            near = get_close_matches(key.casefold(), by_fold, n=1)
+            why = f'"{key}" is not a key of stack {scope.stack}, and has no records there'
+            fix = (
+                f'did you mean "{by_fold[near[0]]}"?'
+                if near
+                else "reconciler history lists the recorded keys"
+            )
+            raise WrongUsage(Diagnostic("unknown key", why, fix))
+        return HistoryReport(*head, runs, revisions[::-1][:limit])
 
 
 @contextmanager

@@ -19,14 +19,10 @@ from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, 
 from reconciler.cli.progress import can_draw, display, reading
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.render import Content
-from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.connection import RecordedStack
-    from reconciler.decide.history import HistoryReport
     from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.decide.watch_window import Window
-    from reconciler.manifest import LoadedStack
     from reconciler.reconcile import Context
 
 
@@ -236,7 +232,7 @@ def history_command(
         raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
     loaded, key = load_stack(paths, **options, offline=True), keys[0] if keys else None
     with open_records_of(loaded, options["target"], records, runtime()) as place:
-        report = _report(place, key, limit if html else limit or _SHOWN)
+        report = place.history(key, limit if html else limit or _SHOWN)
     page = ""
     if html is not None:
         from reconciler.decide.history import make_timeline
@@ -247,38 +243,6 @@ def history_command(
     if html is not None:
         console.write_file(html, page, is_redacted=True)
     return 0
-
-
-def _declared(loaded: LoadedStack) -> set[str]:
-    return {*loaded.stack.whole, *loaded.stack.declared_keys, *loaded.stack.former_keys}
-
-
-def _was_recorded(place: RecordedStack, key: str) -> bool:
-    store, scope = place.store, place.scope
-    return store is not None and bool(store.revisions(scope, key) or store.runs(scope, key=key, limit=1))
-
-
-def _report(place: RecordedStack, key: str | None, limit: int | None) -> HistoryReport:
-    """What a person wants to see: of one key or all, so many of each or all that is recorded."""
-    from reconciler.decide.history import HistoryReport, newest_revisions
-
-    store, scope, declared = place.store, place.scope, _declared(place.loaded)
-    head = (scope.stack, place.target, place.loaded.manifest_digest, __version__, place.clock.now())
-    if store is None:
-        return HistoryReport(*head, key)
-    if key is None:
-        runs = store.runs(scope, limit=limit)
-        return HistoryReport(*head, None, runs, newest_revisions(store.memory(scope), limit))
-    if key not in declared and not _was_recorded(place, key):
-        from difflib import get_close_matches
-
-        by_fold = {one.casefold(): one for one in sorted({*store.memory(scope).by_key, *declared})}
-        near = get_close_matches(key.casefold(), by_fold, n=1)
-        why = f'"{key}" is not a key of stack {scope.stack}, and has no records there'
-        fix = f'did you mean "{by_fold[near[0]]}"?' if near else "reconciler history lists the recorded keys"
-        raise WrongUsage(Diagnostic("unknown key", why, fix))
-    runs = store.runs(scope, key=key, limit=limit)
-    return HistoryReport(*head, key, runs, store.revisions(scope, key)[::-1][:limit])
 
 
 def _parse_share(text: str) -> float:
