@@ -17,7 +17,7 @@ from reconciler.cli.context import load_stack, opened, runtime
 from reconciler.cli.live import RANKS, LiveTable, TableRow
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
 from reconciler.cli.progress import can_draw, display, reading
-from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
+from reconciler.errors import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.render import Content
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ _ELAPSED = {"queued_s": None, "ran_s": None}
     click.argument("words", nargs=-1, metavar="[KEY]... [PATH]..."),
     opt.TARGET[1:],
     opt.flag("--watch", "Refresh until Ctrl-C."),
-    opt.JSON,
+    opt.output(Content.STATUS),
 )
 def status_command(
-    words: Sequence[str], only: Sequence[str], watch: bool, as_json: bool, **options: Any
+    words: Sequence[str], only: Sequence[str], watch: bool, outputs: Sequence[OutputSpec], **options: Any
 ) -> int:
     """Show the stack's jobs: revision, phase, times, nodes, last change, and what each is waiting for.
 
@@ -102,24 +102,22 @@ def status_command(
     or .yml is a PATH, any other a KEY. --watch redraws a terminal; elsewhere it prints changes,
     at most once a minute. With --json each update is one line. Exits 8 if something could not be read.
     """
-    keys, paths = opt.split_arguments(words)
+    specs, (keys, paths) = requested_outputs(outputs), opt.split_arguments(words)
+    as_json = specs == [_JSON]
+    if watch and not as_json and specs != [_TEXT]:
+        why, fix = "what goes on is shown on stdout, as text or JSON", "leave -o out, or use --json"
+        raise WrongUsage(Diagnostic("a format with --watch", why, fix))
     with opened(paths=paths, only=(*keys, *only), offline=True, **options) as context:
         if watch:
             return _watch(context, as_json=as_json)
         from reconciler import reconcile
 
         report = reconcile.status(context)
-    _show(report, as_json=as_json)
-    return ExitCode.DONE if report.complete else ExitCode.UNKNOWN
+    show(Content.STATUS, report, specs)
+    return report.exit_code
 
 
-def _show(report: StatusReport, *, as_json: bool, indent: int | None = 2) -> None:
-    if as_json:
-        console.document(report.document(), indent=indent)
-        return
-    from reconciler.render.commands import render_status
-
-    console.result(render_status(report, console.style(sys.stdout)))
+_TEXT, _JSON = OutputSpec("text", None), OutputSpec("json", None)
 
 
 def _watch(context: Context, *, as_json: bool) -> NoReturn:
@@ -139,7 +137,10 @@ def _watch(context: Context, *, as_json: bool) -> NoReturn:
             for one, wait in zip(report.jobs, waits, strict=True)
         ]
         if (now := (report.complete, jobs, report.warnings)) != last:
-            _show(report, as_json=as_json, indent=None)
+            if as_json:
+                console.document(report.document(), indent=None)
+            else:
+                show(Content.STATUS, report, [_TEXT])
         last = now
         context.target.clock.sleep(BLOCK_EVERY_S)
 
@@ -147,26 +148,26 @@ def _watch(context: Context, *, as_json: bool) -> NoReturn:
 def _redraw(context: Context) -> NoReturn:
     """Draw it in place; the last one stays, whole, when somebody stops it."""
     from reconciler import reconcile
-    from reconciler.render.commands import COLUMNS, ORDER, cells, summary_line
+    from reconciler.render.reports import STATUS_COLUMNS, STATUS_ORDER, status_cells
     from reconciler.render.text import render_head
 
-    table = LiveTable(COLUMNS, ORDER)
+    table = LiveTable(STATUS_COLUMNS, STATUS_ORDER)
     report: StatusReport | None = None
     try:
         with reading.silenced(), display.part(table, sys.stdout):
             while True:
                 report = reconcile.status(context)
                 table.title = render_head(report.stack, report.target)
-                table.foot = summary_line(report)
+                table.foot = report.last_line
                 table.rows = [
-                    TableRow(cells(one, report), _rank(one), one.phase or "without a job")
+                    TableRow(status_cells(one, report), _rank(one), one.phase or "without a job")
                     for one in report.jobs
                 ]
                 display.refresh()
                 context.target.clock.sleep(REDRAW_EVERY_S)
     finally:
         if report is not None:
-            _show(report, as_json=False)
+            show(Content.STATUS, report, [_TEXT])
 
 
 def _rank(one: JobStatus) -> int:

@@ -54,9 +54,9 @@ from reconciler.decide.planner import snapshot_warnings
 from reconciler.decide.policies import judge_plan, planned
 from reconciler.decide.renames import SweepEntries
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
-from reconciler.errors import Diagnostic, Severity
+from reconciler.errors import Diagnostic, ExitCode, Severity
 from reconciler.secrets import show
-from reconciler.text import format_count
+from reconciler.text import few, format_count
 
 if TYPE_CHECKING:
     from reconciler.core.ports import EvaluateExpressions
@@ -136,6 +136,39 @@ class JobStatus(Frozen):
     last_change: LastChange | None = None
     problem: str | None = None
 
+    @property
+    def spelt_phase(self) -> str:
+        """The phase as people read it; "" where there is no job."""
+        if self.phase is None:
+            return "unknown" if self.problem is not None else ""
+        secondary = f" ({self.secondary_phase})" if self.secondary_phase else ""
+        return self.phase + secondary + (", aged out" if self.aged_out else "")
+
+    @property
+    def spelt_wait(self) -> str:
+        """What it waits for as people read it, or why that is unknown."""
+        waiting = self.waits_for
+        if self.problem is not None:
+            said = self.problem
+        elif waiting is None:
+            said = "" if self.newest else "nothing (superseded)"
+        elif waiting.kind is WaitKind.NEEDS and waiting.keys:
+            said = few(waiting.keys)
+        elif waiting.kind is WaitKind.APPLY and waiting.action is not None:
+            said = f"apply, to {waiting.action.value} it"
+        else:
+            said = waiting.detail
+        if self.next_run is not None and (waiting is None or waiting.kind is not WaitKind.SCHEDULE):
+            said = f"{said}; next: {self.next_run}".removeprefix("; ")
+        return said
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it needs attention: nobody knows how it is, or something stands in its way."""
+        return self.problem is not None or (
+            self.waits_for is not None and self.waits_for.kind in _IN_THE_WAY.values()
+        )
+
 
 class StatusReport(Head):
     """The jobs of a stack on a target, as of one moment."""
@@ -152,6 +185,17 @@ class StatusReport(Head):
     @property
     def unknown(self) -> int:
         return sum(one.problem is not None for one in self.jobs)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return ExitCode.DONE if self.complete else ExitCode.UNKNOWN
+
+    @property
+    def last_line(self) -> str:
+        """Count the jobs by phase, and the keys of which there is none."""
+        counts = {**self.summary, "without a job": self.without_a_job, "unknown": self.unknown}
+        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        return f"Status as of {self.created_at}: {found or 'no jobs'}."
 
 
 def make_status(

@@ -80,6 +80,7 @@ class Content(StrEnum):
 
     PLAN = "plan"
     DRIFT = "drift"
+    STATUS = "status"
     RESULT = "result"
     REVIEW = "review"
     CASES = "cases"

@@ -1,11 +1,10 @@
-"""What single commands show: `status`, `jobs`, `doctor`, `why`, `explain`."""
+"""What single commands show: `jobs`, `doctor`, `why`, `explain`."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.phase import RULES as PHASE_RULES
@@ -16,8 +15,8 @@ from reconciler.core.values import timestamp
 from reconciler.decide.doctor import Check, Health
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import BLOCKERS
-from reconciler.decide.reports import JobStatus, StatusReport, WaitKind
 from reconciler.render import PLAIN, Style
+from reconciler.render.reports import span
 from reconciler.render.text import (
     NOTHING,
     render_change,
@@ -29,77 +28,14 @@ from reconciler.render.text import (
     table,
 )
 from reconciler.secrets import show
-from reconciler.text import few, format_count, format_duration, printable
+from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.core.observed import ObservedJob
     from reconciler.decide.reports import Explanation
     from reconciler.errors import Location
 
-#: The heads of the table of `status`.
-COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
-#: The same, those that matter most first.
-ORDER = ("KEY", "PHASE", "WAITS FOR", "RAN", "REVISION", "LAST CHANGE", "QUEUED", "NODES")
 _COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}
-
-
-def render_status(report: StatusReport, style: Style = PLAIN) -> str:
-    """Where each key stands: a table, what a person should know, and a last line that counts."""
-    table = render_table(COLUMNS, (cells(one, report) for one in report.jobs), style, ORDER)
-    lines = [style.paint(render_head(report.stack, report.target), "bold"), "", table]
-    lines += render_warnings(report.warnings, style)
-    return "\n".join([*lines, summary_line(report)]) + "\n"
-
-
-def cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:
-    """One row of the table."""
-    phase = "" if one.problem is None else "unknown"
-    if one.phase is not None:
-        secondary = f" ({one.secondary_phase})" if one.secondary_phase else ""
-        phase = one.phase + secondary + (", aged out" if one.aged_out else "")
-    nodes = "" if one.nodes is None else str(one.nodes)
-    last = ""
-    if change := one.last_change:
-        age = datetime.fromisoformat(report.created_at) - datetime.fromisoformat(change.at)
-        who = f" by {change.who}" if change.who else ""
-        last = f"{change.what}{who}, {format_duration(max(0.0, age.total_seconds()))} ago"
-    waiting = one.waits_for
-    if one.problem is not None:
-        waits_for = one.problem
-    elif waiting is None:
-        waits_for = "" if one.newest else "nothing (superseded)"
-    elif waiting.kind is WaitKind.NEEDS and waiting.keys:
-        waits_for = few(waiting.keys)
-    elif waiting.kind is WaitKind.APPLY and waiting.action is not None:
-        waits_for = f"apply, to {waiting.action.value} it"
-    else:
-        waits_for = waiting.detail
-    if one.next_run is not None and (waiting is None or waiting.kind is not WaitKind.SCHEDULE):
-        waits_for = f"{waits_for}; next: {one.next_run}".removeprefix("; ")
-    return (
-        one.key,
-        "" if one.revision is None else f"r{one.revision}",
-        phase,
-        _span(one.queued_s),
-        _span(one.ran_s),
-        f"{nodes} × {one.flavor}" if one.flavor else nodes,
-        last,
-        waits_for,
-    )
-
-
-def _span(seconds: float | None) -> str:
-    return format_duration(round(seconds)) if seconds else ""
-
-
-def summary_line(report: StatusReport) -> str:
-    """Count the jobs by phase, and the keys of which there is none."""
-    counts = [f"{count} {printable(phase)}" for phase, count in report.summary.items()]
-    if report.without_a_job:
-        counts.append(f"{report.without_a_job} without a job")
-    if report.unknown:
-        counts.append(f"{report.unknown} unknown")
-    return f"Status as of {report.created_at}: {', '.join(counts) or 'no jobs'}."
 
 
 # ── jobs of the service ─────────────────────────────────────────────────────────────────────────────
@@ -115,7 +51,7 @@ def render_jobs(jobs: Iterable[ObservedJob], at_s: float, style: Style = PLAIN) 
             job.phase_text,
             _owner(job),
             "" if job.created_at_s is None else format_duration(max(0, round(at_s - job.created_at_s))),
-            _span(job.ran_s(at_s)),
+            span(job.ran_s(at_s)),
             str(job.node_count),
         )
         for job in jobs
@@ -144,7 +80,7 @@ def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: St
         "description": job.text,
         "created": timestamp(job.created_at_s) if job.created_at_s else "",
         "started": timestamp(job.started_at_s) if job.started_at_s else "",
-        "ran": _span(job.ran_s(at_s)),
+        "ran": span(job.ran_s(at_s)),
         "nodes": str(job.node_count),
     }
     width = max(map(len, first))

@@ -1,8 +1,9 @@
-"""The texts of a drift report, a result, a review, a check of a manifest, and cases of policies."""
+"""The texts of a drift report, a status, a result, a review, a check of a manifest, and cases of policies."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from reconciler.core.values import timestamp
@@ -31,15 +32,16 @@ from reconciler.render.text import (
     render_entry,
     render_head,
     render_keys,
+    render_table,
     render_warnings,
     width_of_names,
 )
-from reconciler.text import printable
+from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.policies import CasesReport
-    from reconciler.decide.reports import Validation
+    from reconciler.decide.reports import JobStatus, StatusReport, Validation
     from reconciler.decide.review import NodeCount, Review, ReviewedJob, ReviewedSide
 
 #: How many flavors are listed.
@@ -163,6 +165,47 @@ def why_ignored(entry: IgnoredDrift) -> str:
     until = f" until {entry.until}" if entry.until else ""
     words = f"ignored by rule{place}{until}"
     return f"{words}: {entry.reason}" if entry.reason else words
+
+
+# ── where each key stands ───────────────────────────────────────────────────────────────────────────
+
+#: The heads of the table of `status`.
+STATUS_COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
+#: The same, those that matter most first.
+STATUS_ORDER = ("KEY", "PHASE", "WAITS FOR", "RAN", "REVISION", "LAST CHANGE", "QUEUED", "NODES")
+
+
+def status_text(report: StatusReport, view: View) -> str:
+    """Text for people: a table, what a person should know, and a last line that counts."""
+    style = view.style
+    rows = (status_cells(one, report) for one in report.jobs)
+    found = render_table(STATUS_COLUMNS, rows, style, STATUS_ORDER)
+    lines = [style.paint(render_head(report.stack, report.target), "bold"), "", found]
+    return "\n".join([*lines, *render_warnings(report.warnings, style), printable(report.last_line)]) + "\n"
+
+
+def status_cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:
+    """One row of the table."""
+    nodes, last = "" if one.nodes is None else str(one.nodes), ""
+    if change := one.last_change:
+        age = datetime.fromisoformat(report.created_at) - datetime.fromisoformat(change.at)
+        who = f" by {change.who}" if change.who else ""
+        last = f"{change.what}{who}, {format_duration(max(0.0, age.total_seconds()))} ago"
+    return (
+        one.key,
+        "" if one.revision is None else f"r{one.revision}",
+        one.spelt_phase,
+        span(one.queued_s),
+        span(one.ran_s),
+        f"{nodes} × {one.flavor}" if one.flavor else nodes,
+        last,
+        one.spelt_wait,
+    )
+
+
+def span(seconds: float | None) -> str:
+    """A span of time in a table; "" where it is not known, or none."""
+    return format_duration(round(seconds)) if seconds else ""
 
 
 # ── results ─────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reconciler.core.phase import parse_phase
 from reconciler.core.values import Source
 from reconciler.decide.drift_check import Drift, DriftClass
 from reconciler.decide.outcome import Result, Status, WaitEnd, spell_status
@@ -28,7 +29,7 @@ from reconciler.text import few, printable
 if TYPE_CHECKING:
     from reconciler.core.values import Change, Denial, Head, PlanWarning
     from reconciler.decide.drift import DriftReport
-    from reconciler.decide.reports import ManifestProblem, Validation
+    from reconciler.decide.reports import ManifestProblem, StatusReport, Validation
     from reconciler.decide.review import Review, ReviewedJob
     from reconciler.errors import Diagnostic
 
@@ -352,6 +353,35 @@ def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
     )
 
 
+# ── where each key stands ─────────────────────────────────────────────────────────────────────────────
+
+
+def _status_sheet(report: StatusReport, view: View, clean: Clean) -> Sheet:
+    """A row per revision; one that is unknown, or that something is in the way of, needs attention."""
+    rows = []
+    for one in report.jobs:
+        key, revision, phase, queued, ran, nodes, last, waits_for = reports.status_cells(one, report)
+        said = {"queued {}": queued, "ran {}": ran, "{}": last}
+        said["{}" if one.problem is not None else "waits for: {}"] = waits_for
+        text = "; ".join(words.format(value) for words, value in said.items() if value)
+        known = parse_phase(one.phase or "")
+        symbol = "!" if one.is_stuck or (known is not None and known.ended_badly) else ""
+        row = _row(clean, key, clean(phase or "no job"), symbol, "red" if symbol else "", text, one.is_stuck)
+        words = "without a job" if not phase else known.value if known else "unknown"
+        rows.append(row._replace(words=words, revision=revision, starts=clean(nodes)))
+    return Sheet(
+        Content.STATUS,
+        **_head_of(report, clean),
+        last_line=clean(report.last_line),
+        counts={"jobs": len(rows), "without_a_job": report.without_a_job, "unknown": report.unknown},
+        rows=tuple(rows),
+        folded=_folded(rows),
+        keys=tuple(dict.fromkeys(row.key for row in rows)),
+        notes=_notes((), report.warnings, clean),
+        columns=("Phase", "Job", "Now"),
+    )
+
+
 # ── results ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -504,6 +534,7 @@ def by_file(sheet: Sheet) -> Sheet:
 _SHEETS: Mapping[Content, Callable[[Any, View, Clean], Sheet]] = {
     Content.PLAN: _plan_sheet,
     Content.DRIFT: _drift_sheet,
+    Content.STATUS: _status_sheet,
     Content.RESULT: _result_sheet,
     Content.REVIEW: _review_sheet,
     Content.VALIDATION: _validation_sheet,

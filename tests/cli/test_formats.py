@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "adopt": (("--from-stack", "before", "--yes"), [Content.PLAN]),
     "validate": ((), [Content.VALIDATION]),
     "history": ((), [Content.HISTORY]),
+    "status": ((), [Content.STATUS]),
     "release": (("a", "--yes"), [Content.PLAN, Content.RESULT]),
     "watch": ((), [Content.DRIFT]),
 }

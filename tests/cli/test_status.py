@@ -167,3 +167,4 @@ def test_watch_for_programs_is_a_line_per_change(world: World, time: SharedTime,
     assert said.code == 130
     phases = [json.loads(line)["jobs"][0]["phase"] for line in said.out.splitlines()]
     assert phases == ["Creating", "Running", "Completed"]
+    world.ends(64, "status --watch -o html", out="", err="as text or JSON")

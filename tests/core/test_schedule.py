@@ -26,8 +26,7 @@ from reconciler.decide.key_state import PlanContext, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.decide.planner import make_plan, rests_on_memory
 from reconciler.decide.reports import WaitKind, make_status
-from reconciler.render import View
-from reconciler.render.commands import render_status
+from reconciler.render import Content, View, render
 from reconciler.render.plan import plan_text as render_plan
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
@@ -448,7 +447,8 @@ def test_status_says_when_a_key_starts_next(
     assert (one.waits_for.kind if one.waits_for else None) is kind
     assert one.next_run == next_run
     assert one.next_run_at == ("2027-01-16T02:00:00Z" if next_run else None)
-    assert ("next: 02:00 tomorrow" in render_status(report)) is (next_run is not None)
+    text = render(Content.STATUS, report, "text", View())
+    assert ("next: 02:00 tomorrow" in text) is (next_run is not None)
 
 
 # --- whatever happens

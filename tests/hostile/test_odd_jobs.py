@@ -22,8 +22,6 @@ from reconciler.modelarts.content import parse
 from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.render import Content, View, render
-from reconciler.render.commands import render_status
-from reconciler.render.json import dump
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack
 from tests.hostile.sizes import RecordProperty, count_tried, size
@@ -116,8 +114,7 @@ def look(service: Service) -> Plan:
     for format_ in ("text", "json"):
         render(Content.PLAN, plan, format_, View()).encode()
         render(Content.DRIFT, drift, format_, View()).encode()
-    render_status(status).encode()
-    dump(status.model_dump(mode="json")).encode()
+        render(Content.STATUS, status, format_, View()).encode()
     actions = {action.key: action.action for action in plan.actions}
     assert (actions["first"], actions["last"]) == (Action.KEEP, Action.KEEP)
     return plan

@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 import reconciler.render
+from reconciler.core.observed import Unreadable
+from reconciler.core.past import PastChange
+from reconciler.core.phase import Phase
 from reconciler.core.values import Denial, Source
 from reconciler.decide.history import HistoryReport
 from reconciler.decide.policies import CaseResult, CasesReport
-from reconciler.decide.reports import DeniedJob, ManifestProblem, Validation
+from reconciler.decide.reports import DeniedJob, ManifestProblem, StatusReport, Validation
 from reconciler.decide.review import Review
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
 from reconciler.render import FORMATS, Content, View, formats_of, render
-from tests.builders import a_job, a_stack
+from tests.builders import HOUR, NOW, a_job, a_stack, seen
+from tests.core.test_status import status_of
 from tests.render.test_fleet import a_fleet
 from tests.render.test_golden import (
     GOLDEN,
@@ -86,6 +90,22 @@ def recorded() -> HistoryReport:
     return a_report(runs=RUNS, revisions=REVISIONS)
 
 
+def standing() -> StatusReport:
+    """Keys without a job, queued, running, failed, superseded, in the way, and one that cannot be read."""
+    first = a_job("first", lifecycle={"replace_order": "create_first"})
+    wants = a_job("wants", needs=("ended",))
+    jobs = [
+        seen(a_job("first", algorithm__command="python other.py")),
+        seen(first, revision=2, phase=Phase.PENDING),
+        seen(a_job("ended"), phase=Phase.FAILED, ran_s=3600.0),
+        seen(a_job("odd"), phase="Dancing"),
+    ]
+    entries = [a_job(key) for key in ("new", "ended", "odd", "unread")]
+    by_whom = PastChange("ended", "create", "create", "apply", "alice", jobs[2].id, NOW - HOUR)
+    lost = Unreadable("status.phase is missing", name="unread")
+    return status_of([first, wants, *entries], *jobs, unreadable=[lost], changes=[by_whom])
+
+
 def tried() -> CasesReport:
     return CasesReport("vision", (CaseResult("a.yaml"), CaseResult("b.yaml", ("denied by one-node",))))
 
@@ -94,6 +114,7 @@ def tried() -> CasesReport:
 VALUES: dict[Content, dict[str, Callable[[], Any]]] = {
     Content.PLAN: {"plan": every_action},
     Content.DRIFT: {"drift": drifted, "drift-since-last": compared},
+    Content.STATUS: {"status": standing},
     Content.RESULT: {"result": interrupted_result},
     Content.REVIEW: {"review": reviewed},
     Content.CASES: {"cases": tried},

@@ -40,7 +40,7 @@ from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.secrets import REDACTED, Redactor
 from reconciler.text import INVISIBLE, visible
 from tests.render.test_golden import compared, every_action
-from tests.render.test_golden_files import denied, problems, reviewed, tried
+from tests.render.test_golden_files import denied, problems, reviewed, standing, tried
 from tests.render.test_history import REVISIONS, RUNS, a_report
 
 CORPUS = {
@@ -79,7 +79,7 @@ HARMLESS = "word"
 
 
 #: What no manifest and no service says, nor times, which end in `_at`.
-OURS = frozenset({"reconciler_version", "format_version", "summary", "status"})
+OURS = frozenset({"at", "reconciler_version", "format_version", "summary", "status"})
 
 
 def spoilt(value: Any, text: str, name: str = "") -> Any:
@@ -149,6 +149,8 @@ def value_with(content: Content, text: str) -> Any:
         return review.model_copy(update={"denied": denied_with(text, review.jobs[0].key)})
     if content is Content.VALIDATION:
         return spoilt(denied().model_copy(update={"diagnostics": problems().diagnostics}), text)
+    if content is Content.STATUS:
+        return spoilt(standing(), text)
     if content is Content.HISTORY:
         return spoilt(a_report(key="a", runs=RUNS, revisions=REVISIONS[1:2]), text)
     return spoilt(compared() if content is Content.DRIFT else tried(), text)
