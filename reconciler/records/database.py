@@ -130,8 +130,13 @@ class Database:
     def find_scope(self, scope: Scope) -> int | None:
         """The number of a scope in the tables; None if nothing of it was ever written."""
         if scope not in self._scope_ids:
+            # Looked at before the rows are: whoever takes the lock for the first time has written the scope.
+            trace = self.process_locks.of_scope(scope)
+            was_held = trace is not None and trace.exists()
             with self.reading() as connection:
                 found = connection.execute(select(SCOPES.c.id).where(is_scope(scope))).scalar()
+                if found is None and was_held:
+                    raise Damaged(f"it has nothing of stack {scope.stack}, although its lock was held here")
             if found is None:
                 return None
             self._scope_ids[scope] = found

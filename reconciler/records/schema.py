@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -35,6 +36,8 @@ from reconciler.core.record import Declared, Scope
 
 #: What PostgreSQL's integers hold.
 LARGEST = 2**31 - 1
+#: No time or duration that the service may say is longer.
+_LONGEST_S = 1e30
 
 
 class Damaged(SQLAlchemyError):
@@ -53,10 +56,11 @@ class Cell(TypeDecorator[Any]):
         kind: type | tuple[type, ...],
         decode: Callable[[Any], Any] | None = None,
         encode: Callable[[Any], Any] | None = None,
+        most: float = math.inf,
     ) -> None:
         super().__init__()
         self.stored_as, self.impl, self.kind = stored_as, stored_as(), kind
-        self.decode, self.encode = decode, encode
+        self.decode, self.encode, self.most = decode, encode, most
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         return value if self.encode is None else self.encode(value)
@@ -65,14 +69,15 @@ class Cell(TypeDecorator[Any]):
         if value is None:
             return None
         with suppress(ValueError, TypeError, AttributeError, RecursionError):
-            if isinstance(value, self.kind):
+            is_sound = isinstance(value, self.kind)
+            if is_sound and not (isinstance(value, int | float) and not 0 <= value <= self.most):
                 return value if self.decode is None else self.decode(value)
         raise Damaged("a cell differs from what was written")
 
 
-TEXT, WHOLE, ID = Cell(Text, str), Cell(Integer, int), Cell(BigInteger, int)
+TEXT, WHOLE, ID = Cell(Text, str), Cell(Integer, int, most=LARGEST), Cell(BigInteger, int)
 #: Times since 1970 and durations.
-SECONDS, TRUTH = Cell(Double, (int, float)), Cell(Boolean, bool)
+SECONDS, TRUTH = Cell(Double, (int, float), most=_LONGEST_S), Cell(Boolean, bool)
 
 
 def dump(tree: Any) -> str:
@@ -89,13 +94,27 @@ def _write_document(value: Any) -> str | None:
 
 
 def _read_phases(value: str) -> tuple[tuple[str, float], ...]:
-    return tuple((phase, at_s) for phase, at_s in _read_document(value) or ())
+    found = _read_document(value) or []
+    for phase, at_s in found:
+        if not isinstance(phase, str) or not 0 <= at_s <= _LONGEST_S:
+            raise ValueError(phase)
+    return tuple((phase, at_s) for phase, at_s in found)
+
+
+def _read_summary(value: str) -> dict[str, int]:
+    found = _read_document(value) or {}
+    if all(type(count) is int and count >= 0 for count in found.values()):
+        return dict(found)
+    raise ValueError(value)
 
 
 # Many revisions of a key are of one declaration.
 @lru_cache(maxsize=256)
 def _read_declared(value: str) -> Declared:
-    return Declared(**_read_document(value))
+    match tree := _read_document(value):
+        case {"immutable": dict(), "mutable": dict(), "description": str(), "protect": bool() | None}:
+            return Declared(**tree)
+    raise ValueError(value)
 
 
 def declared_document(declared: Declared) -> dict[str, Any]:
@@ -118,7 +137,7 @@ DOCUMENT = Cell(Text, str, _read_document, _write_document)
 #: The phases in which a revision was seen, each with the time of the first look that saw it.
 PHASES = Cell(Text, str, _read_phases, _write_document)
 #: How many actions of a run ended in each way.
-SUMMARY = Cell(Text, str, lambda value: dict(_read_document(value) or {}), _write_document)
+SUMMARY = Cell(Text, str, _read_summary, _write_document)
 DECLARED = Cell(Text, str, _read_declared, _write_declared)
 
 # --- the tables

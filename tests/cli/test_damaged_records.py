@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from copy import copy
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, World, manifest, write
 from tests.cli.lock_helpers import FILE
-from tests.hostile.sizes import RecordProperty, count_tried
+from tests.hostile.sizes import RecordProperty, count_tried, size
 
 
 def _changed(*statements: str) -> Callable[[Path], object]:
@@ -107,6 +111,81 @@ def test_each_command_says_that_the_records_are_damaged(
     assert sorted(job.name for job in service.store.jobs()) == ["a", "b"]
     row = "damaged records" if damage in CHANGED else "something else in the place of the records"
     count_tried(record_property, row, 1)
+
+
+#: The columns that hold JSON.
+DOCUMENTS = {
+    "reconciler_revisions": ("phases", "declared"),
+    "reconciler_lines": ("declared",),
+    "reconciler_runs": ("summary",),
+    "reconciler_drift": ("entry",),
+}
+ODD: tuple[Any, ...] = (
+    *(None, True, -1, 10**400, 1e308, 2.5, "", "x"),
+    *([], ["x", -1], [["Running", "x"]], {}, {"spec": {"a": []}}),
+)
+
+
+def _mutated(tree: Any, chance: Random) -> Any:
+    """Plain data with something else at one place of it, or without it."""
+    if isinstance(tree, dict | list) and tree and chance.random() < 0.8:
+        tree = copy(tree)
+        at = chance.choice([*tree] if isinstance(tree, dict) else range(len(tree)))
+        if chance.random() < 0.2:
+            del tree[at]
+        else:
+            tree[at] = _mutated(tree[at], chance)
+        return tree
+    return chance.choice(ODD)
+
+
+def test_document_of_another_shape_is_damage_and_no_fault_of_ours(
+    world: World, record_property: RecordProperty
+) -> None:
+    world.apply(world.manifest("a", "b"))
+    world.set_phase("Running")
+    world.ends(0, "plan")
+    world.apply(world.manifest("a", "b", lr="0.5"))
+    world.set_phase("Failed")
+    world.ends(2, "drift")
+    world.write("a", "b", lr="0.9")
+    whole, chance, jobs = FILE.read_bytes(), Random(7), len(world.store.jobs())
+    tried = size(40, 0.01)
+    places = [(table, column) for table, columns in DOCUMENTS.items() for column in columns]
+    for number in range(tried):
+        table, column = places[number % len(places)]
+        FILE.write_bytes(whole)
+        with closing(sqlite3.connect(FILE)) as connection, connection:
+            look = f"SELECT rowid, {column} FROM {table} WHERE {column} <> ''"
+            rowid, text = chance.choice(connection.execute(look).fetchall())
+            changed = json.dumps(_mutated(json.loads(text), chance))
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (changed, rowid))
+        damaged = FILE.read_bytes()
+        for command in ("plan", chance.choice(["why a", "status", "history --json", "drift"])):
+            FILE.write_bytes(damaged)
+            said = world(command)
+            assert said.code in {0, 1, 2, 8}, (table, column, changed, command, said)
+            assert "Traceback" not in said.err
+    assert len(world.store.jobs()) == jobs
+    count_tried(record_property, "documents of another shape in the records", tried)
+
+
+@pytest.mark.parametrize("damage", ["a negative number", "a huge number", "no time", "no rows"])
+def test_what_was_never_written_is_unreadable_and_never_empty(reconciler: Reconciler, damage: str) -> None:
+    reconciler.apply(manifest("a"))
+    write(manifest("b"))
+    _changed(
+        *{
+            "a negative number": [f"UPDATE {TABLE} SET number = -5"],
+            "a huge number": [f"UPDATE {TABLE} SET number = 9223372036854775807"],
+            "no time": [f"UPDATE {TABLE} SET seen_at_s = 9e999"],
+            "no rows": [f"DELETE FROM {name}" for name in (*DOCUMENTS, "reconciler_keys", "reconciler_locks")]
+            + ["DELETE FROM reconciler_outcomes", "DELETE FROM reconciler_scopes"],
+        }[damage]
+    )(FILE)
+    said = reconciler.ends(8, "plan")
+    assert str(FILE.resolve()) in said.out + said.err
+    reconciler.ends(1, "apply --yes", err="fix:")
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
