@@ -170,8 +170,7 @@ def forms_of(secret: str) -> Iterator[Form]:
     of digits only is looked for as a whole word, since `train` is a part of other words.
     """
     for text in dict.fromkeys(_texts(secret)):
-        is_one_kind = text.isascii() and (text.isalpha() or text.isdigit())
-        yield Form(text, is_word=is_one_kind and len(text) < _LONG_WORD)
+        yield Form(text, is_word=is_short_word(text))
         urls = [quoted(text, errors="replace") for quoted in (quote, quote_plus)]
         urls.append(quote(text, safe="", errors="replace"))
         urls += [re.sub("%..", lambda found: found[0].lower(), url) for url in urls]
@@ -203,6 +202,11 @@ def _texts(secret: str) -> Iterator[str]:
         # That a key begins or ends hides nothing.
         if len(line) >= _SHORTEST_PART and not re.fullmatch(r"-----(BEGIN|END) [A-Z0-9 ]+-----", line):
             yield line
+
+
+def is_short_word(text: str) -> bool:
+    """Whether a text could be a word or a number: no service issues a token or a key like that."""
+    return len(text) < _LONG_WORD and text.isascii() and (text.isalpha() or text.isdigit())
 
 
 def stands_out(value: str) -> bool:
@@ -502,7 +506,9 @@ OPTIONS = (
     "RECONCILER_SECRET_KEY",
 )
 
-_OF_THE_SERVICE = (*(name for names in ACCESS_KEYS for name in names if name), *TOKENS, PASSWORD)
+#: What a service issues; a password is what somebody thought of.
+ISSUED = frozenset((*(name for names in ACCESS_KEYS for name in names if name), *TOKENS))
+_OF_THE_SERVICE = (*ISSUED, PASSWORD)
 #: Every environment variable that holds a credential of ours, or half of one.
 CREDENTIAL_NAMES = frozenset((*_OF_THE_SERVICE, *OPTIONS))
 _PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"))
@@ -528,7 +534,8 @@ def holds_credential(name: str, value: str) -> bool:
 
 def service_credentials(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the credentials of the service that the environment holds, in use or not."""
-    yield from filter(None, (environ.get(name, "").strip() for name in _OF_THE_SERVICE))
+    values = ((name, environ.get(name, "").strip()) for name in _OF_THE_SERVICE)
+    yield from (value for name, value in values if value and not (name in ISSUED and is_short_word(value)))
 
 
 # ── secrets in URLs ────────────────────────────────────────────────────────────────────────────

@@ -38,7 +38,7 @@ from reconciler.errors import (
 from reconciler.modelarts.clock import RetryPolicy, SystemClock, retry_wait_s
 from reconciler.modelarts.content import parse, read_content
 from reconciler.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
-from reconciler.secrets import Redactor, user_info_secrets
+from reconciler.secrets import Redactor, is_short_word, user_info_secrets
 from reconciler.text import format_duration
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ class Credentials:
     def __init__(
         self, source: str = "not needed", secrets: Secrets = (), project_id: str | None = None
     ) -> None:
-        self.source, self._secrets, self._project_id = source, secrets, project_id
+        self.source, self._project_id = source, project_id
+        self._secrets = [secret for secret in secrets if not is_short_word(secret)]
 
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
         """Return the headers that prove it for this request."""

@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from reconciler.secrets import CREDENTIAL_NAMES, is_secret_name, password_secrets, user_info_secrets
+from reconciler.secrets import (
+    CREDENTIAL_NAMES,
+    ISSUED,
+    is_secret_name,
+    is_short_word,
+    password_secrets,
+    user_info_secrets,
+)
 
 FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
 #: Which variables are sensitive is declared in the manifest.
@@ -28,6 +35,8 @@ def known_secrets(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield every secret in the environment and in the credentials file, whichever is used in the end."""
     for name, value in environ.items():
         upper = name.upper()
+        if upper in ISSUED and is_short_word(value.strip()):
+            continue  # not one: it would take a word such as `keep` out of whatever we say
         if upper in _SECRETS:
             yield from (value, value.strip())
         elif upper in _PROXIES:

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.cli.console import console
 from reconciler.secrets import Redactor
-from tests.cli.conftest import World, write
+from tests.cli.conftest import World, manifest, write
 
 VALUE = "open-sesame-77"
 
@@ -78,3 +78,13 @@ def test_job_of_a_renamed_key_and_one_that_lost_its_marker_are_hidden_too(world:
     [job] = world.store.jobs()
     world.store.edit(job.id, lambda body: body["metadata"].update(description=""))
     assert VALUE not in world("jobs show a --json").out
+
+
+@pytest.mark.parametrize("word", ["keep", "wrong", "stack"])
+def test_wrong_token_that_is_a_word_masks_nothing_that_the_program_says(world: World, word: str) -> None:
+    world.apply(manifest("a"))
+    world.setenv("MODELARTS_AUTH_TOKEN", word)
+    said = world.ends(0, "plan --show-keep", out=["= keep", " 1 to keep."], lacks="(sensitive)")
+    assert said.out.splitlines()[0].startswith("Stack test")
+    world.write("a")
+    world.ends(7, "plan", lacks="(sensitive)")

@@ -19,7 +19,7 @@ from reconciler.modelarts.http import Credentials, NoCredentials, Request, Servi
 from reconciler.modelarts.inprocess import WsgiAdapter
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.modelarts.login import IamUnreachable, Login, LoginRefused, PasswordToken
-from reconciler.secrets import CREDENTIAL_NAMES
+from reconciler.secrets import CREDENTIAL_NAMES, service_credentials
 from tests.modelarts.building import TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, Iam, a_session
 
@@ -64,7 +64,8 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / ".huaweicloud" / "credentials"
     path.parent.mkdir()
     path.write_text(
-        "[basic]\nak = AK9\nsk = sec%ret-9\nproject_id = p9\n[prod]\nak=AKP\nsk=secret-p\nsecurity_token=st\n"
+        "[basic]\nak = AK9\nsk = sec%ret-9\nproject_id = p9\n"
+        "[prod]\nak=AKP\nsk=secret-p\nsecurity_token=s-of-prod\n"
     )
     return path
 
@@ -76,7 +77,7 @@ def test_credentials_file_is_read_last(file: Path, tmp_path: Path) -> None:
     assert list(credentials.secrets()) == ["sec%ret-9"]
     assert found({"HOME": str(tmp_path), "OS_TOKEN": TOKEN}).source == "OS_TOKEN"
     environ = {"HUAWEICLOUD_SDK_CREDENTIALS_FILE": str(file)}
-    assert list(found(environ, "prod").secrets()) == ["secret-p", "st"]
+    assert list(found(environ, "prod").secrets()) == ["secret-p", "s-of-prod"]
     with pytest.raises(NoCredentials, match=r"no section \[test\]"):
         found(environ, "test")
     file.write_text("sk: topsecret\nsk topsecret")
@@ -209,6 +210,15 @@ def test_password_is_not_sent_unencrypted() -> None:
 @pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES - {"RECONCILER_RECORDS", "RECONCILER_VAR"}))
 def test_every_credential_in_the_environment_is_a_known_secret(name: str) -> None:
     assert set(known_secrets({name: " some-value ", "OS_USERNAME": "anna"})) == {" some-value ", "some-value"}
+
+
+@pytest.mark.parametrize("value", ["keep", " wrong ", "1234567"])
+def test_short_word_in_place_of_a_token_is_no_secret_and_as_a_password_it_is(value: str) -> None:
+    for name in ("MODELARTS_AUTH_TOKEN", "HUAWEICLOUD_SDK_SK"):
+        assert not [*known_secrets({name: value}), *service_credentials({name: value})]
+    assert value in known_secrets({"OS_PASSWORD": value})
+    assert value.strip() in service_credentials({"OS_PASSWORD": value})
+    assert StaticToken(value, "MODELARTS_AUTH_TOKEN").secrets() == []
 
 
 @pytest.mark.parametrize(
