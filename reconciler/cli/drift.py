@@ -98,9 +98,10 @@ def status_command(
 ) -> int:
     """Show the stack's jobs: revision, phase, times, nodes, last change, and what each is waiting for.
 
-    The service is read once, and no lock is taken. An argument that exists, holds a / or ends in .yaml
-    or .yml is a PATH, any other a KEY. --watch redraws a terminal; elsewhere it prints changes,
-    at most once a minute. With --json each update is one line. Exits 8 if something could not be read.
+    The service is read once, and no lock is taken. An argument that is . or .., holds a / or ends in
+    .yaml or .yml is a PATH; where there is none, one that exists is. Any other is a KEY. --watch
+    redraws a terminal; elsewhere it prints changes, at most once a minute. With --json each update
+    is one line. Exits 8 if something could not be read.
     """
     specs, (keys, paths) = requested_outputs(outputs), opt.split_arguments(words)
     as_json = specs == [_JSON]

@@ -439,11 +439,15 @@ def is_typed(name: str) -> bool:
 
 
 def split_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Tell keys, each once, from paths: what exists, holds a separator or ends in .yaml or .yml is a path."""
+    """Tell keys, each once, from paths: a path holds a separator, ends in .yaml or .yml, or is . or ..
+
+    So is any other word that exists, where there is no such path: beside one, a bare word is a key.
+    """
 
     def is_path(word: str) -> bool:
         has_separator = any(separator in word for separator in (os.sep, os.altsep) if separator)
-        return has_separator or word.lower().endswith((".yaml", ".yml")) or Path(word).exists()
+        return has_separator or word.lower().endswith((".yaml", ".yml")) or word in (os.curdir, os.pardir)
 
-    paths = tuple(Path(word) for word in words if is_path(word))
-    return tuple(dict.fromkeys(word for word in words if not is_path(word))), paths
+    paths = [word for word in words if is_path(word)] or [word for word in words if Path(word).exists()]
+    keys = dict.fromkeys(word for word in words if word not in paths)
+    return tuple(keys), tuple(map(Path, paths))

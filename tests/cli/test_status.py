@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +105,10 @@ def test_keys_and_paths_are_told_apart(world: World) -> None:
     ):
         said = world.ends(0, f"status --json {words}")
         assert [one["key"] for one in rows(said)] == [*keys], words
+    Path("a").mkdir()
+    said = world.ends(0, "status --json a .")  # beside a path the name of a directory is a key
+    assert [one["key"] for one in rows(said)] == ["a"]
+    assert rows(world.ends(0, "status --json a")) == []
     world.write("train")
     for word, why in (
         ("trian", 'did you mean "train"?'),
