@@ -185,9 +185,8 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         return ", ".join(schema.get("enum") or [schema["const"]])
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'], definitions)}"
-    return {"string": "text", "boolean": "true or false", "object": "mapping"}.get(
-        schema.get("type", ""), schema.get("type", "any value")
-    )
+    kind = str(schema.get("type", "any value"))
+    return {"string": "text", "boolean": "true or false", "object": "mapping"}.get(kind, kind)
 
 
 #: Page, by its path below the root → what writes it.
