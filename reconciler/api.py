@@ -259,13 +259,13 @@ class Session:
         *,
         allow: str | Sequence[str] = (),
         force: bool = False,
-        preflight: bool = False,
+        preflight: bool = True,
     ) -> Plan:
         """Observe, and decide what `apply` would do; nothing is changed.
 
         `only` narrows the view to some keys, `rerun` names keys that are to run again although nothing was
-        edited, `allow` names guards that let the plan pass, and `force` is all of them. `preflight` asks the
-        target's catalog as well: quota, flavors, engines and pools.
+        edited, `allow` names guards that let the plan pass, and `force` is all of them. Where something
+        would be started the target's catalog is asked too, unless `preflight` is false.
 
         Raises:
             ManifestInvalid: a sensitive variable has no value.
@@ -279,7 +279,7 @@ class Session:
             raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
         return self._plan(context, allowances, with_preflight=preflight)
 
-    def _plan(self, context: Context, allowances: Allowances, *, with_preflight: bool = False) -> Plan:
+    def _plan(self, context: Context, allowances: Allowances, *, with_preflight: bool = True) -> Plan:
         if self.stack._missing:
             raise ManifestInvalid(*self.stack._missing)
         core = reconcile.plan(context, allowances, with_preflight=with_preflight)

@@ -239,7 +239,7 @@ class _StackCheck:
         options = self._options
         allowed = Allowances.of(options.get("allow") or (), force=bool(options.get("force")))
         with self._connected(offline=False) as context:
-            plan = reconcile.plan(context, allowed, with_preflight=bool(options.get("preflight")))
+            plan = reconcile.plan(context, allowed, with_preflight=not options.get("no_preflight"))
         self._warn(blockers(plan))
         return self._found(
             Content.PLAN,

@@ -305,16 +305,16 @@ def _usable(context: Context, memory: HistorySnapshot) -> HistorySnapshot:
 # --- plan
 
 
-def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_preflight: bool = False) -> Plan:
+def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_preflight: bool = True) -> Plan:
     """Observe, and decide what apply would do. Nothing is changed.
 
-    The catalog is asked about what is about to be carried out, and `with_preflight` about any plan.
+    The catalog is asked about what would be started, unless `with_preflight` is false.
     """
     plan_context = context.plan_context(allowances)
     stack, snapshot = observe(context, plan_context, with_details=True)
     _check_rerun(context, stack, snapshot)
     proposed = _propose(context, plan_context, stack, snapshot)
-    checked = _check_catalog(context, proposed.actions, is_wanted=with_preflight)
+    checked = _check_catalog(context, proposed.actions) if with_preflight else None
     return _guarded(context, proposed, checked)
 
 
@@ -351,29 +351,21 @@ def preflight(context: Context, plan: Plan) -> Plan:
     return plan if checked is None else with_check(plan, checked, context.loaded.stack)
 
 
-def _check_catalog(
-    context: Context, actions: Sequence[PlannedAction], *, is_wanted: bool = False
-) -> CatalogCheck | None:
-    """Ask the target's catalog what it would refuse of some actions; None where it is not asked.
+def _check_catalog(context: Context, actions: Sequence[PlannedAction]) -> CatalogCheck | None:
+    """Ask the target's catalog what it would refuse of some actions; None where none of them starts a job.
 
-    It is asked before an apply that creates something, and where `is_wanted`. Then replaces are held
-    against it as well, and so is a target that takes more than its catalog lists; what the target has no
-    way to say is a warning. Apply leaves replaces to the checks right before each.
+    A target that takes more than its catalog lists is asked for its quota only.
     """
-    if not (is_wanted or context.is_applied):
+    if not any(action.traits.starts_a_job for action in actions):
         return None
     from reconciler.apply.catalog import answers_about
-    from reconciler.decide import preflight as core  # a plan needs none of it
+    from reconciler.decide import preflight as core  # an unchanged plan needs none of it
 
-    if not (is_wanted or core.is_needed(actions)):
-        return None
-    checked = core.checked_actions(actions, with_replaces=is_wanted)
+    starting = core.jobs_to_start(actions)
     reader = context.catalog or context.new_catalog_reader()
-    with_offers = is_wanted or context.target.checks_offers
-    answers = answers_about(reader, checked, with_offers=with_offers)
-    unchecked = (one for one in answers.unchecked if is_wanted or not one.is_lacking)
-    found = core.find(actions, checked, answers, context.target.identity.name)
-    return CatalogCheck(found, tuple(core.unchecked_warnings(unchecked)))
+    answers = answers_about(reader, starting, with_offers=context.target.checks_offers)
+    found = core.find(starting, answers, context.target.identity.name)
+    return CatalogCheck(found, tuple(core.unchecked_warnings(answers.unchecked)))
 
 
 def _propose(context: Context, plan_context: PlanContext, stack: Stack, snapshot: Snapshot) -> ProposedPlan:
@@ -503,7 +495,7 @@ def why(context: Context, key: str) -> Explanation:
     stack, snapshot = observe(context, plan_context, with_details=True)
     check_keys({key}, stack, snapshot.ownership.owned_keys)
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
-    return explain(key, proposed, _guarded(context, proposed))
+    return explain(key, proposed, _guarded(context, proposed, _check_catalog(context, proposed.actions)))
 
 
 def status(context: Context) -> StatusReport:

@@ -87,7 +87,7 @@ class CatalogReader:
 
 
 def answers_about(
-    reader: CatalogReader, checked: Sequence[PlannedAction], *, with_offers: bool = True
+    reader: CatalogReader, starting: Sequence[PlannedAction], *, with_offers: bool = True
 ) -> CatalogAnswers:
     """Ask what has to be known before these jobs are started, now or later; without offers the quota only.
 
@@ -97,7 +97,7 @@ def answers_about(
     Raises:
         Interrupted: the program is to stop.
     """
-    bodies = [action.desired or {} for action in checked] if with_offers else []
+    bodies = [action.desired or {} for action in starting] if with_offers else []
     unchecked: list[UncheckedPart] = []
 
     def ask(part: object, question: Callable[[], _T | None]) -> _T | None:
@@ -105,13 +105,15 @@ def answers_about(
             return question()
         except Interrupted:
             raise
+        except NotSupported:  # this target has no such part
+            return None
         except ServiceError as failure:
             # Without the id of the request: the same failure gives the same plan.
             marks = ", ".join(
                 filter(None, [failure.code, f"HTTP {failure.status}" if failure.status else ""])
             )
             why = f"{failure.what}: {failure.message}" + (f" ({marks})" if marks else "")
-            unchecked.append(UncheckedPart(str(part), why, isinstance(failure, NotSupported)))
+            unchecked.append(UncheckedPart(str(part), why))
             return None
 
     pool_choices = dict.fromkeys(choice for body in bodies for _, choice in pools(body))
@@ -122,7 +124,7 @@ def answers_about(
             ask("engines", reader.engines) if any(map(needs_engines, bodies)) else None,
         ),
         {choice: refusal.message for choice, refusal in refusals.items() if refusal is not None},
-        ask("quota", reader.quota) if any(action.traits.starts_a_job for action in checked) else None,
+        ask("quota", reader.quota) if starting else None,
         tuple(unchecked),
     )
 

@@ -54,6 +54,7 @@ _OF_THE_PLAN = {
         "approved",
     ),
     opt.RERUN,
+    opt.NO_PREFLIGHT,
     opt.output(Content.PLAN),
     opt.YES,
     opt.GUARDS,
@@ -67,6 +68,7 @@ def apply_command(
     plan_file: Path | None,
     approved: str | None,
     max_actions: int | None,
+    no_preflight: bool,
     outputs: Sequence[OutputSpec],
     yes: bool,
     allow: Sequence[str],
@@ -94,15 +96,17 @@ def apply_command(
                 raise WrongUsage(Diagnostic("not with --plan", why, "omit it, or create a new plan"))
         # An empty variable is no option to click, and here an approval that went missing.
         approved = os.environ.get("RECONCILER_APPROVE") if approved is None else approved
-        return apply_saved(plan_file, asked, approved=approved, **options)
+        return apply_saved(plan_file, asked, approved=approved, with_preflight=not no_preflight, **options)
     if approved is not None:
         with nothing_done(asked):
             why = "only a saved plan has a digest to approve"
             raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
     allowed = opt.allowances(allow, force=force)
-    return change(
-        asked, lambda context: limited(reconcile.plan(context, allowed), max_actions), allowed, **options
-    )
+
+    def make_plan(context: Context) -> Plan:
+        return limited(reconcile.plan(context, allowed, with_preflight=not no_preflight), max_actions)
+
+    return change(asked, make_plan, allowed, **options)
 
 
 @opt.command("destroy", opt.TARGET, opt.output(Content.PLAN), opt.YES, opt.TIMEOUT, opt.LOCK)

@@ -284,7 +284,12 @@ def carry_out(
 
 
 def apply_saved(
-    file: Path, asked: ApplyRequest, *, approved: str | None, **options: Unpack[StackOptions]
+    file: Path,
+    asked: ApplyRequest,
+    *,
+    approved: str | None,
+    with_preflight: bool = True,
+    **options: Unpack[StackOptions],
 ) -> int:
     """Carry a saved plan out. No manifest is read, so the values of its secrets are what `options` say.
 
@@ -315,7 +320,7 @@ def apply_saved(
             check_target(context, plan)
             lock = hold_lock(cleanup, context, interrupt)
             check_preconditions(context, plan)
-            plan = reconcile.preflight(context, plan)
+            plan = reconcile.preflight(context, plan) if with_preflight else plan
         return carry_out(context, plan, asked._replace(digest=read.digest), interrupt, lock)
 
 

@@ -286,6 +286,7 @@ RERUN = _keys(
     "Run these keys again, although nothing was edited; a sweep or glob takes those that "
     "have ended; repeatable.",
 )
+NO_PREFLIGHT = flag("--no-preflight", "Do not ask the target for quota, flavors, engines and pools first.")
 #: The target of a command whose first arguments are no paths, how it is worked on, and its records.
 TARGET_OF_KEYS = (
     *VARIABLES,

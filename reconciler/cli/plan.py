@@ -17,7 +17,6 @@ from reconciler.cli.context import opened
 from reconciler.cli.output import OutputSpec, requested_outputs, show, show_plan
 from reconciler.errors import ExitCode, Refused
 from reconciler.render import Content
-from reconciler.text import format_count
 
 if TYPE_CHECKING:
     pass
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
     opt.TARGET,
     opt.output(Content.PLAN),
     opt.OUT,
-    opt.flag(
-        "--preflight",
-        "Also check quota, flavors, engines and pools of the target; exit 3 if it would reject a job.",
-    ),
+    opt.NO_PREFLIGHT,
     opt.RERUN,
     opt.SHOW_KEEP,
     opt.DETAILED,
@@ -41,7 +37,7 @@ if TYPE_CHECKING:
 def plan_command(
     outputs: Sequence[OutputSpec],
     plan_file: Path | None,
-    preflight: bool,
+    no_preflight: bool,
     show_keep: bool,
     detailed_exitcode: bool,
     allow: Sequence[str],
@@ -62,13 +58,7 @@ def plan_command(
         return check_fleet()
     with opened(records=records, **options) as context:
         allowed = opt.allowances(allow, force=force)
-        plan = reconcile.plan(context, allowed, with_preflight=preflight)
-        if preflight:
-            from reconciler.decide.preflight import has_passed, jobs_to_start
-
-            if has_passed(plan):
-                jobs = format_count(len(jobs_to_start(plan.actions)), "job")
-                console.say(f"pre-flight: {jobs} checked, nothing found")
+        plan = reconcile.plan(context, allowed, with_preflight=not no_preflight)
         specs = requested_outputs(outputs)
         digest, is_for_github = "", any(spec.format == "github" for spec in specs)
         if plan_file is not None or (is_for_github and os.environ.get("GITHUB_OUTPUT")):

@@ -5,7 +5,7 @@ What the catalog answered is a value here: asking it is an edge's. Source: docs/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -21,25 +21,22 @@ from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning, PreflightReason, few_of_a_kind
 from reconciler.decide.guards import CatalogCheck, block, blocks_of, sums_of
 from reconciler.decide.plan import (
-    Action,
     Plan,
     PlannedAction,
     PreflightFinding,
     in_order,
 )
 
-INCOMPLETE = "pre-flight is incomplete"
 #: The command that lists what is offered.
 _COMMANDS = {PreflightReason.FLAVOR_NOT_OFFERED: "flavors", PreflightReason.ENGINE_NOT_OFFERED: "engines"}
 _DELETE = "delete records that are no longer needed (reconciler jobs delete), or ask for a larger quota"
 
 
 class UncheckedPart(NamedTuple):
-    """A part of the catalog that could not be asked, and why; `is_lacking`: this target has none."""
+    """A part of the catalog that could not be asked, and why."""
 
     part: str
     why: str
-    is_lacking: bool = False
 
 
 class CatalogAnswers(NamedTuple):
@@ -59,32 +56,17 @@ def jobs_to_start(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
     return [action for action in in_order(actions) if action.traits.starts_a_job]
 
 
-def is_needed(actions: Iterable[PlannedAction]) -> bool:
-    """Whether an apply asks the catalog first. A replace has checks of its own, right before it ends a job.
-
-    Source: docs/semantics.md, "Apply", point 4.
-    """
-    return any(action.action is Action.CREATE for action in actions)
-
-
-def checked_actions(actions: Iterable[PlannedAction], *, with_replaces: bool) -> list[PlannedAction]:
-    """The actions whose bodies are held against the catalog: creates, and replaces where that is wanted."""
-    return [
-        action for action in jobs_to_start(actions) if with_replaces or action.action is not Action.REPLACE
-    ]
-
-
 def find(
-    actions: Iterable[PlannedAction], checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
+    starting: Sequence[PlannedAction], answers: CatalogAnswers, target: str
 ) -> tuple[PreflightFinding, ...]:
-    """What a target would refuse of a plan's actions, sorted by key, then in the order of the body.
+    """What a target would refuse of a plan's jobs, sorted by key, then in the order of the body.
 
     A job that is refused for its body takes no record of the quota. Where the quota does not suffice for all
     that draw on it, it stops all of them; a negative one is none.
     """
-    found = [*_find_in_bodies(checked, answers, target)]
+    found = [*_find_in_bodies(starting, answers, target)]
     refused = {one.key for one in found}
-    starting = [action for action in jobs_to_start(actions) if action.key not in refused]
+    starting = [action for action in starting if action.key not in refused]
     quota = answers.quota
     if quota is not None and quota.quota is not None and quota.used is not None and quota.quota >= 0:
         left = max(0, quota.quota - quota.used)
@@ -103,10 +85,10 @@ def find(
 
 
 def _find_in_bodies(
-    checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
+    starting: Iterable[PlannedAction], answers: CatalogAnswers, target: str
 ) -> Iterator[PreflightFinding]:
     """What the bodies of some actions name and the target does not take."""
-    for action in checked:
+    for action in starting:
         body = action.desired or {}
         refused = [*missing(body, answers.offers)]
         for path, pool in pools(body):
@@ -135,15 +117,10 @@ def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:
     return plan.model_copy(update={**sums_of(actions, plan.refusals), **more})
 
 
-def has_passed(plan: Plan) -> bool:
-    """Whether all was asked, and nothing was found."""
-    return plan.preflight == () and not any(warning.what == INCOMPLETE for warning in plan.warnings)
-
-
 def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarning]:
     """Say what could not be asked, what failed for the same reason together."""
     parts_by_reason: dict[str, list[str]] = {}
     for one in unchecked:
         parts_by_reason.setdefault(one.why, []).append(one.part)
     for why, parts in parts_by_reason.items():
-        yield PlanWarning(what=INCOMPLETE, why=f"{', '.join(parts)} not checked: {why}")
+        yield PlanWarning(what="pre-flight is incomplete", why=f"{', '.join(parts)} not checked: {why}")

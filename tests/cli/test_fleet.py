@@ -226,7 +226,7 @@ def test_stacks_that_fail_for_the_same_reason_are_shown_once(world: World) -> No
 def test_preflight_is_that_of_each_stack(world: World) -> None:
     unknown = stack("two", "a", url=world.url).replace("modelarts.vm.cpu.2u", "modelarts.nowhere")
     put(world.url, one="a", two=unknown)
-    assert codes_of(world("plan --fleet --json --preflight").document) == {"one": 0, "two": 3}
+    assert codes_of(world("plan --fleet --json").document) == {"one": 0, "two": 3}
 
 
 def test_documents_are_those_of_the_stacks_alone(world: World) -> None:
@@ -284,10 +284,10 @@ def test_interrupt_ends_it_without_a_report(world: World) -> None:
     class Interrupting(type(served)):  # type: ignore[misc]
         def append(self, request: Any) -> None:
             super().append(request)
-            if len(self) == 5:
+            if len(self) == 40:
                 os.kill(os.getpid(), signal.SIGINT)
 
     world.service.app.requests = Interrupting(served)
     said = world.ends(130, "plan --fleet --json", out="")
-    assert len(world.requests) < 20
+    assert len(world.requests) < 100
     assert re.search(r"^s\d+: Plan: 1 to create", said.err, re.MULTILINE)

@@ -34,7 +34,7 @@ def nothing_was_changed(world: World) -> bool:
 
 def test_plan_says_key_place_value_and_way_out(world: World) -> None:
     write(stack(world.service, "a", "b", typo="b"))
-    said = world.ends(ExitCode.REFUSED, "plan --preflight --detailed-exitcode")
+    said = world.ends(ExitCode.REFUSED, "plan --detailed-exitcode")
     detail = f'spec.resource.flavor_id "{TYPO}" is not offered by the target'
     hint = "use one of: reconciler flavors --target there"
     assert f"  ! blocked   b       pre-flight: {detail}; {hint}; blocks create\n" in said.out
@@ -45,31 +45,47 @@ def test_plan_says_key_place_value_and_way_out(world: World) -> None:
     assert nothing_was_changed(world)
 
 
-def test_catalog_is_asked_once_where_that_is_wanted(world: World) -> None:
+def test_catalog_is_asked_once_where_something_would_be_started(world: World) -> None:
     write(stack(world.service, "a", typo="a"))
-    document = world.ends(0, "plan --json").document
+    document = world.ends(0, "plan --no-preflight --json").document
     assert (document["preflight"], document["applyable"]) == (None, True)
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
     write(stack(world.service, "a", "b"))
-    document = world.ends(
-        0, "plan --preflight --json", err="pre-flight: 2 jobs checked, nothing found"
-    ).document
+    document = world.ends(0, "plan --json", err="").document
     assert (document["preflight"], document["warnings"]) == ([], [])
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
+    world.ends(0, "apply --yes")
+    world.forget_requests()
+    assert world.ends(0, "plan --json").document["preflight"] is None
+    assert asked(world, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
 
 
-def test_plan_tells_of_replaces_and_apply_leaves_them_to_their_own_checks(world: World) -> None:
+@pytest.mark.parametrize(
+    ("option", "code", "said"),
+    [("", ExitCode.REFUSED, "not offered"), ("--no-preflight", ExitCode.PARTIAL, "a was left unchanged")],
+)
+def test_replace_is_blocked_by_a_finding_and_checked_once_more(
+    world: World, option: str, code: ExitCode, said: str
+) -> None:
     write(stack(world.service, "a"))
     world.ends(0, "apply --yes")
     world.time.sleep(10)
     write(stack(world.service, "a", "b", typo="a"))
-    said = world("plan --preflight --json")
-    assert (said.code, [one["key"] for one in said.document["preflight"]]) == (ExitCode.REFUSED, ["a"])
+    plan = world(f"plan --json {option}")
+    found = [one["key"] for one in plan.document["preflight"] or ()]
+    assert (plan.code, found) == ((0, []) if option else (ExitCode.REFUSED, ["a"]))
     world.forget_requests()
-    world.ends(ExitCode.PARTIAL, "apply --yes", out="a was left unchanged")
+    world.ends(code, f"apply --yes {option}", out=said)
     assert {job.name: job.life.phase for job in world.store.jobs()} == {"a": "Running", "b": "Creating"}
-    # The check before the replace rests on what pre-flight was answered.
-    assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
+    assert asked(world, FLAVORS, ENGINES, QUOTAS) == ([1, 1, 0] if option else [1, 1, 1])
+
+
+@pytest.mark.parametrize("operation", [FLAVORS, ENGINES, QUOTAS])
+def test_catalog_that_refuses_to_answer_is_a_warning(world: World, operation: str) -> None:
+    write(stack(world.service, "a"))
+    world.fail(operation, status=403, code="ModelArts.0403", count=None)
+    document = world.ends(0, "plan --json").document
+    assert [one["what"] for one in document["warnings"]] == ["pre-flight is incomplete"]
 
 
 # ── apply ──────────────────────────────────────────────────────────────────────────────────────────
@@ -98,18 +114,17 @@ def test_pool_that_does_not_exist_is_refused(world: World) -> None:
     object.__setattr__(world.service.app.settings, "strict_catalogue", True)
     for pool, code in (("poolfaf38d76", 0), ("poolfaf38d67", ExitCode.REFUSED)):
         write(world.manifest("a").replace(f"flavor_id: {FLAVOR}", f"pool_id: {pool}"))
-        said = world.ends(code, "plan --preflight")
+        said = world.ends(code, "plan")
         assert ("pool rejected" in said.err) is bool(code)
     assert asked(world, FLAVORS, POOL) == [0, 2]
 
 
-def test_cloud_without_quota_and_pools_says_so_only_where_it_was_asked(world: World) -> None:
+def test_cloud_without_quota_and_pools_is_asked_for_neither(world: World) -> None:
     object.__setattr__(world.service.app.settings, "cloud", "otc")
     text = world.manifest("a", "b").replace("project_id: p1", "project_id: p1, cloud: otc")
     write(text.replace(f"flavor_id: {FLAVOR}", "pool_id: pool1", 1))
-    said = world.ends(0, "plan --preflight --json")
-    expected = ["pool pool1", "quota"]
-    assert [warning["why"].split(" not checked: ")[0] for warning in said.document["warnings"]] == expected
+    document = world.ends(0, "plan --json").document
+    assert (document["preflight"], document["warnings"]) == ([], [])
     world.ends(0, "apply --yes", lacks="pre-flight")
 
 
@@ -118,7 +133,7 @@ def test_cloud_without_quota_and_pools_says_so_only_where_it_was_asked(world: Wo
 
 def test_saved_plan_is_blocked_by_what_its_target_says_now(world: World) -> None:
     write(stack(world.service, "a", "b"))
-    world.ends(0, "plan --preflight --out plan.json")
+    world.ends(0, "plan --out plan.json")
     world.store.quota = 1
     said = world.ends(ExitCode.REFUSED, "apply --plan plan.json --yes")
     assert "why: b: 1 of 1 job records are left in the project, and 2 would be created" in said.err
@@ -129,7 +144,7 @@ def test_saved_plan_is_blocked_by_what_its_target_says_now(world: World) -> None
 
 def test_findings_of_a_saved_plan_are_shown_and_block_its_keys(world: World) -> None:
     write(stack(world.service, "a", typo="a"))
-    world.ends(ExitCode.REFUSED, "plan --preflight --out plan.json")
+    world.ends(ExitCode.REFUSED, "plan --out plan.json")
     shown = world("show plan.json")
     assert f'pre-flight: spec.resource.flavor_id "{TYPO}" is not offered by the target' in shown.out
     document = world("show plan.json --json").document
@@ -141,10 +156,11 @@ def test_findings_of_a_saved_plan_are_shown_and_block_its_keys(world: World) -> 
 # ── the local target ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_why_says_of_a_local_target_nothing_that_it_would_not_refuse(reconciler: Reconciler) -> None:
+def test_local_target_takes_what_its_catalog_lacks(reconciler: Reconciler) -> None:
     write(manifest("a").replace(FLAVOR, TYPO))
     said = reconciler("why a")
     assert (said.code, "not applied" in said.out, "not offered" in said.out) == (0, False, False)
+    reconciler.ends(0, "plan", lacks="not offered")
     reconciler.ends(0, "apply --yes")
 
 

@@ -17,9 +17,8 @@ from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.preflight import (
     CatalogAnswers,
     UncheckedPart,
-    checked_actions,
     find,
-    is_needed,
+    jobs_to_start,
     unchecked_warnings,
     with_check,
 )
@@ -83,9 +82,8 @@ def plan_of(*jobs: DesiredJob, edited: Iterable[DesiredJob] = ()) -> Plan:
     return plan_for(a_stack(*jobs, *edited), *ran)
 
 
-def found(plan: Plan, answers: CatalogAnswers, *, with_replaces: bool = False) -> list[tuple[str, Why]]:
-    checked = checked_actions(plan.actions, with_replaces=with_replaces)
-    return [(one.key, one.reason) for one in find(plan.actions, checked, answers, "prod")]
+def found(plan: Plan, answers: CatalogAnswers) -> list[tuple[str, Why]]:
+    return [(one.key, one.reason) for one in find(jobs_to_start(plan.actions), answers, "prod")]
 
 
 REFUSED_POOL = OFFERED._replace(refused_pools={POOL: "Pool pool1 not found."})
@@ -154,24 +152,17 @@ def test_findings_against_a_create(job: DesiredJob, answers: CatalogAnswers, rea
 )
 def test_action_that_starts_no_job_has_no_findings(plan: Plan, answers: CatalogAnswers) -> None:
     assert not plan.actions[0].traits.starts_a_job
-    assert found(plan, answers, with_replaces=True) == []
-    assert not is_needed(plan.actions)
+    assert found(plan, answers) == []
     assert asked(plan.actions) == ""
 
 
 # ── replaces ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_replace_is_held_against_the_catalog_only_where_that_is_wanted() -> None:
+def test_replace_is_held_against_the_catalog_as_a_create_is() -> None:
     plan = plan_of(good("a"), edited=[replace(resource(flavor_id="other"), key="b")])
     assert [action.action for action in plan.actions] == [Action.CREATE, Action.REPLACE]
-    assert found(plan, OFFERED) == []
-    assert found(plan, OFFERED, with_replaces=True) == [("b", Why.FLAVOR_NOT_OFFERED)]
-
-
-def test_replace_alone_needs_no_preflight_before_an_apply() -> None:
-    assert not is_needed(plan_of(edited=[good("b")]).actions)
-    assert is_needed(plan_of(good("a"), edited=[good("b")]).actions)
+    assert found(plan, OFFERED) == [("b", Why.FLAVOR_NOT_OFFERED)]
 
 
 # ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
@@ -182,7 +173,7 @@ def test_quota_that_does_not_suffice_for_all_stops_all(records: int, keys: str) 
     plan = plan_of(good("a"), good("b"), good("c"))
     assert found(plan, left(records)) == [(key, Why.QUOTA_EXCEEDED) for key in keys]
     said = f"{records} of 10 job records are left in the project, and 3 would be created"
-    assert all(one.detail == said for one in find(plan.actions, [], left(records), "prod"))
+    assert all(one.detail == said for one in find(jobs_to_start(plan.actions), left(records), "prod"))
 
 
 def test_replaces_draw_on_the_quota_as_creates_do() -> None:
@@ -220,7 +211,7 @@ class Reader:
 
 def asked(actions: Iterable[PlannedAction], *, with_offers: bool = True) -> str:
     reader: Any = Reader()
-    answers_about(reader, checked_actions(actions, with_replaces=True), with_offers=with_offers)
+    answers_about(reader, jobs_to_start(actions), with_offers=with_offers)
     return " ".join(sorted(reader.asked))
 
 
@@ -251,8 +242,7 @@ def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], parts: str) ->
 
 
 def checked_plan(plan: Plan, answers: CatalogAnswers) -> Plan:
-    checked = checked_actions(plan.actions, with_replaces=True)
-    found = find(plan.actions, checked, answers, "prod")
+    found = find(jobs_to_start(plan.actions), answers, "prod")
     return with_check(plan, CatalogCheck(found, tuple(unchecked_warnings(answers.unchecked))), a_stack())
 
 
@@ -309,6 +299,6 @@ def test_same_finding_of_five_jobs_or_more_is_told_once(jobs: int, refusals: int
 @pytest.mark.parametrize("of", [by_name, lambda value: resource(flavor_id=value)], ids=["engine", "flavor"])
 def test_secret_value_is_named_and_not_shown(of: Callable[[SecretText], DesiredJob]) -> None:
     plan = plan_of(of(SecretText("hush-hush", "${var.secret}")))
-    [finding] = find(plan.actions, plan.actions, OFFERED, "prod")
+    [finding] = find(plan.actions, OFFERED, "prod")
     assert '"${var.secret}" is not offered by the target' in finding.detail
     assert "hush" not in finding.model_dump_json()
