@@ -9,8 +9,10 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -68,6 +70,18 @@ def _temporary_files() -> Iterator[None]:
 def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
     """Git in a new repository, which is the current directory."""
     return make_repository(tmp_path / "repository", monkeypatch)
+
+
+@pytest.fixture
+def _growing_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of the emulator write a line each ten seconds, as those of the service do."""
+
+    def log(job: Any, task: str) -> list[str]:
+        count = min(job.status["duration"] // 10_000 + 1, 10_000)
+        times = [datetime.fromtimestamp(job.life.started_ms / 1000 + n * 10, UTC) for n in range(count)]
+        return [f"[{at:%Y-%m-%dT%H:%M:%SZ}] [{task}] step {n}" for n, at in enumerate(times)]
+
+    monkeypatch.setattr("reconciler.emulator.logs._log", log)
 
 
 @pytest.fixture

@@ -309,7 +309,7 @@ def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
         where = ""
         if place["project_id"] is not None:
             where = f", {place['endpoint']}, project {place['project_id']}, workspace {place['workspace_id']}"
-        head = f"Stack {loaded.stack.name} on {place['name']} ({place['kind']}{where})"
+        head = f"Stack {loaded.stack.name} on {place['name']} ({chosen.traits.note or chosen.kind}{where})"
         console.result(render_checks(head, checks, console.style(sys.stdout)))
     troubles = {check.trouble for check in checks if check.health is Health.WRONG}
     if Trouble.ACCESS in troubles:

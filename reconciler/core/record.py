@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from reconciler.core.identity import ScheduleMark, remote_name
 from reconciler.core.stack import Declared as Declared
-from reconciler.core.values import LOCAL, TargetIdentity
+from reconciler.core.values import LOCAL, TARGET_KINDS, TargetIdentity
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Scope(NamedTuple):
     @property
     def place(self) -> str:
         """The target's identity, for people."""
+        if self.is_local:
+            return f"{LOCAL} ({TARGET_KINDS[LOCAL].note})"
         return f"{self.host}, project {self.project_id}, workspace {self.workspace_id}"
 
 

@@ -74,13 +74,15 @@ class TargetKind(NamedTuple):
 
     `module` has two functions, `open_target` and `identity_of`, see `modelarts.connect`; it is
     imported when a target of the kind is opened. `is_embedded` says that the jobs lie beside the root file,
-    and the records with them; `has_address` that a target needs a region or an endpoint.
+    and the records with them; `has_address` that a target needs a region or an endpoint. `note` is what
+    people who look at jobs there should know.
     """
 
     summary: str
     module: str
     is_embedded: bool = False
     has_address: bool = False
+    note: str = ""
 
 
 #: What only a target that has an address may say.
@@ -91,7 +93,12 @@ MODELARTS = "modelarts"
 
 #: A new kind of target is a row here.
 TARGET_KINDS: dict[str, TargetKind] = {
-    LOCAL: TargetKind("local (the embedded emulator)", "reconciler.modelarts.local", is_embedded=True),
+    LOCAL: TargetKind(
+        "local (the embedded emulator)",
+        "reconciler.modelarts.local",
+        is_embedded=True,
+        note="emulator: jobs are pretended",
+    ),
     MODELARTS: TargetKind("modelarts", "reconciler.modelarts.connect", has_address=True),
 }
 
@@ -116,6 +123,12 @@ class TargetIdentity(Frozen):
     endpoint: str
     project_id: str
     workspace_id: str
+
+    @property
+    def about(self) -> str:
+        """What it is and where, for people."""
+        about = TARGET_KINDS[self.kind].note or self.kind
+        return about if self.endpoint == self.kind else f"{about}, {self.endpoint}, project {self.project_id}"
 
 
 class Denial(Frozen):

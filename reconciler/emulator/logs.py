@@ -13,6 +13,7 @@ from reconciler.emulator.schemas import ApiError, ApiResponse, json_response, re
 from reconciler.emulator.search import milliseconds_of
 from reconciler.emulator.store import Job
 
+LOG = "emulator: jobs are pretended, so there is no log"
 METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")
 _MESSAGES = {
     "Creating": "Training job created.",
@@ -30,7 +31,6 @@ _LEVELS = frozenset({"Info", "Error", "Warning"})
 _SOURCES = frozenset({"K8S", "Job", "Task"})
 """Where an event comes from; only Open Telekom Cloud filters by it."""
 _BAD_QUERY = ("Bad request.", "ModelArts.50004000")
-_LINE_S = 10
 _LOG_BYTES = 5 * 1024 * 1024
 
 
@@ -166,22 +166,15 @@ def log_lines(request: ApiRequest) -> ApiResponse:
 
 
 def metrics(request: ApiRequest) -> ApiResponse:
-    """ShowTrainingJobMetrics: 200, one value a minute, -1 where there is none; 204 before the start."""
+    """ShowTrainingJobMetrics: 200, a -1 for each minute: no value; 204 before the start."""
     job, _ = _task(request, "ModelArts.2777")
     minutes = job.status["duration"] // 60_000 + 1
-    # Percentages that look alive and are always the same.
-    values = {
-        name: [-1 if name.startswith("npu") else 40 + (len(name) * 7 + n * 13) % 50 for n in range(minutes)]
-        for name in METRICS
-    }
-    listed = [{"metric": name, "value": value} for name, value in values.items()]
-    return json_response(200, {"metrics": listed})
+    # Nothing runs that could be measured.
+    return json_response(200, {"metrics": [{"metric": name, "value": [-1] * minutes} for name in METRICS]})
 
 
 def _log(job: Job, task: str) -> list[str]:
-    count = min(job.status["duration"] // 1000 // _LINE_S + 1, 10_000)
-    times = (_iso(job.life.started_ms + index * _LINE_S * 1000) for index in range(count))
-    return [f"[{time}] [{task}] step {index}" for index, time in enumerate(times)]
+    return [LOG]
 
 
 def _task(request: ApiRequest, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:

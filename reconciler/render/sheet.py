@@ -166,12 +166,10 @@ class Sheet(NamedTuple):
 
 
 def _head_of(head: Head, clean: Clean) -> dict[str, Any]:
-    target = head.target
-    where = f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind else ""
     return {
         "stack": clean(head.stack),
-        "target": clean(target.name),
-        "where": clean(target.kind + where),
+        "target": clean(head.target.name),
+        "where": clean(head.target.about),
         "created_at": clean(head.created_at),
         "version": clean(head.reconciler_version),
     }

@@ -143,9 +143,7 @@ def printable_line(ours: str, theirs: str) -> str:
 
 def render_head(stack: str, target: TargetIdentity) -> str:
     """The line that a text about a stack begins with."""
-    where = f"{target.name} ({target.kind}"
-    where += f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind else ""
-    return printable(f"Stack {stack} on {where})")
+    return printable(f"Stack {stack} on {target.name} ({target.about})")
 
 
 def spell_place(source: Source) -> str:

@@ -93,7 +93,7 @@ def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> s
         "timeline",
         stack=clean(report.stack),
         target=clean(report.target.name),
-        where=clean(f"{report.target.endpoint}, project {report.target.project_id}"),
+        where=clean(report.target.about),
         key="" if report.key is None else clean(report.key),
         version=report.version,
         created_at=timestamp(report.at_s),

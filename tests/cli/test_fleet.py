@@ -206,7 +206,7 @@ def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reco
     put(x=wrong, y=wrong)
     lines = reconciler("plan --fleet").out.splitlines()
     assert lines[0] == "= kept  Plan: 0 to create, 0 to update, 0 to replace, 0 to terminate, 1 to keep."
-    assert lines[1:3] == ["new:", "Stack new on there (local)"]
+    assert lines[1:3] == ["new:", "Stack new on there (emulator: jobs are pretended)"]
     assert "Plan: 2 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep." in lines
     assert "x: failed with exit code 65" in lines
     assert lines[-1] == (

@@ -86,7 +86,7 @@ def test_nothing_recorded_yet(reconciler: Reconciler) -> None:
 
 def test_each_run_says_who_when_from_where_and_what(applied: Reconciler) -> None:
     head, drift, second, first, table = applied.ends(0, "history").out.rstrip("\n").split("\n\n")
-    assert head == "Stack test on there (local)"
+    assert head == "Stack test on there (emulator: jobs are pretended)"
     at = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"
     assert re.match(
         rf"#3 drift: no drift, {at}, took [\d.]+ s\n    by \S+ on \S.*; manifest \w{{12}}$", drift
@@ -169,7 +169,7 @@ def test_run_that_died_says_so_and_its_open_call_is_shown(applied: Reconciler) -
 def test_of_a_key_each_revision_is_shown_with_what_was_declared(applied: Reconciler) -> None:
     said = applied.ends(0, "history a", lacks="create b")
     head, newest, oldest, second, first = said.out.rstrip("\n").split("\n\n")
-    assert head == "Stack test on there (local)\nKey a"
+    assert head == "Stack test on there (emulator: jobs are pretended)\nKey a"
     assert re.match(r"r2  a-r2  \w+\n    job ", newest)
     assert "        parameters:\n          lr: 0.01\n" in newest
     assert oldest.startswith("r1  a  Terminated\n    job ")

@@ -186,6 +186,7 @@ def test_job_that_is_not_there_is_1(here: World, verb: str) -> None:
 # ── logs, events ───────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("_growing_logs")
 def test_logs_print_the_log_and_nothing_else(here: World) -> None:
     job = put(here)
     here.time.sleep(35)
@@ -210,6 +211,7 @@ def run_for(world: World, name: str, seconds: int, result: str = "Completed") ->
     return world.store.create("p1", body)
 
 
+@pytest.mark.usefixtures("_growing_logs")
 def test_follow_prints_each_line_once_until_the_end(here: World) -> None:
     here.store.set_phase(run_for(here, "short", 95).id, "Pending")
     said = here.ends(0, "jobs logs short --follow", err=["no log of worker-0 yet", "short is Completed."])
@@ -409,6 +411,7 @@ def test_wait_for(here: World, goal: str, phase: str, code: int, result: str) ->
     assert said.document["jobs"][0]["result"] == result
 
 
+@pytest.mark.usefixtures("_growing_logs")
 def test_job_that_ends_badly_shows_the_end_of_its_log(here: World) -> None:
     run_for(here, "resnet50", 500, "Failed")
     said = here.ends(10, "jobs wait resnet50", err="[worker-0] step 50", lacks="[worker-0] step 30\n")

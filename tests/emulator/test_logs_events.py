@@ -84,6 +84,7 @@ def test_failed_job_has_an_error_event(api: Api, running_job: str) -> None:
     assert (newest["level"], newest["message"]) == ("Error", "Training job failed.")
 
 
+@pytest.mark.usefixtures("_growing_logs")
 def test_log_grows_while_the_job_runs(api: Api, running_job: str) -> None:
     def preview() -> Any:
         return api.get(f"{running_job}/tasks/worker-1/logs/preview").json
@@ -96,6 +97,7 @@ def test_log_grows_while_the_job_runs(api: Api, running_job: str) -> None:
     assert preview()["full_size"] > before["full_size"]
 
 
+@pytest.mark.usefixtures("_growing_logs")
 @pytest.mark.parametrize(
     ("query", "start", "lines"),
     [
@@ -112,6 +114,13 @@ def test_log_lines_are_selected_by_number_order_and_base(
     answer = api.get(f"{running_job}/logs/worker-0?{query}").json
     assert (answer["start_line"], answer["lines"]) == (start, lines)
     assert answer["content"].count("\n") == lines
+
+
+def test_no_log_and_no_metrics_are_invented(api: Api, running_job: str) -> None:
+    [line] = api.get(f"{running_job}/tasks/worker-1/logs/preview").json["content"].splitlines()
+    assert line == "emulator: jobs are pretended, so there is no log"
+    metrics = api.get(f"{running_job}/metrics/worker-1").json["metrics"]
+    assert {tuple(one["value"]) for one in metrics} == {(-1, -1)}
 
 
 WATCHED = ["tasks/{task}/logs/preview", "tasks/{task}/logs/url", "logs/{task}", "metrics/{task}"]
