@@ -10,6 +10,7 @@ from importlib import import_module
 import click
 
 from reconciler.cli import exits
+from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.output import final_outputs, option_values
 from reconciler.errors import ExitCode, first_of
@@ -101,6 +102,10 @@ def cli(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+for add in opt.common():
+    add(cli)
 
 
 def import_command(args: list[str]) -> None:

@@ -179,37 +179,56 @@ many = partial(option, multiple=True)
 
 
 def _sets(attribute: str, **settings: Any) -> dict[str, Any]:
-    """An option that is heeded before the others, and sets an attribute of the console."""
+    """An option that is heeded before the others, and sets an attribute of the console.
+
+    It may stand before the command; behind it only what is typed there counts, and counts more.
+    """
 
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if value is not None:
+        source = ctx.get_parameter_source(param.name or "")
+        if value is not None and (ctx.parent is None or source is ParameterSource.COMMANDLINE):
             setattr(console, attribute, value)
 
     return {"expose_value": False, "is_eager": True, "show_default": False, "callback": callback, **settings}
 
 
 _FORMATS, _WHEN = click.Choice(["text", "json"]), click.Choice(["auto", "always", "never"])
-_COMMON = (
-    option(
-        "-v --verbose",
-        "Verbose output; -vv also logs each request.",
-        count=True,
-        **_sets("verbosity", default=0),
-    ),
-    option("--log-format", "Log format on stderr.", type=_FORMATS, **_sets("log_format", default="text")),
-    option(
-        "--color",
-        "When to use colours; auto: only on a terminal.",
-        type=_WHEN,
-        **_sets("colour", default="auto"),
-    ),
-    flag(
-        "--no-color",
-        "Disable colours.",
-        expose_value=False,
-        callback=lambda ctx, param, value: setattr(console, "colour", "never" if value else console.colour),
-    ),
-)
+
+
+def common(*, hidden: bool = False) -> Sequence[Add]:
+    """The options that every command has; the help lists them once, `hidden` are those behind a command."""
+    return (
+        option(
+            "-v --verbose",
+            "Verbose output; -vv also logs each request.",
+            count=True,
+            hidden=hidden,
+            **_sets("verbosity", default=0),
+        ),
+        option(
+            "--log-format",
+            "Log format on stderr.",
+            type=_FORMATS,
+            hidden=hidden,
+            **_sets("log_format", default="text"),
+        ),
+        option(
+            "--color",
+            "When to use colours; auto: only on a terminal.",
+            type=_WHEN,
+            hidden=hidden,
+            **_sets("colour", default="auto"),
+        ),
+        flag(
+            "--no-color",
+            "Disable colours.",
+            hidden=hidden,
+            expose_value=False,
+            callback=lambda ctx, param, value: setattr(
+                console, "colour", "never" if value else console.colour
+            ),
+        ),
+    )
 
 
 def command(
@@ -218,7 +237,7 @@ def command(
     """Make a function a command, its options in the order in which `--help` shows them."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        groups = (one if isinstance(one, Sequence) else (one,) for one in (*options, _COMMON))
+        groups = (one if isinstance(one, Sequence) else (one,) for one in (*options, common(hidden=True)))
         for add in reversed([add for group in groups for add in group]):
             function = add(function)
         return click.command(name)(function) if of is None else of.command(name)(function)
@@ -252,7 +271,21 @@ RECORDS = option(
 WITHOUT_RECORDS = flag(
     "--without-records", "Work without lock, journal and history if their store is unavailable."
 )
-TARGET_NAME = option("-t --target NAME", "Target of the manifest to use.")
+
+
+def _single(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> str | None:
+    if len(value) > 1:
+        raise click.UsageError(f"--target is given {len(value)} times: {', '.join(value)}.", ctx)
+    return value[0] if value else None
+
+
+#: Twice is a mistake of whoever wrote the line, and not for us to choose from.
+TARGET_NAME = many(
+    "-t --target NAME",
+    "Target of the manifest to use.",
+    type=Parsed("name", str, split=lambda text: [text]),
+    callback=_single,
+)
 #: Where the stack is, for a command whose arguments end in PATH….
 WHERE = (*STACK, TARGET_NAME)
 #: The same for a command whose arguments are jobs, as many as one likes.

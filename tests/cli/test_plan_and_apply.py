@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from reconciler.decide.plan import Action, without_growing
 from reconciler.emulator.lifecycle import Durations
 from tests.cli.conftest import Reconciler, World, manifest, write
@@ -142,6 +144,37 @@ def test_colours_only_where_they_are_asked_for(reconciler: Reconciler) -> None:
     assert "\x1b[" not in reconciler("plan").out
     assert "\x1b[32m" in reconciler("plan --color always").out
     assert "\x1b[" not in reconciler("plan --color always --no-color").out
+
+
+@pytest.mark.parametrize(
+    ("line", "is_coloured"),
+    [
+        ("--color always plan", True),
+        ("--no-color plan", False),
+        ("--no-color plan --color always", True),
+        ("--color always plan --no-color", False),
+        ("--color=always -v --log-format json plan --color never", False),
+        ("plan", False),
+    ],
+)
+def test_option_of_every_command_may_stand_before_it(
+    reconciler: Reconciler, line: str, is_coloured: bool
+) -> None:
+    write(manifest("a"))
+    said = reconciler.ends(0, line)
+    assert ("\x1b[" in said.out) is is_coloured
+    assert ('"level": "debug"' in said.err) is ("-v" in line)
+    reconciler.ends(0, "--help", out=("--no-color", "--log-format", "-v, --verbose"))
+    reconciler.ends(0, "plan --help", lacks=("--no-color", "--color", "--log-format", "--verbose"))
+
+
+def test_target_that_is_given_twice_is_wrong_use(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    for line in ("plan -t there --target there", "validate -t there -t other", "jobs list -t a -t b"):
+        reconciler.ends(64, line, out="", err="--target is given 2 times")
+    reconciler.setenv("RECONCILER_TARGET", "elsewhere")
+    reconciler.ends(0, "plan -t there")
+    reconciler.ends(64, "plan", err="elsewhere")
 
 
 def test_options_can_be_given_by_the_environment(reconciler: Reconciler) -> None:
