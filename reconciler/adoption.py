@@ -1,12 +1,16 @@
-"""The plans of `adopt` and `release`. They are carried out as every plan is, see `rollout`."""
+"""What becomes of jobs that exist: the plans of `adopt` and `release`, and the manifest that `export` makes.
+
+The plans are carried out as every plan is, see `rollout`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from reconciler.core.entry import EntryPatch
 from reconciler.core.identity import stack_problem
+from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.past import PastRevision
@@ -18,8 +22,13 @@ from reconciler.decide.adoption import Candidate, RenamedStack, adopt, release, 
 from reconciler.decide.key_state import Snapshot, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, count
 from reconciler.decide.planner import unread
-from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, WrongUsage
-from reconciler.reconcile import Context, survey
+from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, Severity, WrongUsage
+from reconciler.manifest import LoadedStack
+from reconciler.manifest.export import ExportedStack, export_stack
+from reconciler.modelarts.target import Connected
+from reconciler.reconcile import Context, read_details, survey
+from reconciler.secrets import Redactor
+from reconciler.text import printable
 from reconciler.version import __version__
 
 
@@ -159,6 +168,60 @@ def _read_job(context: Context, key: str, job_id: str, seen: Observation) -> Obs
         raise NotFound(
             said, code=refusal.code, status=refusal.status, request_id=refusal.request_id, fix=fix
         ) from None
+
+
+def export_jobs(
+    loaded: LoadedStack, target: Connected, found: Iterable[ObservedJob], redactor: Redactor
+) -> tuple[ExportedStack, list[Diagnostic], list[Diagnostic]]:
+    """The manifest of some jobs; what is not in it, and what is otherwise there than it was.
+
+    `redactor` learns what a stack declares sensitive, and what the jobs have to hide.
+
+    Raises:
+        Unauthorized: the target does not let us read at all.
+    """
+    name_by_id = {job.id: job.name for job in found}
+    details, secrets = read_details(target.backend, [*name_by_id]), DeclaredSecrets.of(loaded.stack)
+    jobs = [job for job in details.values() if isinstance(job, ObservedJob)]
+    for job in jobs:
+        redactor.learn(tokens_of(job.body))
+        redactor.learn(secrets.hide(job, without_tokens(job.body))[1])
+    name, declared = loaded.target(target.identity.name)
+    if declared.traits.has_address and not declared.project_id:
+        declared = declared.model_copy(update={"project_id": target.identity.project_id})
+    exported = export_stack(
+        loaded.stack.name,
+        name,
+        declared,
+        jobs,
+        is_secret=lambda text: redactor(text) != text,
+        learn=redactor.learn,
+    )
+    problems, notes = list[Diagnostic](), list[Diagnostic]()
+    for job_id, failure in details.items():
+        if isinstance(failure, NotFound):
+            notes.append(_left_out("a job is gone", f"{name_by_id[job_id]} was deleted meanwhile"))
+        elif isinstance(failure, ServiceError):
+            problems.append(_left_out("a job cannot be read", f"{name_by_id[job_id]}: {failure.message}"))
+    problems += (_left_out("a job cannot be declared", f"{job.name}: {why}") for job, why in exported.skipped)
+    return exported, problems, [*notes, *_losses(exported)]
+
+
+def _losses(exported: ExportedStack) -> Iterator[Diagnostic]:
+    for entry in exported.unmatched:
+        why = f"apply would create {entry.key} beside {entry.job.name}, which is no name of this key"
+        fix = f"before anything is applied, {adopt_command(entry.key, entry.job.id)}"
+        yield _left_out("not in conflict with its job", why, f"jobs.{entry.key}", fix)
+    for entry in exported.entries:
+        for path, why in entry.omissions:
+            yield _left_out("not exported as it is", why, f"jobs.{entry.key}.{path}")
+    if exported.unreported:
+        why = f"the service does not report {', '.join(exported.unreported)}"
+        yield _left_out("fields not reported", why, fix="add them if the jobs have them")
+
+
+def _left_out(what: str, why: str, path: str = "", fix: str | None = None) -> Diagnostic:
+    return Diagnostic(what, printable(why), fix, path=path, severity=Severity.WARNING)
 
 
 def _make_plan(
