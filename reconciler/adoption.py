@@ -28,7 +28,7 @@ from reconciler.manifest.export import ExportedStack, export_stack
 from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context, read_details, survey
 from reconciler.secrets import Redactor
-from reconciler.text import printable
+from reconciler.text import few, printable
 from reconciler.version import __version__
 
 
@@ -146,25 +146,26 @@ def check_old_name(context: Context, old: str) -> None:
 
 
 def _read_job(context: Context, key: str, job_id: str, seen: Observation) -> ObservedJob:
-    """The details of a job that a person named for a key; `seen` is the workspace.
+    """The details of a job that a person named for a key, by its id or name; `seen` is the workspace.
 
     Raises:
-        WrongUsage: it is the name of a job, and no id.
+        WrongUsage: it is the name of several jobs.
         NotFound: there is no such job.
     """
+    ids = {job.id for job in seen.jobs}
+    if job_id not in ids and (named := sorted(job.id for job in seen.jobs if job.name == job_id)):
+        if len(named) > 1:
+            why = f"{len(named)} jobs have the name {job_id}: {few(named)}"
+            raise WrongUsage(Diagnostic("not the name of one job", why, adopt_command(key, named[0])))
+        job_id = named[0]
     try:
         return context.target.backend.details(job_id)
     except Rejected as refusal:
-        named = next((job for job in seen.jobs if job.name == job_id), None)
-        if named is not None:
-            why = f"{job_id} is the name of a job, whose id is {named.id}"
-            fix = adopt_command(key, named.id)
-            raise WrongUsage(Diagnostic("not the id of a job", why, fix)) from None
-        if any(job.id == job_id for job in seen.jobs):
+        if job_id in ids:
             raise
         workspace = context.target.identity.workspace_id
         fix = "reconciler jobs list shows the jobs"
-        said = f"workspace {workspace} has no job with the id {job_id}"
+        said = f"workspace {workspace} has no job with the id or name {job_id}"
         raise NotFound(
             said, code=refusal.code, status=refusal.status, request_id=refusal.request_id, fix=fix
         ) from None

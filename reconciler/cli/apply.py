@@ -150,8 +150,9 @@ def adopt_command(
 ) -> int:
     """Make an unmanaged job the next revision of KEY; nothing restarts.
 
-    The job must equal the declaration. Where it differs, the differences are shown, and the YAML that would
-    remove them; --accept takes the job as it is. Its description becomes the declared one, with the marker.
+    JOB_ID is an id, or a name that only one job has. The job must equal the declaration. Where it differs,
+    the differences are shown, and the YAML that would remove them; --accept takes the job as it is. Its
+    description becomes the declared one, with the marker.
     """
     from reconciler.adoption import adopt_plan
     from reconciler.cli.execution import ApplyRequest, change, nothing_done

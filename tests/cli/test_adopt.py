@@ -68,11 +68,11 @@ def pasted(text: str, printed: str) -> str:
 # --- one job
 
 
-@pytest.mark.parametrize("name", ["a", "somebodys-experiment"])
-def test_job_that_was_started_by_hand_is_adopted_and_kept(here: World, name: str) -> None:
+@pytest.mark.parametrize(("name", "said"), [("a", "id"), ("somebodys-experiment", "name")])
+def test_job_that_was_started_by_hand_is_adopted_and_kept(here: World, name: str, said: str) -> None:
     job = by_hand(here, name)
     here.time.sleep(60)
-    here.ends(0, f"adopt a {job.id} --yes", out='description: "by hand" -> "a of the test"')
+    here.ends(0, f"adopt a {getattr(job, said)} --yes", out='description: "by hand" -> "a of the test"')
     text, marker = parse_description(here.descriptions()[name])
     assert text == "a of the test"
     assert marker is not None
@@ -132,7 +132,7 @@ def test_job_that_is_ours_already_is_nothing_to_do(world: World) -> None:
         ("", 64, "a key and the id of a job are needed"),
         ("a", 64, "a key and the id of a job are needed"),
         ("aa ID", 64, 'did you mean "a"?'),
-        ("a somebodys", 64, "fix: reconciler adopt a ID"),
+        ("a twice", 64, "2 jobs have the name twice: "),
         ("a 0b5e7a1e-0000-0000-0000-000000000000", 1, "no such job"),
         ("--from-stack x --accept", 64, "compares nothing"),
         ("--from-stack test", 64, "is the name of this stack"),
@@ -141,7 +141,8 @@ def test_job_that_is_ours_already_is_nothing_to_do(world: World) -> None:
     ],
 )
 def test_wrong_use(here: World, arguments: str, code: int, said: str) -> None:
-    job = by_hand(here, "somebodys")
+    job, _ = by_hand(here, "twice"), by_hand(here, "other")
+    here.store.database.run("UPDATE jobs SET head = replace(head, 'other', 'twice')")
     here.ends(code, f"adopt {arguments.replace('ID', job.id)}", err=said.replace("ID", job.id))
     assert here.changes == []
 
