@@ -31,11 +31,15 @@ if TYPE_CHECKING:
     from reconciler.api import (
         ApplyFailed as ApplyFailed,
         DriftReport as DriftReport,
+        Explanation as Explanation,
+        ExportedManifest as ExportedManifest,
+        HistoryReport as HistoryReport,
         JobClient as JobClient,
         Plan as Plan,
         Result as Result,
         Session as Session,
         Stack as Stack,
+        StatusReport as StatusReport,
         WaitFailed as WaitFailed,
         load as load,
         load_plan as load_plan,
@@ -76,7 +80,10 @@ if TYPE_CHECKING:
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
 #: quick. Everything else is private.
 _NAMES_BY_MODULE = {
-    "api": "ApplyFailed DriftReport JobClient Plan Result Session Stack WaitFailed load load_plan",
+    "api": (
+        "ApplyFailed DriftReport Explanation ExportedManifest HistoryReport JobClient Plan Result Session "
+        "Stack StatusReport WaitFailed load load_plan"
+    ),
     "modelarts.operations": "Event Metric ReportedJob",
     "decide.outcome": "ApplyEvent",
     "errors": (

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from reconciler import reconcile
+from reconciler.adoption import adopt_plan, export_jobs, release_plan
 from reconciler.apply.executor import EventStream
 from reconciler.apply.waiter import JobWatch, watch_all
-from reconciler.connection import RecordOptions, connect
+from reconciler.connection import RecordedStack, RecordOptions, connect
 from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
 from reconciler.core.observed import ObservedJob, SearchFilter, Unreadable, last_lines
-from reconciler.core.past import RunKind
+from reconciler.core.past import PastRevision, PastRun, RunKind
 from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.core.record import REMIND_S
 from reconciler.core.values import PlanWarning, TargetIdentity
@@ -35,6 +36,7 @@ from reconciler.decide.outcome import ApplyEvent, EventType, Status, WaitEnd, ex
 from reconciler.decide.outcome import Result as CoreResult
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
+from reconciler.decide.reports import JobStatus, RuleCheck
 from reconciler.decide.wait import Goal
 from reconciler.errors import (
     Diagnostic,
@@ -48,6 +50,7 @@ from reconciler.errors import (
 )
 from reconciler.manifest import LoadedStack, load_mapping
 from reconciler.manifest import load as load_manifest
+from reconciler.manifest.export import ExportedStack, head_of_export
 from reconciler.modelarts import clock
 from reconciler.modelarts import jobs as service
 from reconciler.modelarts.observe import find_invalid_value
@@ -63,10 +66,12 @@ from reconciler.plan_file import (
     read_plan,
 )
 from reconciler.reconcile import Context
-from reconciler.render import FORMATS, Content, View, formats_of, render
+from reconciler.render import FORMATS, Content, View, formats_of, render, render_part
+from reconciler.render.commands import render_why
 from reconciler.render.json import redacted
 from reconciler.rollout import Rollout
 from reconciler.secrets import Redactor, without_secrets
+from reconciler.text import visible
 
 _log = logging.getLogger("reconciler")
 # A program that does not care for our log is not to find it on its stderr.
@@ -371,6 +376,86 @@ class Session:
         reconcile.notify_drift(self._context, report)
         return DriftReport(report, self._runtime.redactor)
 
+    def status(self, only: str | Sequence[str] = ()) -> StatusReport:
+        """Say where each key stands now, and what it waits for.
+
+        Raises:
+            WrongUsage: `only` names a key that is neither declared nor owned.
+            ServiceError: the target does not let us read at all.
+        """
+        context = self._context._replace(only=_names(only))
+        return StatusReport(reconcile.status(context), self._runtime.redactor)
+
+    def why(self, key: str) -> Explanation:
+        """Say which rule decides about a key, on which values, and what would make it otherwise.
+
+        Raises:
+            WrongUsage: the key is neither declared nor owned.
+            ServiceError: the target does not let us read at all.
+        """
+        return Explanation(reconcile.why(self._context, key), self._runtime.redactor)
+
+    def history(self, key: str | None = None, limit: int | None = None) -> HistoryReport:
+        """Return what was recorded of the stack, or of one key, newest first: all, or so many of each.
+
+        Raises:
+            WrongUsage: the key is not declared, and nothing is recorded of it.
+            RecordsUnavailable: the record store cannot be read.
+        """
+        context = self._context
+        place = RecordedStack(context.loaded, self.target, context.recording, self._runtime.clock)
+        return HistoryReport(place.history(key, limit), self._runtime.redactor)
+
+    def adopt(
+        self,
+        key: str,
+        job_id: str,
+        accept: bool = False,
+        *,
+        timeout_s: float = 600,
+        on_event: EventListener | None = None,
+    ) -> Result:
+        """Make an unmanaged job the next revision of a key; nothing restarts. Calling is the confirmation.
+
+        `job_id` is an id, or a name that only one job has. A job that differs from its declaration is in
+        conflict, see `Result.ok`, unless `accept` takes it as it is.
+
+        Raises:
+            ManifestInvalid: a sensitive variable has no value.
+            WrongUsage: the key is not declared, or several jobs have the name.
+            NotFound: there is no such job.
+            LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
+        """
+        if self.stack._missing:
+            raise ManifestInvalid(*self.stack._missing)
+        context, limit_s = self._context.to_apply(), float(timeout_s)
+
+        def make() -> CorePlan:
+            return adopt_plan(context, key, job_id, takes_as_is=accept)[0]
+
+        return self._run(context, make, RunKind.ADOPT, limit_s, on_event)
+
+    def release(self, key: str, *, timeout_s: float = 600, on_event: EventListener | None = None) -> Result:
+        """Take the marker off every revision of a key: what runs goes on, unmanaged. Nobody is asked.
+
+        Raises:
+            WrongUsage: the key is neither declared nor owned.
+            LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
+        """
+        context, limit_s = self._context.to_apply(), float(timeout_s)
+        return self._run(context, lambda: release_plan(context, key), RunKind.RELEASE, limit_s, on_event)
+
+    def export(self, ids: str | Sequence[str]) -> ExportedManifest:
+        """Return a manifest of jobs that exist already, owned by a stack or not: ids, names, or keys.
+
+        Raises:
+            NotFound: there is no such job.
+            ServiceError: the target does not let us read at all.
+        """
+        context, redactor = self._context, self._runtime.redactor
+        found = [self.jobs._find(one) for one in _names(ids)]
+        return ExportedManifest._of(*export_jobs(context.loaded, context.target, found, redactor), redactor)
+
     def _run(
         self,
         context: Context,
@@ -425,7 +510,7 @@ class Session:
             refused = Refused(*core.refusals)
             refused.exit_code = code
             raise refused
-        return Result(result, code, redact)
+        return Result(result, core, code, redact)
 
 
 #: A time: a datetime, a text such as 2026-11-21T08:00:00Z, or a span such as "2d", for so long ago.
@@ -677,28 +762,39 @@ def load_plan(path: AnyPath) -> Plan:
     return Plan(read.plan, read, Redactor())
 
 
-class _Report:
-    """A value of the core: its parts, its text and its document, without secrets."""
-
-    _content: ClassVar[Content]
+class _Document:
+    """A value of the core: its parts and its document, without secrets."""
 
     def __init__(self, core: Any, redactor: Redactor) -> None:
         self._core, self._redactor = core, redactor
         for name in type(self).__annotations__.keys() - {"_core"}:
             setattr(self, name, without_secrets(getattr(core, name), redactor))
 
-    def __str__(self) -> str:
-        return self.render("text").removesuffix("\n")
-
-    @property
-    def summary(self) -> dict[str, int]:
-        """How many there are of each kind."""
-        return {kind.value: count for kind, count in self._core.summary.items()}
-
     def to_dict(self) -> dict[str, Any]:
         """The document of `--json`; no secret is in it."""
         document: dict[str, Any] = redacted(self._core.document(), self._redactor)
         return document
+
+
+class _Report(_Document):
+    """The same, with its text in each format."""
+
+    _content: ClassVar[Content]
+
+    def __str__(self) -> str:
+        return self.render("text").removesuffix("\n")
+
+    def _repr_html_(self) -> str | None:
+        """The table of the HTML format, for a notebook; None for what has none."""
+        if "html" not in formats_of(self._content):
+            return None
+        view = View(redact=self._redactor, digest=self._rendered_digest)
+        return render_part(self._content, self._core, "html", view)
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many there are of each kind."""
+        return {str(kind): count for kind, count in self._core.summary.items()}
 
     def render(self, format: str = "text") -> str:  # noqa: A002 - the word of the command line
         """The text in one of the formats of `--output`.
@@ -812,8 +908,8 @@ class Plan(_Report):
 class Result:
     """What became of a plan."""
 
-    def __init__(self, core: CoreResult, code: ExitCode, redactor: Redactor) -> None:
-        self._core, self._redactor = core, redactor
+    def __init__(self, core: CoreResult, plan: CorePlan, code: ExitCode, redactor: Redactor) -> None:
+        self._core, self._plan, self._redactor = core, plan, redactor
         #: That of `reconciler apply`.
         self.exit_code = code
         #: What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any.
@@ -830,6 +926,10 @@ class Result:
     def __str__(self) -> str:
         text = render(Content.RESULT, self._core, "text", View(redact=self._redactor))
         return self._redactor(text).removesuffix("\n")
+
+    def _repr_html_(self) -> str:
+        """The table of the HTML format, for a notebook."""
+        return render_part(Content.RESULT, self._core, "html", View(redact=self._redactor, plan=self._plan))
 
     @property
     def ok(self) -> bool:
@@ -901,6 +1001,83 @@ class DriftReport(_Report):
     def exit_code(self) -> ExitCode:
         """That of `reconciler drift`: 8 where too little could be read to judge."""
         return ExitCode(self._core.exit_code)
+
+
+class StatusReport(_Report):
+    """Where the jobs of a stack stand. `print` shows the text of the command line."""
+
+    _content = Content.STATUS
+    #: Each with `key`, `revision`, `phase`, `waits_for`, `last_change`, and more.
+    jobs: tuple[JobStatus, ...]
+    #: Whether everything could be read.
+    complete: bool
+    #: What a person should know.
+    warnings: tuple[PlanWarning, ...]
+    #: That of `reconciler status`.
+    exit_code: ExitCode
+
+    def __repr__(self) -> str:
+        return f"<StatusReport: {self._redactor(self._core.last_line)}>"
+
+
+class HistoryReport(_Report):
+    """What was recorded of a stack, newest first. `print` shows the text of the command line."""
+
+    _content = Content.HISTORY
+    #: Applies, drift checks and others, each with `kind`, `at_s`, `word`, `actions`, and more.
+    runs: Sequence[PastRun]
+    #: Each with `key`, `number`, `job`, `phase`, `duration_s`, and more.
+    revisions: Sequence[PastRevision]
+
+    def __repr__(self) -> str:
+        return f"<HistoryReport: {len(self.runs)} runs, {len(self.revisions)} revisions>"
+
+
+class Explanation(_Document):
+    """Why a key gets its action. `print` shows the text of the command line."""
+
+    #: Which one.
+    key: str
+    #: What is done about it, as in a plan.
+    actions: tuple[PlannedAction, ...]
+    #: The rules that were asked, the last of which applies; each has `name` and `when`.
+    rules: tuple[RuleCheck, ...]
+    #: What would make it otherwise.
+    otherwise: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{one.action.value} ({one.reason.value})" for one in self.actions)
+        return f"<Explanation of {self.key}: {words or 'nothing to do'}>"
+
+    def __str__(self) -> str:
+        return self._redactor(render_why(self._core)).removesuffix("\n")
+
+
+class ExportedManifest(str):
+    """The text of a manifest that declares jobs which exist already; `Stack.from_dict` takes its `to_dict()`.
+
+    `warnings` say what could not be read or declared, and what is there otherwise than on the service.
+    """
+
+    warnings: tuple[Diagnostic, ...]
+    _document: dict[str, Any]
+
+    @classmethod
+    def _of(
+        cls,
+        stack: ExportedStack,
+        problems: Sequence[Diagnostic],
+        notes: Sequence[Diagnostic],
+        redactor: Redactor,
+    ) -> Self:
+        made = cls(visible(redactor(stack.text(head_of_export(stack.target_name)))))
+        made.warnings = without_secrets((*problems, *notes), redactor)
+        made._document = redacted(stack.mapping(), redactor)
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data; no secret is in it."""
+        return self._document
 
 
 # --- arguments

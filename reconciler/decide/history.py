@@ -35,6 +35,11 @@ class HistoryReport(NamedTuple):
     runs: Sequence[PastRun] = ()
     revisions: Sequence[PastRevision] = ()
 
+    @property
+    def summary(self) -> dict[str, int]:
+        """How much there is."""
+        return {"runs": len(self.runs), "revisions": len(self.revisions)}
+
     def limited_to(self, limit: int) -> HistoryReport:
         """The newest of it."""
         return self._replace(runs=self.runs[:limit], revisions=self.revisions[:limit])

@@ -20,12 +20,18 @@ from reconciler import (
     ApplyFailed,
     DriftReport,
     ExitCode,
+    Explanation,
+    ExportedManifest,
+    HistoryReport,
     LockHeld,
+    NotFound,
     Plan,
     Refused,
     Result,
+    Session,
     Stack,
     StalePlan,
+    StatusReport,
     WrongUsage,
     load,
     load_plan,
@@ -34,7 +40,7 @@ from reconciler.cli.main import cli, run
 from reconciler.decide.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
 from reconciler.render import Content, formats_of
-from tests.api.conftest import ENVIRON, Service, job, manifest, secret_manifest, write
+from tests.api.conftest import ENVIRON, TOKEN, Service, job, manifest, secret_manifest, write
 from tests.cli.conftest import put_finished_job
 
 ROOT = Path(__file__).parents[2]
@@ -127,6 +133,107 @@ def test_drift_since_the_last_check_counts_what_is_new_or_due_again(service: Ser
     assert (second.new, second.changed, [one.key for one in second.drift]) == ((), (), ["a"])
     assert [one.key for one in gone.gone] == ["a"]
     assert first.to_dict()["new"][0]["class"] == "terminated"
+
+
+@pytest.fixture
+def applied(service: Service, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A stack whose job has completed, which the command line can reach as well."""
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
+    session = load(write(service.root, manifest("a", url=service.url))).connect()
+    session.apply().raise_for_failures()
+    service.clock.advance(seconds=7200)
+    session.drift()
+    return session
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "arguments"),
+    [
+        (lambda session: session.status(), StatusReport, ("status",)),
+        (lambda session: session.status(only="a"), StatusReport, ("status", "a")),
+        (lambda session: session.why("a"), Explanation, ("why", "a")),
+        (lambda session: session.history(), HistoryReport, ("history",)),
+        (lambda session: session.history("a", limit=1), HistoryReport, ("history", "a", "--limit", "1")),
+    ],
+)
+def test_report_equals_that_of_the_command_line(
+    applied: Session,
+    service: Service,
+    capsys: pytest.CaptureFixture[str],
+    asked: Callable[[Session], Any],
+    kind: type[Any],
+    arguments: tuple[str, ...],
+) -> None:
+    report = asked(applied)
+    assert kind is type(report)
+    code, text = command_line(capsys, *arguments, str(service.root), "--json")
+    assert without_time(report.to_dict()) == without_time(json.loads(text))
+    assert code == getattr(report, "exit_code", code)
+    _, text = command_line(capsys, *arguments, str(service.root))
+    assert str(report).splitlines()[:3] == text.splitlines()[:3]
+
+
+def test_values_of_the_reports_are_those_of_the_stack(applied: Session) -> None:
+    status, why, history = applied.status(), applied.why("a"), applied.history()
+    assert [(one.key, one.phase) for one in status.jobs] == [("a", "Completed")]
+    assert (status.summary, status.complete) == ({"Completed": 1}, True)
+    assert (why.key, [one.action for one in why.actions], why.rules[-1].applies) == ("a", ["keep"], True)
+    assert [run.kind for run in history.runs] == ["drift", "apply"]
+    assert history.summary == {"runs": 2, "revisions": 1}
+    for key in (applied.why, applied.history, applied.release, lambda key: applied.adopt(key, "a")):
+        with pytest.raises(WrongUsage):
+            key("nobody")
+
+
+def test_job_is_adopted_and_released(service: Service) -> None:
+    entry = job()
+    entry["algorithm"]["parameters"] = [{"name": "lr", "value": "0.1"}]
+    made = service.app.store.create("p1", {"kind": "job", "metadata": {"name": "by-hand"}, **entry})
+    with service.stack("a", lr=0.2).connect(environ=ENVIRON) as session:
+        refused = session.adopt("a", "by-hand")
+        assert (refused.ok, refused.exit_code) == (False, ExitCode.REFUSED)
+        with pytest.raises(Refused):
+            refused.raise_for_failures()
+        assert session.adopt("a", made.id, accept=True).ok
+        assert not session.plan().has_changes
+        assert session.release("a").ok
+        assert [one.phase for one in session.status().jobs] == [None]
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        assert session.adopt("a", "by-hand").ok
+        assert not session.plan().has_changes
+
+
+def test_export_equals_that_of_the_command_line(
+    applied: Session, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported = applied.export("a")
+    _, text = command_line(capsys, "export", "a", "--in", str(service.root))
+    assert (exported, isinstance(exported, ExportedManifest)) == (text, True)
+    assert Stack.from_dict(exported.to_dict(), service.root).keys == ("a",)
+    assert "fields not reported" in [one.what for one in exported.warnings]
+    with pytest.raises(NotFound):
+        applied.export(["a", "nobody"])
+
+
+def test_notebook_shows_tables_without_scripts_and_secrets(service: Service) -> None:
+    environ = {**ENVIRON, "GITHUB_ACTOR": "<script>alert(1)</script>"}
+    with service.stack("a").connect(environ=environ) as session:
+        shown: list[Any] = [session.plan(), session.apply(), session.status()]
+        assert session.history()._repr_html_() is None
+    [job] = service.app.store.jobs()
+    words = f"<script>{TOKEN}</script> {job.body['metadata']['description']}"
+    service.app.store.edit(job.id, lambda body: body["metadata"].update(description=words))
+    with service.stack("a").connect(environ=environ) as session:
+        shown += [session.drift(), session.plan()]
+    pages = [one._repr_html_() for one in shown]
+    for page in pages:
+        assert page is not None
+        assert "<table" in page
+        assert 'data-key="a"' in page
+        assert "<script" not in page
+        assert TOKEN not in page
+    assert "create by &lt;script&gt;" in str(pages[2])
+    assert "&lt;script&gt;" in str(pages[3])
 
 
 def test_job_applied_by_python_is_kept_and_recorded_for_the_command_line(
