@@ -21,7 +21,7 @@ from reconciler.decide.actions import adopt_command
 from reconciler.decide.adoption import Candidate, RenamedStack, adopt, release, release_warnings
 from reconciler.decide.key_state import Snapshot, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, count
-from reconciler.decide.planner import unread
+from reconciler.decide.planner import decisions_of, unread
 from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, Severity, WrongUsage
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.export import ExportedStack, export_stack
@@ -64,7 +64,8 @@ def adopt_plan(
         raise WrongUsage(diagnostic)
     seen, snapshot = survey(context)
     job = _read_job(context, key, job_id, seen)
-    candidate = Candidate(state_of(key, desired, snapshot, context.plan_context()), job, takes_as_is)
+    state = decisions_of(stack, snapshot, context.plan_context())[key].state
+    candidate = Candidate(state, job, takes_as_is)
     adoption = adopt(candidate)
     action, warnings = adoption.action, list(adoption.warnings)
     if action.action is Action.KEEP:

@@ -110,7 +110,12 @@ def _shown_part(part: str | tuple[OutputName, RevisionText] | None) -> str:
 
 def numbered(tree: Any, number: object, completed: Callable[[str], object]) -> Any:
     """Plain data with the numbers of revisions in the place of their expressions; see `RevisionText.at`."""
-    return walk_texts(tree, lambda one: one.at(number, completed) if isinstance(one, RevisionText) else one)
+    if isinstance(tree, Mapping):  # the name of an environment variable is a key
+        members = tree.items()
+        return {numbered(key, number, completed): numbered(one, number, completed) for key, one in members}
+    if isinstance(tree, list):
+        return [numbered(one, number, completed) for one in tree]
+    return tree.at(number, completed) if isinstance(tree, RevisionText) else tree
 
 
 @lru_cache(maxsize=65_536)

@@ -218,7 +218,7 @@ def keep_or_update(
 ) -> Decision:
     """Keep the job; `ignored` changes are shown. What can be changed on it is updated."""
     revision = state.revision
-    desired = state.numbered(revision.number)
+    desired = state.numbered_as(revision)
     if state.phase is Phase.TERMINATING or revision.is_aged_out:  # nothing can be written on it
         return keep(state, reason, detail, ignored)
     past = state.view.past_of(revision.job.id)
@@ -246,7 +246,7 @@ def update(
     digest: str | None = None,
 ) -> PlannedAction:
     """Write the marker, with another digest where one is given, and all mutable fields on a job."""
-    desired = state.numbered(revision.number)
+    desired = state.numbered_as(revision)
     digest = digest or revision.marker.digest
     marker = renewed_marker(desired, revision.job, revision.marker, digest, state.service_s)
     # A job that stays with another digest stays on record with the immutable part that it was made of.

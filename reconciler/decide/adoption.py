@@ -59,12 +59,12 @@ class Candidate:
 
     @cached_property
     def desired(self) -> DesiredJob:
-        return self.state.numbered(self.state.view.next_revision)
+        return self.state.numbered_as(self.revision)
 
     @cached_property
     def revision(self) -> Revision:
         """The job as the revision that it would be, with its marker."""
-        desired = self.desired
+        desired = self.state.desired
         marker = Marker(
             self.state.context.stack,
             desired.key,

@@ -219,10 +219,10 @@ class _KeyCheck:
         yield from self._duplicates()
         yield from self.unowned()
         if not view.owned:
-            missing = self._missing(declared)
+            missing = self._missing()
             yield from [missing] if missing else self._missed(declared)
             return
-        ended = self._ended(view.aged_out or view.owned[-1], declared)
+        ended = self._ended(view.aged_out or view.owned[-1])
         if ended:
             yield ended
         yield from self._missed(declared)
@@ -280,13 +280,14 @@ class _KeyCheck:
                 work = self._work_of([job]) if job.is_active else None
                 yield self.entry(DriftClass.UNOWNED, job, detail, work=work)
 
-    def _missing(self, declared: DesiredJob) -> Drift | None:
+    def _missing(self) -> Drift | None:
         latest, view = self.state.latest, self.state.view
         if _is_hidden(self.state) or self._was_never_had or self.rerun:
             return None
         detail = "declared, but no job exists"
         if latest is not None:
-            is_done = latest.job.phase is Phase.COMPLETED or stopped_itself(declared, latest.job)
+            made = self.state.made_as(latest)
+            is_done = latest.job.phase is Phase.COMPLETED or stopped_itself(made, latest.job)
             if is_done or _was_stopped(latest):
                 return None
             last = view.remembered[-1]
@@ -309,10 +310,10 @@ class _KeyCheck:
             return not self.state.view.remembered
         return not (self.state.ownership.owned_keys or memory.knows_stack or memory.elsewhere)
 
-    def _ended(self, last: Revision, declared: DesiredJob) -> Drift | None:
+    def _ended(self, last: Revision) -> Drift | None:
         """How the last revision ended, with all the work that it did in vain, if that is drift."""
         job, latest = last.job, self.state.latest
-        if stopped_itself(declared, job) or (last.is_aged_out and _is_hidden(self.state)):
+        if stopped_itself(self.state.made_as(last), job) or (last.is_aged_out and _is_hidden(self.state)):
             return None
         if self.rerun and latest and latest.job.id == job.id:
             return None
@@ -410,12 +411,13 @@ class _KeyCheck:
     def _pending_revision(self, latest: Revision, declared: DesiredJob) -> Iterator[str]:
         phase, digest = latest.job.phase, latest.marker.digest
         if not declared.is_declared_by(digest) and not self.state.ignored:
-            said, then = f"changed since r{latest.number} ({latest.job.phase_text})", self.state.declared_then
+            said = f"changed since r{latest.number} ({latest.job.phase_text})"
+            then = self.state.declared_then(latest)
             now = declared.covered_by(digest[:1])
             changes = changes_between(then, now, forces_new_job=True) if then is not None else ()
             yield said + (f": {', '.join(change.path for change in changes)} changed" if changes else "")
         elif _was_stopped(latest) and not (
-            stopped_itself(declared, latest.job)
+            stopped_itself(self.state.made_as(latest), latest.job)
             or (phase is Phase.TERMINATED and self._terminated_by(latest))
         ):
             yield f"declared again; r{latest.number} was stopped by us"
@@ -432,7 +434,7 @@ class _KeyCheck:
         if latest.job.phase in (None, Phase.TERMINATING):
             return None
         past = self.state.view.past_of(latest.job.id)
-        declared = self.state.numbered(latest.number)
+        declared = self.state.numbered_as(latest)
         return compare_fields(declared, latest, past.declared if past else None, self.state.context.cloud)
 
     # --- what a person should know

@@ -7,9 +7,10 @@ Source: docs/semantics.md, "Decisions".
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -192,10 +193,16 @@ class Difference(NamedTuple):
         return self.is_known and not self.changes and not self.unreported
 
     def is_below(self, paths: Collection[str]) -> bool:
-        """Whether what changed lies at or below some paths, as far as anybody knows."""
+        """Whether what changed lies at or below some paths, as far as anybody knows.
+
+        Where all that was declared there is reported, and does not explain the digest, a field that the
+        service does not report was edited.
+        """
         changed = [change.path for change in self.changes]
-        ignored = {path for path in (*changed, *self.unreported) if _is_below(path, paths)}
-        return ignored.issuperset(changed) and bool(ignored or not self.is_known)
+        unknown = [one for one in self.unreported if _is_below(one, paths) or _is_above(one, paths)]
+        is_explained = self.is_exact or bool(unknown) or not self.unreported
+        is_known_below = is_explained and all(_is_below(path, paths) for path in changed)
+        return is_known_below and bool(changed or unknown or not self.is_known)
 
     @property
     def said(self) -> str:
@@ -210,8 +217,17 @@ def _is_below(path: str, paths: Iterable[str]) -> bool:
     return any(f"{path}.".startswith(f"{one}.") for one in paths)
 
 
+def _is_above(path: str, paths: Iterable[str]) -> bool:
+    return any(_is_below(one, [path]) for one in paths)
+
+
 #: Stands for a number that nobody knows.
 _ANY_NUMBER = "\ue000"
+
+
+def _is_like(found: str, text: str) -> bool:
+    """Whether a text is another one, whatever the numbers in that are that nobody knows."""
+    return re.fullmatch(r"[1-9]\d*".join(map(re.escape, text.split(_ANY_NUMBER))), found) is not None
 
 
 def with_names(
@@ -228,12 +244,18 @@ def with_names(
     def walk(found: Any, name: Any, text: Any) -> Any:
         match found, name, text:
             case dict(), dict(), dict():
-                return {key: walk(one, name.get(key), text.get(key)) for key, one in found.items()}
+                # The names in a list are keys, and so are the paths of volumes: numbers may be in them, too.
+                names = dict(zip(text, name if len(name) == len(text) else text, strict=True))
+                result = {}
+                for key, one in found.items():
+                    like = key if key in text else next((one for one in text if _is_like(key, one)), key)
+                    shown = names.get(like, key)
+                    result[shown] = walk(one, name.get(shown), text.get(like))
+                return result
             case list(), list(), list() if len(found) == len(name) == len(text):
                 return [walk(*three) for three in zip(found, name, text, strict=True)]
             case str(), str(), str() if name != text:
-                pattern = r"[1-9]\d*".join(map(re.escape, text.split(_ANY_NUMBER)))
-                return name if re.fullmatch(pattern, found) else found
+                return name if _is_like(found, text) else found
         return found
 
     named: Canonical = walk(reported, wanted, filled)
@@ -314,13 +336,15 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
     return Attempt(Reason.RETRY, f"attempt {which}")
 
 
-def bad_run(revisions: Iterable[Revision], desired: DesiredJob) -> list[Revision]:
-    """The unbroken run of revisions, newest first, that had the declared digest and ended badly.
+def bad_run(revisions: Iterable[Revision], made_as: Callable[[Revision], DesiredJob]) -> list[Revision]:
+    """The unbroken run of revisions, newest first, that were made as declared and ended badly.
 
-    A start by the schedule breaks it: each time has its own retries.
+    `made_as` is the declaration, as a revision counts for it. A start by the schedule breaks the run: each
+    time has its own retries.
     """
     run: list[Revision] = []
     for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
+        desired = made_as(revision)
         if not desired.is_declared_by(revision.marker.digest) or not bad_end_of(revision, desired):
             break
         if run and desired.schedule is not None:
@@ -476,6 +500,19 @@ class KeyState:
         """The entry as it is sent for a revision: with its number, and with those of what it needs."""
         return self.desired.numbered(number, self.completed.get)
 
+    def number_in(self, revision: Revision) -> int:
+        """The number that stands in the texts of a job: that of its name, if it has a name of the key."""
+        named, keys = parse_remote_name(revision.job.name), {self.key, *self.desired.formerly}
+        return named.revision if named.key in keys else revision.number
+
+    def numbered_as(self, revision: Revision) -> DesiredJob:
+        """The entry as it was sent for a job: its description has the paths of then."""
+        number, text = self.number_in(revision), revision.job.text
+        desired = self.numbered(number)
+        likely = self.desired.numbered(number, lambda _: _ANY_NUMBER).description
+        is_as_sent = likely != desired.description and _is_like(text.strip(), likely.strip())
+        return replace(desired, description=text) if is_as_sent else desired
+
     @property
     def revision(self) -> Revision:
         assert self.latest is not None
@@ -502,26 +539,44 @@ class KeyState:
     def details(self) -> ObservedJob | None:
         return self.snapshot.details.get(self.revision.job.id)
 
-    @cached_property
-    def declared_then(self) -> Canonical | None:
-        """What was declared for the job, if the history store has it and it is what the digest covers."""
-        digest, past = self.revision.marker.digest, self.view.past_of(self.revision.job.id)
+    def declared_then(self, revision: Revision) -> Canonical | None:
+        """What was declared for a job, if the history store has it and it is what the digest covers."""
+        digest, past = revision.marker.digest, self.view.past_of(revision.job.id)
         if past is None or past.declared is None or not is_known(digest):
             return None
         then = dict(past.declared.immutable)
         return then if digest_of(then, digest[:1]) == digest else None
 
-    @property
-    def needs_details(self) -> bool:
+    def needs_details(self, revision: Revision) -> bool:
         """Whether only the details can say what was edited: nothing else is on record."""
-        return not (self.has_declared_digest or self.revision.is_aged_out) and self.declared_then is None
+        is_edited = not self.desired.is_declared_by(revision.marker.digest)
+        return is_edited and not revision.is_aged_out and self.declared_then(revision) is None
+
+    @property
+    def compared(self) -> Iterator[Revision]:
+        """The revisions that are compared with the declaration.
+
+        Where edits are ignored, those are also earlier ones that ended badly, as far as retries count them.
+        """
+        yield self.revision
+        lifecycle, is_bad = self.desired.lifecycle, _ENDED_OTHERWISE_THAN_WELL.__contains__
+        retries = lifecycle.on_failure == "retry" or lifecycle.on_terminated == "recreate"
+        is_over = is_bad(self.revision.job.phase) or not self.has_declared_digest
+        if lifecycle.ignore_changes and retries and is_over:
+            others = (one for one in reversed(self.view.owned) if one is not self.revision)
+            tries = islice(others, lifecycle.max_retries + 1)
+            yield from takewhile(lambda one: is_bad(one.job.phase), tries)
+
+    def _difference_from(self, revision: Revision) -> Difference | None:
+        marker = revision.marker
+        if self.desired.is_declared_by(marker.digest) or not is_known(marker.digest):
+            return None
+        details, then = self.snapshot.details.get(revision.job.id), self.declared_then(revision)
+        return difference(self.desired, details, marker.digest, then, self.number_in(revision))
 
     @cached_property
     def _difference(self) -> Difference | None:
-        if self.has_declared_digest:
-            return None
-        marker = self.revision.marker
-        return difference(self.desired, self.details, marker.digest, self.declared_then, marker.revision)
+        return self._difference_from(self.revision)
 
     @cached_property
     def ignored(self) -> str:
@@ -541,19 +596,27 @@ class KeyState:
 
         Not to be asked where details are needed and there are none.
         """
-        found = self._difference
-        return None if found is None or found.is_empty or self.ignored else found
+        found, paths = self._difference, self.desired.lifecycle.ignore_changes
+        if found is None or found.is_empty or self.ignored:
+            return None
+        if found.is_exact or not all(_is_below(change.path, paths) for change in found.changes):
+            return found
+        return found._replace(changes=())
 
-    @cached_property
-    def as_made(self) -> DesiredJob:
-        """The entry as the job was made of it, where all that was edited since is ignored."""
-        if not self.ignored:
+    def made_as(self, revision: Revision) -> DesiredJob:
+        """The entry as a revision was made of it, where all that was edited since is ignored."""
+        paths = self.desired.lifecycle.ignore_changes
+        if not paths:
+            return self.desired
+        found = self._difference if revision is self.latest else self._difference_from(revision)
+        if found is None or found.is_empty or not found.is_below(paths):
             return self.desired
         body = dict(self.desired.body or {})
-        if _is_below("spec.auto_stop", self.desired.lifecycle.ignore_changes):
-            there = (self.details or self.revision.job).body.get("spec") or {}
+        if _is_below("spec.auto_stop", paths):
+            job = self.snapshot.details.get(revision.job.id) or revision.job
+            there = job.body.get("spec") or {}
             body["spec"] = {**(body.get("spec") or {}), "auto_stop": there.get("auto_stop")}
-        return replace(self.desired, body=body, digest=self.revision.marker.digest)
+        return replace(self.desired, body=body, digest=revision.marker.digest)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -578,7 +641,7 @@ class KeyState:
     def retry_of(self, last: Revision) -> Attempt | None:
         """The retry of a revision that ended badly as declared; None if the lifecycle asks for none."""
         revisions = [last if r.job.id == last.job.id else r for r in self.view.ever_owned]
-        run = bad_run(revisions, self.as_made)
+        run = bad_run(revisions, self.made_as)
         return next_attempt(run, self.desired, self.at_s) if run and run[0].job.id == last.job.id else None
 
     @cached_property
@@ -587,7 +650,7 @@ class KeyState:
 
     @property
     def bad_end(self) -> str:
-        return bad_end_of(self.revision, self.as_made)
+        return bad_end_of(self.revision, self.made_as(self.revision))
 
     # --- its schedule and its upstream
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from graphlib import TopologicalSorter
+from itertools import chain
 
 from reconciler.core.lifecycle import Lifecycle, spell_relative
 from reconciler.core.mutable import unreported_paths
@@ -121,7 +122,7 @@ def _states(stack: Stack, snapshot: Snapshot, at_s: float = 0.0) -> Iterator[Key
 
 def details_needed(stack: Stack, snapshot: Snapshot) -> tuple[str, ...]:
     """The ids of the jobs whose details the decisions need, sorted by key."""
-    return tuple(filter(None, map(details_needed_of, _states(stack, snapshot))))
+    return tuple(chain.from_iterable(map(details_needed_of, _states(stack, snapshot))))
 
 
 def rests_on_memory(

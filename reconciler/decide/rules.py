@@ -83,13 +83,11 @@ def decide(state: KeyState) -> Decision:
     raise AssertionError("the last rule applies to every job that the others leave")
 
 
-def details_needed_of(state: KeyState) -> str | None:
-    """Return the id of the job whose details the decision needs: its declaration changed since."""
+def details_needed_of(state: KeyState) -> list[str]:
+    """Return the ids of the jobs whose details the decision needs: their declaration changed since."""
     if state.declared is None or state.latest is None or state.unreadable:
-        return None
-    if not is_known(state.latest.marker.digest) or not state.needs_details:
-        return None
-    return state.latest.job.id
+        return []
+    return [one.job.id for one in state.compared if is_known(one.marker.digest) and state.needs_details(one)]
 
 
 def rests_on_absence(action: PlannedAction, state: KeyState) -> bool:
@@ -391,7 +389,7 @@ def judge_not_found(state: KeyState) -> Decision:
 
 @rule("The digest differs, and what was declared before could not be read", None, Action.UNKNOWN)
 def judge_details_unreadable(state: KeyState) -> Decision | None:
-    if not state.is_there or state.details is not None or not state.needs_details:
+    if not state.is_there or state.details is not None or not state.needs_details(state.revision):
         return None
     return alone(state, Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read")
 
@@ -535,7 +533,7 @@ def judge_completed(state: KeyState) -> Decision | None:
     Action.UPDATE,
 )
 def judge_auto_stopped(state: KeyState) -> Decision | None:
-    is_so = stopped_itself(state.as_made, state.revision.job)
+    is_so = stopped_itself(state.made_as(state.revision), state.revision.job)
     return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop") if is_so else None
 
 
@@ -691,7 +689,7 @@ def judge_ended_badly_before(state: KeyState) -> Decision | None:
     Else a `create_first` whose new job fails would be tried again by every apply.
     """
     latest, desired, changes = state.revision, state.desired, state.changes
-    run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), desired)
+    run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), state.made_as)
     if not run:
         return None
     ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from reconciler.core.identity import parse_description
 from reconciler.emulator import Effect, Job
-from tests.cli.conftest import World, write
+from tests.cli.conftest import JOB, World, write
 from tests.cli.lock_helpers import held_by
 
 UPDATE = "ChangeTrainingJobDescription"
@@ -66,6 +66,16 @@ def pasted(text: str, printed: str) -> str:
 
 
 # --- one job
+
+
+def test_path_of_another_job_is_that_of_its_newest_completed_revision(world: World) -> None:
+    numbered = world.manifest("p", lr="1}\n      outputs: {o: 'obs://b/o/${job.revision}/'")
+    world.apply(numbered)
+    world.set_phase("Completed")
+    write(numbered + JOB.format(key="a", lr="0.1, from: '${jobs.p.outputs.o}'"))
+    job = by_hand(world, "by-hand", **{"from": "obs://b/o/1/"})
+    world.ends(0, f"adopt a {job.id} --yes")
+    check_nothing_changes(world, keep=2)
 
 
 @pytest.mark.parametrize(("name", "said"), [("a", "id"), ("somebodys-experiment", "name")])

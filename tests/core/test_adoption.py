@@ -150,6 +150,19 @@ def test_adopted_revision_number_follows_owned_recorded_and_named_revisions() ->
     assert number(past=(past._replace(released_at_s=NOW),)) == 7
 
 
+@pytest.mark.parametrize(
+    ("name", "number", "is_equal"),
+    [("a", 1, True), ("a-r3", 3, True), ("a-r3", 4, False), ("by-hand", 1, True), ("by-hand", 2, False)],
+)
+def test_number_in_the_texts_of_a_job_is_that_of_its_name(name: str, number: int, is_equal: bool) -> None:
+    """Else it is that of the revision which it becomes."""
+    desired = a_job(algorithm__outputs={"o": "obs://b/o/${job.revision}/"}, description="r${job.revision}")
+    job = unmanaged(seen(desired, revision=number), name=name, text=f"r{number}")
+    action = taken(desired, job).action
+    assert action.action is (Action.UPDATE if is_equal else Action.CONFLICT)
+    assert not action.desired or action.desired["description"].startswith(f"r{number} ")
+
+
 def test_differing_job_accepted_for_adoption_gets_the_declared_digest() -> None:
     desired, running = a_job(), a_job(algorithm__parameters={"lr": 0.2})
     adoption = taken(desired, unmanaged(reported(running)), accept=True)

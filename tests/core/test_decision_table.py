@@ -22,6 +22,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.past import PastRevision
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.scalar import OutputName, RevisionText
 from reconciler.core.stack import DesiredJob, Stack, keys_of
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Action, After, Allowances, Plan, PlannedAction, Reason
@@ -339,6 +340,16 @@ ignored, retry not due | ignore_changes: [algorithm], on_failure: retry | Failed
     | defer retry_later r1
 ignored, no retry left | ignore_changes: [algorithm], on_failure: retry, max_retries: 0 | Abnormal old \
     | keep retries_exhausted r1 badly
+ignored, counts as a try | ignore_changes: [algorithm], on_failure: retry | Failed old, r2 Failed \
+    | keep retries_exhausted r2 badly
+ignored, counts as a try of the edit before | ignore_changes: [algorithm], on_failure: retry \
+    | Failed, r2 Failed old | keep retries_exhausted r2 badly
+ignored, 2nd retry | ignore_changes: [algorithm], on_failure: retry, max_retries: 2 | Failed old, r2 Failed \
+    | create retry r3 | attempt 2 of 2
+ignored, back to what failed | ignore_changes: [spec.auto_stop], on_failure: retry, max_retries: 0, \
+    auto_stop: 2 | old, r2 Failed plain | keep retries_exhausted r1 badly
+not ignored, no try | ignore_changes: [spec.auto_stop], on_failure: retry | Failed old, r2 Failed \
+    | create retry r3
 ignored, terminated | ignore_changes: [algorithm] | Terminated old | keep terminated_outside r1 badly
 ignored, recreate | ignore_changes: [algorithm], on_terminated: recreate | Terminated old | create recreate r2
 ignored, stopped by us | ignore_changes: [algorithm] | Terminated old stopped | create declared_again r2
@@ -481,8 +492,53 @@ def test_active_job_that_is_named_itself_is_not_run_again(phase: Phase) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("ignored", "was", "now", "expected", "says", "says_on_record"),
+    [
+        # What was declared at the ignored paths is reported, so something else explains the digest.
+        (["algorithm"], {"annotations": {"t": "1"}, **OLD}, {"annotations": {"t": "2"}},
+         "replace immutable_changed r2", "does not report (annotations)", "annotations.t changed"),
+        (["algorithm"], {"lifecycle": {"rerun": "1"}, **OLD}, {"lifecycle": {"rerun": "2"}},
+         "replace immutable_changed r2", "does not report (lifecycle.rerun)", "lifecycle.rerun changed"),
+        # Where nobody knows it is kept, and said.
+        (["annotations"], {"annotations": {"t": "1"}}, {"annotations": {"t": "2"}},
+         "keep unchanged r1", "ignored: annotations; what was declared before is not on record",
+         "ignored: annotations"),
+        (["annotations.t"], {"annotations": {"t": "1"}}, {"annotations": {"t": "2"}},
+         "keep unchanged r1", "not on record", "ignored: annotations.t"),
+        (["annotations"], {"annotations": {"t": "1"}, **OLD}, {"annotations": {"t": "2"}},
+         "replace immutable_changed r2", "algorithm.parameters.lr changed", "annotations.t changed"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_on_record", [False, True])
+def test_edit_that_is_not_reported_is_ignored_only_where_it_may_be_below_an_ignored_path(
+    ignored: list[str],
+    was: dict[str, Any],
+    now: dict[str, Any],
+    expected: str,
+    says: str,
+    says_on_record: str,
+    is_on_record: bool,
+) -> None:
+    made = a_job(**was)
+    lifecycle = {"ignore_changes": ignored, **now.get("lifecycle", {})}
+    desired = a_job(**{**now, "lifecycle": lifecycle})
+    shown = seen(made, body={**made.body, "metadata": {}})
+    memory = a_memory(past(made, phase=R)) if is_on_record else NO_HISTORY
+    action = decided(desired, shown, memory=memory)
+    assert spelled(action) == expected
+    assert (says_on_record if is_on_record else says) in action.detail
+
+
 NUMBERED: dict[str, Any] = {
     "algorithm__outputs": {"o": "obs://b/o/${job.revision}/"},
+    # Names are keys in the canonical form.
+    "algorithm__inputs": [{"name": "i${job.revision}", "remote": {"obs": {"obs_url": "obs://b/i/"}}}],
+    "algorithm__environments": [{"name": "E${job.revision}", "value": "e"}, {"E": "${job.revision}"}],
+    "spec__volumes": [
+        {"nfs": {"nfs_server_path": "h:/d", "local_path": "/mnt/${job.revision}"}},
+        {"nfs": {"nfs_server_path": "h:/d", "local_path": "/mnt"}},
+    ],
     "description": "run ${job.revision}",
 }
 
@@ -514,9 +570,31 @@ def test_number_of_the_revision_is_no_difference(
         sent = action.desired["algorithm"]
         assert sent["outputs"][0]["remote"]["obs"]["obs_url"] == f"obs://b/o/{revision + 1}/"
         assert {"name": "n", "value": f"r{revision + 1}"} in sent["parameters"]
+        assert sent["environments"] == {f"E{revision + 1}": "e", "E": str(revision + 1)}
+        assert action.desired["spec"]["volumes"][0]["nfs"]["local_path"] == f"/mnt/{revision + 1}"
         assert action.desired["metadata"]["description"].startswith(f"run {revision + 1} ")
         assert action.after is not None
         assert action.after.digest == desired.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from obs://b/o/1/", "keep unchanged r1"),
+        ("from obs://b/o/0/", "update mutable_changed r1"),
+        ("from elsewhere", "update mutable_changed r1"),
+    ],
+)
+def test_description_keeps_the_path_that_the_job_was_sent(text: str, expected: str) -> None:
+    """Its upstream has completed a newer revision since."""
+    path = (OutputName("p", "o"), RevisionText(["obs://b/o/", None, "/"]))
+    desired = replace(a_job(), needs=("p",), description=RevisionText(["from ", path]), is_numbered=True)
+    upstream = a_job("p")
+    jobs = [seen(upstream, phase=DONE), seen(upstream, revision=2, phase=DONE), seen(a_job(), text=text)]
+    [own, _] = plan_for(a_stack(desired, upstream), *jobs).actions
+    assert spelled(own) == expected
+    if own.desired:
+        assert own.desired["description"].startswith("from obs://b/o/2/ ")
 
 
 def test_path_whose_number_differs_is_an_edit() -> None:
