@@ -124,7 +124,8 @@ class _Wait:
     _told: dict[str, tuple[tuple[str, WaitEnd], float]] = field(default_factory=dict)
     _over: dict[str, Waited] = field(default_factory=dict)
     _unseen: set[str] = field(default_factory=set)
-    _rerun: set[str] = field(default_factory=set)
+    #: What was asked to run again, and is yet to be started.
+    _rerun: set[str] = field(init=False)
     _is_held_up: bool = False
     _newest: Plan = field(init=False)
     _waits: tuple[Waited, ...] | None = None
@@ -134,6 +135,11 @@ class _Wait:
         self._keys = own.keys()
         self._followed = {key: Followed.of(action) for key, action in own.items()}
         self._newest = self.plan
+        self._rerun = {
+            key
+            for key in self.rollout.context.rerun_keys & own.keys()
+            if own[key].reason is Reason.RERUN_REQUESTED or _waits_to_rerun(own[key])
+        }
         self._note(self.result)
 
     @property
@@ -215,8 +221,8 @@ class _Wait:
             action = outcome.action
             if outcome.status not in (Status.DONE, Status.SKIPPED):
                 self.failed.add(action.key)
-            if action.reason is Reason.RERUN_REQUESTED and outcome.status is not Status.SKIPPED:
-                self._rerun.add(action.key)
+            if action.traits.starts_a_job and outcome.status is not Status.SKIPPED:
+                self._rerun.discard(action.key)
             if action.traits.starts_a_job and action.key in self._followed:
                 followed = self._followed[action.key]._replace(after=action.after)
                 if outcome.status is Status.DONE:
@@ -270,8 +276,7 @@ class _Wait:
         Where nothing is about to be done, a history that cannot be read makes keys unknown, and that is all.
         """
         context = self.rollout.context
-        # What was asked to run again has been done; what waits for another key is still asked for.
-        context = context._replace(is_applied=is_to_act, rerun=tuple(context.rerun_keys - self._rerun))
+        context = context._replace(is_applied=is_to_act, rerun=tuple(self._rerun))
         if self._has_manifest:
             return reconcile.plan_with_snapshot(context, self.rollout.allowances)
         _, snapshot = observe(context, context.plan_context())
@@ -344,7 +349,8 @@ class _Wait:
         if key in self.failed and (action.traits.starts_a_job or job is None):
             return None
         is_upstream_open = any(map(_goes_on, upstream))
-        if key in self._unseen or (self._is_held_up and self._is_due(action)):
+        is_held_up = self._is_held_up or self.rollout.stop.is_set()
+        if key in self._unseen or (is_held_up and self._is_due(action)):
             end = WaitEnd.WAITING
         elif action.traits.keeps_the_job:
             # Of a job that the service has forgotten the history says how it ended.
@@ -388,6 +394,12 @@ class _Wait:
             self.rollout.stream.tell(
                 EventType.ACTION_PROGRESS, key=waited.key, action=waited.action, job=job, detail=said
             )
+
+
+def _waits_to_rerun(action: PlannedAction) -> bool:
+    """Whether a job that has ended is to be followed by another, once other keys let it."""
+    waits = action.reason in (Reason.NEEDS_PENDING, Reason.WAITS_FOR_TURN) and action.before is None
+    return waits and bool(action.follows or action.aged_out_as)
 
 
 def _goes_on(waited: Waited | None) -> bool:
