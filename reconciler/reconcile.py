@@ -324,17 +324,24 @@ def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
     Raises:
         WrongUsage: a word means no key, or one of an active job.
     """
-    keys_of(stack, context.rerun, stack.jobs.keys(), context.unmatched)
-    active = []
+    in_view = context.loaded.stack.jobs.keys()
+    keys_of(context.loaded.stack, context.rerun, in_view, context.unmatched)
+    found = []
     for key in context.rerun:
         desired = stack.jobs.get(key)
         latest = newest(snapshot.view(key, desired), desired) if desired else None
-        if latest is not None and latest.job.is_active:
+        if keys_meant(context.loaded.stack, key, in_view).isdisjoint(stack.jobs) and not context.unmatched:
+            why = f'--only leaves "{key}" out, which --rerun names'
+            found.append(Diagnostic("nothing to run again", why, "name it under --only, too"))
+        elif desired is not None and desired.is_absent:
+            why = f"{key} says `state: absent`, so --rerun {key} starts nothing"
+            found.append(Diagnostic("nothing to run again", why, "remove `state: absent`"))
+        elif latest is not None and latest.job.is_active:
             why = f"{latest.job.name} is {latest.job.phase_text}; --rerun {key} starts only what has ended"
             fix = "wait until it has ended, or edit `lifecycle.rerun`, which replaces it"
-            active.append(Diagnostic("the job is active", why, fix))
-    if active:
-        raise WrongUsage(*active)
+            found.append(Diagnostic("the job is active", why, fix))
+    if found:
+        raise WrongUsage(*found)
 
 
 def preflight(context: Context, plan: Plan) -> Plan:

@@ -68,6 +68,8 @@ def _subject(
 
 def planned(action: PlannedAction, desired: DesiredJob | None) -> Subject | None:
     """An action of a plan; None if it is none that policies are asked about, or declares no job."""
+    if desired is not None and action.after is not None:
+        desired = desired.numbered(action.after.revision, action.made_from.get)
     return _subject(desired, action.action, action.reason, action.cost, action.lost_node_hours)
 
 

@@ -565,12 +565,15 @@ def _observed(state: KeyState) -> Iterator[ObservedRevision]:
 def _otherwise(actions: Sequence[PlannedAction], decision: KeyDecision) -> Iterator[str]:
     """What would make it otherwise: first what blocks it, then what the rules rest on."""
     rule = next((one for one in RULES if one.name == decision.rule), None)
+    held_back = BLOCKERS | {Reason.WAITS_FOR_TURN}
     reasons: Iterable[Reason] = dict.fromkeys(
-        action.reason for action in (*(a for a in actions if a.reason in BLOCKERS), *decision.actions)
+        action.reason for action in (*(a for a in actions if a.reason in held_back), *decision.actions)
     )
     guards = " --allow ".join(dict.fromkeys(name for one in actions for name in one.blocked_by))
     ends_a_job = any(one.traits.starts_a_job and one.traits.stops_a_job for one in decision.actions)
     desired = decision.state.entry
+    if decision.state.is_there and decision.state.ignored:
+        yield "remove the path from `lifecycle.ignore_changes`, and its edit counts"
     for text in (text for reason in reasons for text in (rule.hints_for(reason) if rule else ())):
         if text == LET_IT_GO_ON and not ends_a_job:
             continue

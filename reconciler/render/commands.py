@@ -14,7 +14,7 @@ from reconciler.core.stack import Effect
 from reconciler.core.values import timestamp
 from reconciler.decide.doctor import Check, Health
 from reconciler.decide.guards import REFUSES_THE_PLAN
-from reconciler.decide.plan import BLOCKERS
+from reconciler.decide.plan import BLOCKERS, Reason
 from reconciler.render import PLAIN, Style
 from reconciler.render.reports import span
 from reconciler.render.text import (
@@ -189,7 +189,8 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
     ]
     if explanation.chosen is not None:
         action = explanation.actions[0]
-        changed_by = "`needs`" if action.reason.value.startswith("needs") else "what could not be read"
+        others = {Reason.UNREADABLE: "what could not be read", Reason.PROTECTED: "`protect`"}
+        changed_by = ({Reason.WAITS_FOR_TURN: "`max_parallel`"} | others).get(action.reason, "`needs`")
         if action.reason in BLOCKERS:
             changed_by = ", ".join(action.blocked_by)
         lines.append(f"It chose {explanation.chosen.value}; {changed_by} makes it {action.action.value}.")

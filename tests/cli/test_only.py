@@ -58,6 +58,7 @@ def test_rerun_starts_the_next_revision_of_what_has_ended(world: World) -> None:
     world("apply --yes")
     world.ends(64, "plan --rerun a", err="--rerun a starts only what has ended")
     world.ends(64, "plan --rerun c", err='"c" is neither a declared nor an owned key')
+    world.ends(64, "plan --only b --rerun a", err='--only leaves "a" out, which --rerun names')
     world.set_phase("Completed", "a")
     said = world.ends(
         0, "plan --rerun * --out p.json", out="a  r2   rerun requested; runs finished work again"
@@ -67,6 +68,8 @@ def test_rerun_starts_the_next_revision_of_what_has_ended(world: World) -> None:
     world.ends(0, "apply --yes --plan p.json")
     assert world.job("a-r2").life.phase == "Creating"
     world.ends(0, "plan --rerun * --detailed-exitcode")  # both are active by now
+    write(world.manifest("a", "b").replace("  b:\n", "  b:\n    state: absent\n"))
+    world.ends(64, "plan --rerun b", err="b says `state: absent`, so --rerun b starts nothing")
 
 
 def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler) -> None:

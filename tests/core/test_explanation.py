@@ -112,6 +112,19 @@ def test_needs_defer_the_action_of_the_deciding_rule() -> None:
     assert "It chose create; `needs` makes it defer." in render_why(found)
 
 
+def test_turn_in_a_sweep_defers_the_action_of_the_deciding_rule() -> None:
+    members = [replace(a_job(key), sweep="s", max_parallel=1) for key in "ab"]
+    found = why(a_stack(*members), seen(members[1]))
+    assert "It chose create; `max_parallel` makes it defer." in render_why(found)
+    assert found.otherwise[0] == "raise `max_parallel` of its entry, and it starts at once"
+
+
+def test_ignored_edit_is_said_and_how_it_would_count() -> None:
+    found = why(a_stack(a_job(lifecycle={"ignore_changes": ["algorithm"]})), seen(a_job(**EDITED)))
+    assert found.actions[0].detail == "running; ignored: algorithm"
+    assert found.otherwise[0] == "remove the path from `lifecycle.ignore_changes`, and its edit counts"
+
+
 def test_declaration_is_shown_with_position_and_non_default_fields() -> None:
     job = replace(
         a_job(lifecycle={"on_change": "fail", "max_retries": 3}),

@@ -218,6 +218,16 @@ def test_policy_sees_what_an_action_costs_and_loses(job: Any, observed: Any, exp
 # ── without the service ────────────────────────────────────────────────────────────────────────────
 
 
+def test_policy_sees_the_number_that_is_sent() -> None:
+    numbered: dict[str, Any] = {
+        "algorithm__outputs": {"o": "obs://b/${job.revision}/"},
+        "description": "r${job.revision}",
+    }
+    policy = a_policy("job.algorithm.outputs[0].value == 'obs://b/2/' && job.description == 'r2'")
+    plan = planned(a_job(**numbered), policies=[policy], observed=[seen(a_job())])
+    assert plan.actions[0].blocked_action is Action.REPLACE
+
+
 def test_policies_without_the_service_judge_every_job_in_view_as_a_create() -> None:
     stack = a_stack(a_job(), absent("gone"), policies=(a_policy('action.reason == "not_found"'),))
     assert [one.key for one in judge_declared(stack, {}, evaluate).denied] == ["a"]
