@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import asdict
 from itertools import chain, groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -29,7 +30,7 @@ from reconciler.core.stack import Limits, Stack
 from reconciler.core.values import Frozen, node_hours
 from reconciler.decide.actions import has_flags_before
 from reconciler.decide.cost import total_cost
-from reconciler.decide.key_state import Snapshot
+from reconciler.decide.key_state import Snapshot, newest_completed
 from reconciler.decide.plan import (
     GROWING,
     Action,
@@ -59,7 +60,7 @@ from reconciler.reconcile import Context, memory_of
 from reconciler.records.recording import digest_of
 from reconciler.render.json import dump, redacted
 from reconciler.secrets import SecretText, matches_redacted
-from reconciler.text import format_duration
+from reconciler.text import few, format_duration
 from reconciler.version import __version__
 
 #: A plan of ten thousand jobs is a tenth of this.
@@ -87,11 +88,14 @@ _KEPT_ALL_THE_SAME = frozenset(
 )
 
 
-def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[str, ...]:
+def failed_preconditions(
+    plan: Plan, snapshot: Snapshot, at_s: float, sweeps: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, ...]:
     """Compare what each executed action rests on with what is there at `at_s`; say, for people, what differs.
 
-    That is the job, the phase class, the digest and the name of its own key, and the keys that it needs. What
-    else moved (a kept job that failed, a deferred or blocked key) changes nothing of what is executed.
+    That is the job, the phase class, the digest and the name of its own key, the keys that it needs, and its
+    turn in its sweep; `sweeps` has those of all declared keys. What else moved (a kept job that failed, a
+    deferred or blocked key) changes nothing of what is executed.
     """
     found: list[str] = []
     known = {action.before.id for action in plan.actions if action.before}
@@ -121,7 +125,18 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
         if key in needed and not moved and (newest is None or newest.job.phase is not Phase.COMPLETED):
             where = "gone" if newest is None else f"{newest.job.name} is {newest.job.phase_text}"
             moved.append(f"needed, and {where}")
+        sent = min((one.made_from[key] for one in plan.to_execute if key in one.made_from), default=None)
+        if sent is not None and (last := newest_completed(view) or 0) > sent:
+            moved.append(f"r{last} has completed, and the plan has the path of r{sent}")
         found += (f"{key}: {said}" for said in moved)
+    starting = [action for action in plan.to_execute if action.max_parallel is not None]
+    for sweep, first in {sweeps.get(action.key): action for action in starting}.items():
+        members = {key for key, entry in sweeps.items() if entry == sweep}.union(first.beside)
+        new = {action.key for action in starting if sweeps.get(action.key) == sweep}
+        active = sorted(key for key in members - new if snapshot.view(key).may_be_active)
+        if len(active) + len(new) > (first.max_parallel or 0):
+            limit = f"max_parallel: {first.max_parallel}, and the plan starts {len(new)}"
+            found.append(f"{sweep}: {few(active)} {'is' if len(active) == 1 else 'are'} active; {limit}")
     return tuple(found)
 
 
@@ -231,7 +246,10 @@ def _class(phase: Phase | None, text: str) -> str:
 #: says nothing.
 _WHOSE = ("formerly", "former_keys", "aged_out_as")
 #: What an action that is carried out needs besides.
-_EXECUTED = ("desired", "declared", "replace_order", "follows", "waits_for_jobs", "needs", "lost_time")
+_EXECUTED = (
+    *("desired", "declared", "replace_order", "follows", "waits_for_jobs", "needs", "lost_time"),
+    *("made_from", "max_parallel", "beside"),
+)
 
 #: A body is nested a dozen levels deep.
 _DEEPEST = 100
@@ -258,6 +276,7 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
             "former_keys": list(action.former_keys),
             "waits_for_jobs": list(action.waits_for_jobs),
             "needs": list(action.needs),
+            "beside": list(action.beside),
         }
         for name in (*_WHOSE, *_EXECUTED) if action.traits.is_executed else _WHOSE:
             value = getattr(action, name)
@@ -710,6 +729,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
         raise ServiceError(f"cannot verify the plan: {seen.problem}")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
     snapshot = Snapshot(ownership, memory=memory_of(context))
-    if moved := failed_preconditions(plan, snapshot, context.target.clock.now()):
+    sweeps = context.loaded.declared
+    if moved := failed_preconditions(plan, snapshot, context.target.clock.now(), sweeps):
         fix = "nothing was changed; create a new plan"
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))

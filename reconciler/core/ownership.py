@@ -79,6 +79,11 @@ class KeyView:
     history_problem: str | None = None
 
     @property
+    def may_be_active(self) -> bool:
+        """Whether a job of the key is active, or may be: it cannot be read, or its phase is not known."""
+        return bool(self.unreadable) or any(r.job.is_active or r.job.phase is None for r in self.owned)
+
+    @property
     def next_revision(self) -> int:
         """1 + the highest number among owned jobs, the history store, and the names `key-r<N>` seen."""
         owned = (revision.number for revision in self.owned)

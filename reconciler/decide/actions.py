@@ -166,8 +166,14 @@ def replacement(
 
 def _started(state: KeyState) -> dict[str, Any]:
     """What is sent for the next revision, and what the history keeps of it."""
-    number = state.view.next_revision
-    desired = state.numbered(number)
+    number, made_from = state.view.next_revision, dict[str, int]()
+
+    def completed(key: str) -> int | None:
+        if (last := state.completed.get(key)) is not None:
+            made_from[key] = last
+        return last
+
+    desired = state.desired.numbered(number, completed)
     assert desired.body is not None
     marker = Marker(
         state.context.stack,
@@ -187,6 +193,7 @@ def _started(state: KeyState) -> dict[str, Any]:
     return {
         "after": After(name=name, revision=number, digest=desired.digest),
         "desired": body,
+        "made_from": made_from,
         "declared": _declared(desired, by_name(state.desired.covered_by(desired.digest[:1]))),
     }
 

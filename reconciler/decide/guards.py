@@ -169,12 +169,14 @@ class ProposedPlan(NamedTuple):
         Of a member that its sweep no longer produces, the entry of the sweep is what says so.
         """
         sweeps, recorded = SweepEntries(self.stack), self.snapshot.memory.sweeps
-        return [
-            one
-            for one in actions
-            if not is_said_in_words(one, self.stack.find(one.key) or sweeps.former_entry(one.key, recorded))
-            and not (guard and self.context.allowances.permits(guard, one.key))
-        ]
+        allowances, unsaid = self.context.allowances, []
+        for one in actions:
+            entry = self.stack.find(one.key) or sweeps.former_entry(one.key, recorded)
+            sweep = entry.sweep if entry else None
+            is_allowed = guard and allowances.permits(guard, one.key, sweep)
+            if not (is_allowed or is_said_in_words(one, entry)):
+                unsaid.append(one)
+        return unsaid
 
 
 class GuardFinding(NamedTuple):
@@ -235,8 +237,8 @@ def guard(proposed: ProposedPlan) -> tuple[Sequence[PlannedAction], dict[Guard, 
 def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequence[PlannedAction]:
     """Defer the creates of each sweep that are more than its `max_parallel` lets be active at once.
 
-    They take their turns in the order of the matrix. What is active, also of a former member, takes one, and
-    so does what this plan ends; a replacement takes that of the job that it replaces.
+    They take their turns in the order of the matrix. What is active, or may be, also of a former member,
+    takes one, and so does what this plan ends; a replacement takes that of the job that it replaces.
     """
     stack, snapshot = proposed.stack, proposed.snapshot
     jobs, sweeps, held = stack.whole or stack.jobs, SweepEntries(stack), dict[str, PlannedAction]()
@@ -248,11 +250,7 @@ def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequenc
     for key in sorted({*jobs, *snapshot.ownership.concerned_keys} - stack.former_keys):
         desired = stack.find(key)
         member = desired or sweeps.former_entry(key, snapshot.memory.sweeps)
-        if (
-            member
-            and member.sweep in busy
-            and any(revision.job.is_active for revision in snapshot.view(key, desired).owned)
-        ):
+        if member and member.sweep in busy and snapshot.view(key, desired).may_be_active:
             busy[member.sweep].append(key)
     for entry, limit in limits.items():
         active = busy[entry]
@@ -263,6 +261,8 @@ def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequenc
             said = f"waits for its turn (max_parallel: {limit}), then"
             deferred = creating[key].instead(Action.DEFER, Reason.WAITS_FOR_TURN, said)
             held[key] = deferred.model_copy(update={"waits_for": ahead})
+        for key in waiting[: max(limit - len(active), 0)]:
+            held[key] = creating[key].model_copy(update={"max_parallel": limit, "beside": tuple(active)})
     return [held.get(one.key, one) if one.action is Action.CREATE else one for one in actions]
 
 

@@ -207,9 +207,9 @@ class Allowances(frozenset[str]):
     def named_keys(self) -> frozenset[str]:
         return frozenset(key for word in self if (key := word.partition("=")[2]))
 
-    def permits(self, guard: Guard, key: str = "") -> bool:
-        """Whether a whole guard is allowed to pass, or does not count a key."""
-        return guard.value in self or f"{guard.value}={key}" in self
+    def permits(self, guard: Guard, key: str = "", sweep: str | None = "") -> bool:
+        """Whether a whole guard is allowed to pass, or does not count a key or the members of a sweep."""
+        return not self.isdisjoint({guard.value, f"{guard.value}={key}", f"{guard.value}={sweep or ''}"})
 
 
 NO_ALLOWANCES = Allowances()
@@ -254,7 +254,7 @@ _CARRIED_OUT = (
     *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
     *("lost_node_hours", "lost_time", "cost", "ended_badly", "scheduled_for", "waits_for_jobs"),
     *("rerun_of", "rerun_of_key", "rerun_of_stack"),
-    "needs",
+    *("needs", "made_from", "max_parallel", "beside"),
 )
 
 
@@ -320,6 +320,15 @@ class PlannedAction(Frozen):
     needs: tuple[str, ...] = Field(
         (), exclude=True, description="Keys that have to be settled when the new job starts."
     )
+    made_from: dict[str, int] = Field(
+        {},
+        exclude=True,
+        description="Revisions of other keys that wrote the numbered paths which the new job is sent.",
+    )
+    max_parallel: int | None = Field(
+        None, exclude=True, description="How many members of its sweep may be active when it starts."
+    )
+    beside: tuple[str, ...] = Field((), exclude=True, description="Those members that were active.")
     declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
     formerly: str | None = Field(None, exclude=True, description="Key that the job's marker still names.")
     former_stack: str | None = Field(

@@ -5,7 +5,7 @@ Source: docs/semantics.md, "Decisions".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from itertools import chain
@@ -302,6 +302,15 @@ def make_plan(
     return guarded_plan(proposed, manifest_digest=manifest_digest, version=version)
 
 
+def _deferred_reruns(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Iterator[PlanWarning]:
+    """Say which requested reruns this plan does not make: no later plan knows of the request."""
+    for one in actions:
+        chosen = proposed.decisions[one.key].chosen
+        if one.action is Action.DEFER and chosen and chosen.reason is Reason.RERUN_REQUESTED:
+            fix = "add `--wait completed`, or pass `--rerun` again later: it is not remembered"
+            yield PlanWarning(what="rerun deferred", why=one.detail, fix=fix, key=one.key)
+
+
 def guarded_plan(
     proposed: ProposedPlan, *, manifest_digest: str, version: str, checked: CatalogCheck | None = None
 ) -> Plan:
@@ -327,6 +336,7 @@ def guarded_plan(
                 *snapshot_warnings(stack, snapshot),
                 *guard_warnings(proposed),
                 *rename_hints(stack, snapshot),
+                *_deferred_reruns(proposed, actions),
                 *warned,
                 *(
                     one

@@ -290,7 +290,7 @@ def judge_no_longer_produced(state: KeyState) -> Decision | None:
     if entry is None or not state.live:
         return None
     lost_time, on_change = state.context.limits.lost_time, entry.lifecycle.on_change
-    is_allowed = state.context.allowances.permits(Guard.LOST_WORK, state.key)
+    is_allowed = state.context.allowances.permits(Guard.LOST_WORK, state.key, entry.sweep)
     found = []
     for revision in state.live:
         if revision is not state.latest:
@@ -672,7 +672,7 @@ def judge_would_lose_work(state: KeyState) -> Decision | None:
 def _lost_time(state: KeyState) -> float | None:
     """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
     is_asked_for = state.desired.lifecycle.on_change == "replace"
-    if is_asked_for or state.context.allowances.permits(Guard.LOST_WORK, state.key):
+    if is_asked_for or state.context.allowances.permits(Guard.LOST_WORK, state.key, state.desired.sweep):
         return None
     return state.context.limits.lost_time
 

@@ -523,7 +523,7 @@ def test_edit_that_is_not_reported_is_ignored_only_where_it_may_be_below_an_igno
     made = a_job(**was)
     lifecycle = {"ignore_changes": ignored, **now.get("lifecycle", {})}
     desired = a_job(**{**now, "lifecycle": lifecycle})
-    shown = seen(made, body={**made.body, "metadata": {}})
+    shown = seen(made, body={**(made.body or {}), "metadata": {}})
     memory = a_memory(past(made, phase=R)) if is_on_record else NO_HISTORY
     action = decided(desired, shown, memory=memory)
     assert spelled(action) == expected

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.scalar import spelled
+from reconciler.core.scalar import OutputName, RevisionText, spelled
 from reconciler.core.settings import VariableSource
 from reconciler.core.stack import DesiredJob, Stack, Target
 from reconciler.core.values import LOCAL
@@ -398,6 +398,51 @@ def test_saved_plan_is_stale_when_what_an_executed_action_needs_is_no_longer_set
 def test_saved_plan_holds_when_what_it_needs_aged_out_and_the_history_knows_it_completed() -> None:
     memory = a_memory(past(UP, 1, DONE, job=UP_DONE))
     assert moved(a_stack(UP, DOWN), [UP_DONE], [], memory) == ()
+
+
+@pytest.mark.parametrize(
+    ("last", "phase", "stale"),
+    [
+        (1, DONE, ()),
+        (2, R, ("up: needed, and up-r2 is Running",)),
+        (2, DONE, ("up: r2 has completed, and the plan has the path of r1",)),
+    ],
+)
+def test_plan_with_a_numbered_path_is_stale_once_its_upstream_has_a_newer_one(
+    last: int, phase: Phase, stale: tuple[str, ...]
+) -> None:
+    path = RevisionText([(OutputName("up", "o"), RevisionText(["obs://b/o/", None, "/"]))])
+    down = a_job("down", algorithm__inputs={"i": path})
+    down = replace(down, needs=("up",), is_numbered=True)
+    stack = replace(a_stack(down, UP), jobs={"down": down}, whole={"up": UP, "down": down}, is_partial=True)
+    plan = there_and_back(plan_for(stack, UP_DONE)).plan
+    [action] = plan.to_execute
+    assert action.desired
+    assert action.desired["algorithm"]["inputs"][0]["remote"]["obs"]["obs_url"] == "obs://b/o/1/"
+    there = [UP_DONE, *([seen(UP, revision=last, phase=phase)] if last > 1 else [])]
+    assert failed_preconditions(plan, a_look(stack, *there), NOW) == stale
+
+
+@pytest.mark.parametrize(
+    ("now", "is_stale"),
+    [("", False), ("d", False), ("de", True), ("dg", True), ("x", False)],
+)
+def test_saved_plan_is_stale_once_more_members_of_a_sweep_are_active_than_may_be(
+    now: str, is_stale: bool
+) -> None:
+    """Three may be active: `g`, which was a member, was so then, and `a` and `b` are started."""
+    jobs = {key: replace(a_job(key), sweep="s", matrix={"k": key}, max_parallel=3) for key in "abcdefgh"}
+    members = [jobs[key] for key in "abcde"]
+    done = [seen(jobs[key], phase=DONE) for key in "cde"]
+    stack = a_stack(*members)
+    memory = replace(a_memory(), sweeps={"g": "s"})
+    plan = there_and_back(plan_for(stack, *done, seen(jobs["g"]), memory=memory)).plan
+    assert [one.key for one in plan.to_execute if one.action is Action.CREATE] == ["a", "b"]
+    active = [seen(a_job(key), revision=2) for key in now if key != "g"]
+    there = [*done, *active, *([seen(jobs["g"])] if "g" in now else [])]
+    found = failed_preconditions(plan, a_look(stack, *there), NOW, dict.fromkeys("abcde", "s"))
+    about_the_sweep = [one for one in found if one.startswith("s: ")]
+    assert bool(about_the_sweep) is is_stale
 
 
 def test_saved_plan_holds_when_the_key_that_a_deferred_one_waits_for_fails() -> None:

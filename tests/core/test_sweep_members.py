@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed import ObservedJob
-from reconciler.core.phase import Phase
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
-from reconciler.core.stack import DesiredJob, Effect, Policy, Stack
+from reconciler.core.stack import DesiredJob, Effect, Limits, Policy, Stack
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.planner import rests_on_memory
 from reconciler.decide.renames import SweepEntries, values_in
@@ -68,6 +67,8 @@ NINE = [replace(job, max_parallel=4) for job in sweep(lr=range(9))]
         ([], {}, [0, 1, 2, 3], [4, 5, 6, 7, 8]),
         ([R, R, R], {}, [3], [4, 5, 6, 7, 8]),
         ([R, P, C, T], {}, [], [4, 5, 6, 7, 8]),
+        # a phase that nobody knows may be an active one
+        ([R, "Frozen", R], {}, [3], [4, 5, 6, 7, 8]),
         ([DONE, R, DONE, R], {}, [4, 5], [6, 7, 8]),
         ([DONE] * 8, {}, [8], []),
         # a retry takes its turn; what is kept although it ended badly takes none
@@ -77,7 +78,7 @@ NINE = [replace(job, max_parallel=4) for job in sweep(lr=range(9))]
     ],
 )
 def test_so_many_members_of_a_sweep_are_active_at_once(
-    phases: list[Phase], more: dict[str, Any], started: list[int], deferred: list[int]
+    phases: list[str], more: dict[str, Any], started: list[int], deferred: list[int]
 ) -> None:
     jobs = [replace(job, lifecycle=a_job(lifecycle=more).lifecycle) for job in NINE]
     plan = plan_for(a_stack(*jobs), *(seen(job, phase=one) for job, one in zip(jobs, phases, strict=False)))
@@ -87,6 +88,19 @@ def test_so_many_members_of_a_sweep_are_active_at_once(
     assert found[Reason.WAITS_FOR_TURN] == [jobs[one].key for one in deferred]
     assert {len(a.waits_for) for a in plan.actions if a.reason is Reason.WAITS_FOR_TURN} <= {4}
     assert plan.summary[Action.DEFER] == len(deferred)
+
+
+def test_member_that_cannot_be_read_takes_a_turn() -> None:
+    lost = Unreadable("status is missing", name="s-lr-0")
+    plan = plan_for(a_stack(*NINE), *running(NINE[1:3]), unreadable=(lost,), details={})
+    assert [a.key for a in plan.actions if a.reason is Reason.WAITS_FOR_TURN] == [j.key for j in NINE[4:]]
+
+
+def test_requested_rerun_that_waits_for_its_turn_is_said_not_to_be_remembered() -> None:
+    plan = plan_for(a_stack(*NINE), *(seen(job, phase=DONE) for job in NINE), rerun=("*",))
+    said = [one for one in plan.warnings if one.what == "rerun deferred"]
+    assert [one.key for one in said[:5]] == [job.key for job in NINE[4:]]
+    assert said[0].why == "waits for its turn (max_parallel: 4), then create: rerun requested"
 
 
 def test_replacement_takes_the_turn_of_the_job_that_it_replaces() -> None:
@@ -146,10 +160,19 @@ def test_value_taken_out_is_an_edit_of_the_entry() -> None:
 
 
 def test_loss_of_a_member_is_allowed_for_all_or_by_key() -> None:
-    plans = (
-        plan_for(a_stack(*AFTER), *running(BEFORE), allow=(f"lost-work{key}",)) for key in ("", "=s-lr-0_1")
-    )
-    assert [outcomes(plan) for plan in plans] == [{TERMINATE}, {TERMINATE, CONFLICT}]
+    stack = a_stack(*AFTER, whole={job.key: job for job in AFTER})
+    words = ("", "=s", "=s-lr-0_1")
+    plans = (plan_for(stack, *running(BEFORE), allow=(f"lost-work{word}",)) for word in words)
+    assert [outcomes(plan) for plan in plans] == [{TERMINATE}, {TERMINATE}, {TERMINATE, CONFLICT}]
+
+
+@pytest.mark.parametrize(("allow", "action"), [((), Action.CONFLICT), (("lost-work=s",), Action.REPLACE)])
+def test_sweep_whose_loss_is_allowed_means_all_members(allow: tuple[str, ...], action: Action) -> None:
+    """Together they lose more than `limits.lost_node_hours`, too."""
+    was = [replace(a_job(job.key, algorithm__parameters={"lr": "9"}), sweep="s") for job in NINE]
+    stack = a_stack(*NINE, whole={job.key: job for job in NINE}, limits=Limits(terminations=99))
+    plan = plan_for(stack, *running(was), allow=allow)
+    assert {one.action for one in plan.actions} == {action}
 
 
 @pytest.mark.parametrize(
