@@ -370,9 +370,7 @@ class Session:
         Raises:
             ServiceError: the target does not let us read at all.
         """
-        report = reconcile.drift(
-            self._context, since_last=since_last, remind_s=remind_s, is_reported_later=True
-        )
+        report = reconcile.drift(self._context, since_last=since_last, remind_s=remind_s)
         reconcile.notify_drift(self._context, report)
         return DriftReport(report, self._runtime.redactor)
 

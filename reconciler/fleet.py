@@ -256,9 +256,7 @@ class _StackCheck:
         since_last = bool(self._options.get("since_last"))
         remind_s = self._options.get("remind_s", REMIND_S)
         with self._connected(offline=True) as context:
-            report = reconcile.drift(
-                context, since_last=since_last, remind_s=remind_s, is_reported_later=True
-            )
+            report = reconcile.drift(context, since_last=since_last, remind_s=remind_s)
             failed = reconcile.notify_drift(context, report).failed
         summary = {name.value: number for name, number in report.summary.items()}
         return self._found(

@@ -31,7 +31,7 @@ from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
-from reconciler.errors import Diagnostic, ExitCode, NotFound, ServiceError, Unauthorized, WrongUsage
+from reconciler.errors import Diagnostic, NotFound, ServiceError, Unauthorized, WrongUsage
 from reconciler.text import format_count
 from reconciler.version import __version__
 
@@ -414,16 +414,12 @@ def drift(
     *,
     since_last: bool = False,
     remind_s: float = REMIND_S,
-    is_reported_later: bool = False,
 ) -> DriftReport:
     """Observe, and say what changed behind the manifest's back, and since the last check of the scope.
 
     With `since_last` only what is new or has changed since the last check that could compare counts, or has
-    lasted for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is
-    yet to be written or notified: what was reported is written down when it was, see `notify_drift`.
-    The check is recorded. Everything that stands counts as reported if the exit code says that there is
-    drift, for then all of it is shown. One that could not judge every key says something else, so what it
-    found is due in the next one.
+    lasted for longer than `remind_s` since it was reported last. The check is recorded; what was
+    reported is written down when it was, see `notify_drift`.
     """
     from reconciler.decide.drift import make_drift_report, with_comparison  # a plan needs none of it
     from reconciler.decide.drift_check import compare
@@ -441,7 +437,7 @@ def drift(
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
     )
-    destinations = context.loaded.destinations() if is_reported_later else ()
+    destinations = context.loaded.destinations()
     comparison = compare(
         last,
         (*report.drift, *report.ignored),
@@ -455,8 +451,7 @@ def drift(
     if last.problem is not None:
         recording.warn(f"{last.problem}; this check is not recorded")
     else:
-        is_reported = not is_reported_later and report.exit_code is ExitCode.CHANGES
-        check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
+        check = comparison.record(compared=report.compared > 0)
         ended = RunEnd(recording.clock.now(), report.word, report.counts)
         recording.record_check(context.scope, ended, report.manifest_digest, check)
     return report

@@ -62,7 +62,7 @@ def drift_command(
         return check_fleet()
     unwritten = None
     with handing_over(handover, console.redact) as told, opened(offline=True, **options) as context:
-        report = reconcile.drift(context, since_last=since_last, remind_s=remind_s, is_reported_later=True)
+        report = reconcile.drift(context, since_last=since_last, remind_s=remind_s)
         told.compared = report.compared
         if report.comparison is not None and report.comparison.problem is not None:
             told.problem = f"not compared with the last check: {report.comparison.problem}"

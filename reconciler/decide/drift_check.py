@@ -241,14 +241,10 @@ class DriftComparison(NamedTuple):
         """Every drift that counts: what is new first, then what changed, then what lasts."""
         return (*self.new, *self.changed, *self.lasting)
 
-    def record(self, *, compared: bool, is_reported: bool) -> CheckRecord:
-        """What is written down of the check; `is_reported`: everything that stands was told to somebody."""
-        standing = tuple(
-            one._replace(reported_at_s=self.at_s) if is_reported and not one.is_hidden else one
-            for one in self.standing
-        )
+    def record(self, *, compared: bool) -> CheckRecord:
+        """What is written down of the check; what was reported of it is written later."""
         events = tuple(DriftEvent(change, entry) for change in DriftChange for entry in getattr(self, change))
-        return CheckRecord(self.at_s if compared else None, standing, self.removed, events)
+        return CheckRecord(self.at_s if compared else None, self.standing, self.removed, events)
 
 
 def compare(

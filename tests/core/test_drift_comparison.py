@@ -37,9 +37,11 @@ def check(last: LastCheck, *entries: Drift, at_s: float = NOW, **more: Any) -> D
 
 
 def after(comparison: DriftComparison, last: LastCheck = NO_CHECK, *, is_reported: bool = True) -> LastCheck:
-    record = comparison.record(compared=True, is_reported=is_reported)
+    record = comparison.record(compared=True)
     kept = {one.id: one for one in last.standing if one.id not in record.gone}
-    kept |= {one.id: one for one in record.standing}
+    for one in record.standing:
+        is_told = is_reported and not one.is_hidden
+        kept[one.id] = one._replace(reported_at_s=comparison.at_s) if is_told else one
     return LastCheck(record.compared_at_s, tuple(kept.values()))
 
 

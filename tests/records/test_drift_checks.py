@@ -206,5 +206,5 @@ def test_drift_that_was_accepted_in_version_8_is_new_for_the_next_check(place: P
     assert standing.is_hidden
     compared = compare(last, [standing.entry], lambda _: True, at_s=NOW + 60)
     assert [one.key for one in compared.new] == [one.key for one in compared.due] == ["a"]
-    place.open().record_check(check_at(), ENDED, compared.record(compared=True, is_reported=True))
+    place.open().record_check(check_at(), ENDED, compared.record(compared=True))
     place.open().check()

@@ -88,7 +88,9 @@ class Site:
     def check(self, *, since_last: bool = True, remind_s: float = REMIND_S) -> DriftReport:
         """Look."""
         context = self.service.context(self.stack)._replace(recording=self.recording)
-        return reconcile.drift(context, since_last=since_last, remind_s=remind_s)
+        report = reconcile.drift(context, since_last=since_last, remind_s=remind_s)
+        reconcile.notify_drift(context, report)
+        return report
 
     def terminate(self, name: str = "a") -> None:
         """Somebody ends a job in the console."""
