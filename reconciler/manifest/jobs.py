@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reconciler.core.body import CURRENT, covered_by, create_body, desugar, digest_of, merge
+from reconciler.core.body import CURRENT, OWN_KEYS, covered_by, create_body, desugar, digest_of, merge
 from reconciler.core.canonical import FieldRule, member_rule, rules, value_at, walk_rules
 from reconciler.core.identity import room_for_description
 from reconciler.core.lifecycle import Lifecycle
@@ -387,6 +387,8 @@ class JobReader:
         if merged is None:
             return None
         job = self._outputs.resolve(merged, entry.name)
+        if entry.name in job.expander.numbered:
+            job = self._without_numbers(job)
         keys = (*keys_in(job.tree.get("needs")), *keys_in(job.tree.get("formerly")))
         if not self._is_affordable(LINK * len(keys), job.origin):
             return None
@@ -397,6 +399,18 @@ class JobReader:
             self.origins = (*self._origins(entry, job), *implied)
         desired = self._validated(entry, job)
         return desired if len(self.problems) == before else None
+
+    def _without_numbers(self, job: MergedJob) -> MergedJob:
+        """The job without the number of a revision where no text of the job stands, which is told."""
+        tree = dict(job.tree)
+        for name in OWN_KEYS - {"raw"} & tree.keys():
+            for path, value in _leaves(tree[name], (name,)):
+                if isinstance(value, RevisionText):
+                    why = "the number of a revision may stand only in what is sent to the service"
+                    steps = steps_of(path, job.tree)
+                    self.problems.append(job.origin.diagnose(steps, "expression not allowed here", why))
+                    tree[name] = mark_unknown(tree[name], lambda text: isinstance(text, RevisionText))
+        return job._replace(tree=tree, is_whole=job.is_whole and tree == job.tree)
 
     def check_inherited(self) -> None:
         """Look at `defaults` and templates on their own: what they say wrong, every job may say otherwise."""

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from reconciler.core.identity import key_problem
-from reconciler.core.scalar import AXIS_NAME, is_boolean, plain, scalar_text
+from reconciler.core.scalar import AXIS_NAME, RevisionText, is_boolean, plain, scalar_text
 from reconciler.errors import Diagnostic
 from reconciler.manifest.expressions import LINK, MEMBER, Expander, problems_in
 from reconciler.manifest.merge import MergedEntry
@@ -220,6 +220,8 @@ class Sweeps:
             raise NoValue(what, f"{_shown(named_by)}: {why}", fix) from None
         if isinstance(key, SecretText):
             raise NoValue(_SENSITIVE, f"{key.reference} is sensitive, but everybody sees the names of jobs")
+        if isinstance(key, RevisionText):
+            raise NoValue("expression not allowed here", "every revision of a job has the same key")
         return str(key)
 
     def _report(self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, *words: Any) -> None:
