@@ -12,7 +12,7 @@ from reconciler.core.body import desugar, is_named_environment
 from reconciler.core.fields.job import EnvironmentItem
 from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
-from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, SECTIONS
+from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, SECTIONS, JobEntry
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.files import SUFFIXES
 from reconciler.manifest.problems import (
@@ -29,6 +29,7 @@ from reconciler.manifest.problems import (
     found,
     listed,
     location_of_key,
+    members_of,
     validated,
 )
 from reconciler.manifest.yaml import Document, shorten
@@ -172,6 +173,7 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
     nearest = {name: did_you_mean(name, SECTIONS) for name in document.tree if name not in _KINDS}
     known = ", ".join(SECTIONS)
     is_ours = document.shows_lines or len(nearest) < len(document.tree) or any(nearest.values())
+    is_ours |= "algorithm" in nearest
     if document.tree and not is_ours:
         # A file that looks like no manifest at all: what each of its keys means is nobody's business.
         why = f"no key of this file is one of {known}"
@@ -180,7 +182,11 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
         yield diagnose(document, (first,), "unknown field", why, fix, at_key=True)._replace(path="")
         return
     for name, value in document.tree.items():
-        if name not in _KINDS:
+        if name in JobEntry.model_fields and name not in _KINDS:
+            why = f'"{name}" is a field of a job, and stands on the first level of the file'
+            fix = f"indent it below a job, as jobs.KEY.{name}, or below defaults"
+            yield diagnose(document, (name,), _MISPLACED, why, fix, at_key=True)._replace(path="")
+        elif name not in _KINDS:
             why, near = f'"{shorten(name)}" is not one of {known}', nearest[name]
             # What is no slip may stand in a file that has nothing to do with us, beside a secret.
             show_line = near is not None
@@ -254,7 +260,19 @@ def _include_problems(document: Document) -> Iterator[Diagnostic]:
 
 def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> Iterator[Diagnostic]:
     by_lower: dict[str, MergedEntry] = {}
+    above: MergedEntry | None = None
     for entry in _entries(documents, "jobs"):
+        if _is_field_of_job(entry):
+            is_below = above is not None and above.document is entry.document
+            below = f'"{above.name}"' if above is not None and is_below else "the key of a job"
+            here = f'"{entry.name}" is a field of a job, and stands where the key of a job stands'
+            yield entry.diagnose((), _MISPLACED, here, f"indent it further, below {below}", at_key=True)
+            if above is not None and is_below and isinstance(above.value or {}, dict):
+                # Read as it was meant: that the job lacks the field would be an echo.
+                above = above._replace(value={entry.name: entry.value, **(above.value or {})})
+                merged.jobs[above.name] = above
+            continue
+        above = entry
         if why := key_problem(entry.name):
             problem = entry.diagnose((), "invalid key", why, at_key=True)
             yield problem._replace(path=f"jobs.{shorten(entry.name)}")
@@ -267,6 +285,15 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> Iterato
             what, there = "keys differ only in case", f'"{first.name}" at {first.location}'
             why = f'"{entry.name}" and {there} would be the same job to the service'
         yield entry.diagnose((), what, why, "rename one of them", at_key=True)
+
+
+_MISPLACED = "misplaced field"
+
+
+def _is_field_of_job(entry: MergedEntry) -> bool:
+    """Whether what stands under a key of `jobs` is no job, but a section of one that is not indented."""
+    names = entry.value.keys() if isinstance(entry.value, dict) else set()
+    return not names <= JobEntry.model_fields.keys() and names <= set(members_of(JobEntry, entry.name))
 
 
 def _misplaced(entry: MergedEntry, names: Mapping[str, str], what: str) -> Iterator[Diagnostic]:

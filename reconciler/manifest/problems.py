@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import islice, zip_longest
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -359,6 +359,7 @@ _KINDS = {
     "bool_type": "true or false",
     **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "a mapping"),
     "list_type": "a list",
+    "tuple_type": "a list of paths",
     "keys_type": "a key or a list of keys",
 }
 
@@ -385,9 +386,11 @@ _NOT_ALLOWED = "value not allowed"
 
 
 def _unknown_field(value: Any, context: _Context) -> Problem:
-    name, names = context["name"], context["names"]
+    name, names, places = context["name"], context["names"], context["places"]()
     why = f'"{shorten(name)}" is not one of {", ".join(names)}'
-    return Problem("unknown field", why, did_you_mean(name, names))
+    # What is spelled as a field of another level stands in the wrong place.
+    fix = f"move it to {places[0]}" if len(places) == 1 else did_you_mean(name, names)
+    return Problem("unknown field", why, fix)
 
 
 def _not_a_choice(value: Any, context: _Context) -> Problem:
@@ -507,7 +510,9 @@ def diagnostics(
         is_extra, is_missing = kind == "extra_forbidden", kind == "missing"
         field = _type_at(model, loc[:-1] if is_extra or is_missing else loc)
         names = tuple(fields_of(field)) if _is_model(field) else ()
-        defaults = {"name": str(loc[-1]) if loc else "", "names": names, "choices": _choices(field)}
+        name = str(loc[-1]) if loc else ""
+        places = partial(_places_of, name, model, origin.path(()) if is_extra else "")
+        defaults = {"name": name, "names": names, "choices": _choices(field), "places": places}
         words = _words(kind, value, {**defaults, **context}, one["msg"])
         at_key = is_key or is_extra or kind == "rule"
         problem = origin.diagnose(steps[:-1] if is_missing else steps, *words, at_key=at_key)
@@ -567,6 +572,22 @@ def _bare(annotation: Any) -> Any:
 
 def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _places_of(name: str, model: Any, path: str) -> list[str]:
+    """The paths at which a model has a field of that name, those below lists aside."""
+    places = []
+    for own, field in fields_of(model).items():
+        below = _bare(type_of(field))
+        places += [f"{path}.{own}"] if own == name else []
+        places += _places_of(name, below, f"{path}.{own}") if _is_model(below) else []
+    return places
+
+
+def members_of(model: type[BaseModel], name: str) -> Collection[str]:
+    """The names that may stand below a field of a model; none where it is no field, or holds no others."""
+    below = _type_at(model, (name,))
+    return fields_of(below) if _is_model(below) else ()
 
 
 def _choices(annotation: Any) -> list[str]:

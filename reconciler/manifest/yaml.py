@@ -484,13 +484,59 @@ def _compose(document: Document) -> Any:
             line, column = len(lines) - 1, len(lines[-1])
         place = line, min(column, len(lines[line]))
         problem, context = str(error.problem or "").strip(), str(error.context or "").strip()
-        why, fix = (f"{context}: {problem}" if context else problem) or "the file cannot be read", None
+        said = (f"{context}: {problem}" if context else problem) or "the file cannot be read"
+        why, fix = _in_words(document, place, said)
     except YAMLError:
         bad, fix = re.search(_UNREADABLE, text), None
         why = f"the character U+{ord(bad.group()):04X} is not allowed" if bad else "the file cannot be read"
         place = place_behind(text[: bad.start()] if bad else "")
     document.report(place, _INVALID, why, fix, breaks=True)
     return None
+
+
+def _in_words(document: Document, place: tuple[int, int], said: str) -> tuple[str, str | None]:
+    """Why a text cannot be parsed, and what to do; in the parser's words where there are no better ones."""
+    line = document.lines[place[0]]
+    if "that cannot start any token" in said and "\t" in line[: place[1] + 1]:
+        return "a tab stands where YAML allows spaces only", "replace it by spaces"
+    if said.startswith("while scanning an alias"):
+        return "a text that begins with * needs quotes", "put it in quotes"
+    if "flow" in said or not said.endswith(_OF_INDENTATION):
+        return said, None
+    # The columns of the blocks that are open above the line, and what stands at each.
+    columns: dict[int, str] = {}
+    text_from, last = None, ""
+    for above in document.lines[: place[0]]:
+        indent = _indent_of(above)
+        is_text = text_from is not None and indent > text_from
+        if is_text or not above.strip() or above.lstrip().startswith("#"):
+            continue
+        last = re.sub(r"\s+(?:#.*)?$", "", above)
+        text_from = indent if re.search(r"(?:^|\s)[|>][-+0-9]*$", last) else None
+        key = re.match(r"[\s-]*([\w.-]{1,60}):(?:\s|$)", above)
+        columns = {column: name for column, name in columns.items() if column < indent}
+        columns[indent] = f'beside "{key[1]}"' if key and document.shows_lines else "as the line there"
+    width = _indent_of(line)
+    if not columns or width in columns or (width > max(columns, default=-1) and last.endswith((":", "-"))):
+        if said.startswith("mapping values") and ": " in line[: place[1]]:
+            return 'a text with ": " in it needs quotes', "put it in quotes"
+        return said, None
+    near = sorted(sorted(columns, reverse=True), key=lambda column: abs(column - width))[:2]
+    others = ", ".join(map(str, sorted(columns)))
+    why = f"the line is indented by {width} columns, and the blocks that it may belong to by {others}"
+    return why, "indent it " + ", or ".join(f"by {column}, {columns[column]}" for column in near)
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+#: What the parser says where a line stands in no block that is open.
+_OF_INDENTATION = (
+    "did not find expected key",
+    "did not find expected '-' indicator",
+    "mapping values are not allowed in this context",
+)
 
 
 #: What a manifest file is, in the words of a problem.
