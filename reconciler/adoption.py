@@ -74,21 +74,28 @@ def adopt_plan(
 
 
 def release_plan(context: Context, key: str) -> Plan:
-    """Decide what it takes to release a key; without revisions of it there is nothing to do.
+    """Decide what it takes to release a key, or all members of an entry with a matrix.
+
+    Without revisions there is nothing to do.
 
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
     _, snapshot = survey(context)
     stack, ownership = context.loaded.stack, snapshot.ownership
-    desired = stack.find(key)
     known = {*stack.whole, *stack.jobs, *stack.declared_keys, *stack.former_keys}
-    if key not in known and key not in ownership.concerned_keys:
+    keys = stack.named_by(key, {*known, *ownership.concerned_keys})
+    if not keys:
         if ownership.problem is not None:
             raise ServiceError(f"cannot tell what key {key} owns: {ownership.problem}")
         raise WrongUsage(unknown_key(stack, key, {*known, *ownership.owned_keys}))
-    actions = release(state_of(key, desired, snapshot, context.plan_context()))
-    warnings = list(release_warnings(desired, actions))
+    actions: list[PlannedAction] = []
+    warnings: list[PlanWarning] = []
+    for one in keys:
+        desired = stack.find(one)
+        released = release(state_of(one, desired, snapshot, context.plan_context()))
+        actions += released
+        warnings += release_warnings(desired, released)
     if not actions:
         warnings.append(PlanWarning(what="nothing to do", why=f"stack {stack.name} owns no job of key {key}"))
     return _make_plan(context, snapshot, actions, warnings)

@@ -163,6 +163,8 @@ class RecordedStack(NamedTuple):
     def history(self, key: str | None, limit: int | None) -> HistoryReport:
         """What was recorded, of one key or of all: the newest runs and revisions, so many of each, or all.
 
+        The name of an entry with a matrix means all its members, those that it no longer has as well.
+
         Raises:
             WrongUsage: the key is not declared, and nothing is recorded of it.
             RecordsUnavailable: the store cannot be asked.
@@ -175,10 +177,12 @@ class RecordedStack(NamedTuple):
             return HistoryReport(*head)
         if key is None:
             runs = store.runs(scope, limit=limit)
-            return HistoryReport(*head, runs, newest_revisions(store.memory(scope), limit))
+            return HistoryReport(*head, runs, newest_revisions(store.memory(scope).revisions, limit))
         declared = {*stack.whole, *stack.declared_keys, *stack.former_keys}
-        runs, revisions = store.runs(scope, key=key, limit=limit), store.revisions(scope, key)
-        if key not in declared and not runs and not revisions:
+        former = (one for one, sweep in store.memory(scope).sweeps.items() if sweep == key)
+        keys = frozenset({key, *stack.members_of(key), *former})
+        runs, revisions = store.runs(scope, keys=keys, limit=limit), store.revisions(scope, *keys)
+        if declared.isdisjoint(keys) and not runs and not revisions:
             from difflib import get_close_matches
 
             by_fold = {one.casefold(): one for one in sorted({*store.memory(scope).by_key, *declared})}
@@ -190,7 +194,8 @@ class RecordedStack(NamedTuple):
                 else "reconciler history lists the recorded keys"
             )
             raise WrongUsage(Diagnostic("unknown key", why, fix))
-        return HistoryReport(*head, runs, revisions[::-1][:limit])
+        newest = revisions[::-1][:limit] if len(keys) == 1 else newest_revisions(revisions, limit)
+        return HistoryReport(*head, runs, newest, keys)
 
 
 @contextmanager

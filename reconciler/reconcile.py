@@ -485,8 +485,10 @@ def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:
     return snapshot._replace(changes=context.recording.last_changes(context.scope))
 
 
-def why(context: Context, key: str) -> Explanation:
-    """Observe, and say which rule decides about one key, on which values. Nothing is changed.
+def why(context: Context, key: str) -> tuple[Explanation, ...]:
+    """Observe, and say which rule decides about a key, on which values. Nothing is changed.
+
+    An entry with a matrix is explained by one explanation for each of its members.
 
     Raises:
         WrongUsage: the key is neither declared nor owned.
@@ -495,9 +497,12 @@ def why(context: Context, key: str) -> Explanation:
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True)
-    check_keys({key}, stack, snapshot.ownership.owned_keys)
+    owned = snapshot.ownership.owned_keys
+    check_keys({key}, stack, owned)
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
-    return explain(key, proposed, _guarded(context, proposed, _check_catalog(context, proposed.actions)))
+    plan = _guarded(context, proposed, _check_catalog(context, proposed.actions))
+    keys = stack.named_by(key, {*stack.whole, *stack.jobs, *owned})
+    return tuple(explain(one, proposed, plan) for one in keys or (key,))
 
 
 def status(context: Context) -> StatusReport:

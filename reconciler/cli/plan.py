@@ -127,23 +127,26 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
     opt.JSON,
 )
 def why_command(key: str, as_json: bool, **options: Any) -> int:
-    """Show why a key gets its action: what is declared and where, what was observed, the rule that
-    decided and those before it that did not apply, its drift, and what would make it otherwise.
+    """Show why a key gets its action: the rule that decided, what is declared and where, what was
+    observed, and what would make it otherwise.
 
-    Also what keeps it from being applied: policies, guards, and what the target would reject. Nothing is
+    KEY may be an entry with a matrix, which means its members. Also what keeps it from being applied:
+    policies, guards, and what the target would reject. -v shows all rules that were asked. Nothing is
     changed. Exits 8 if the key could not be judged.
     """
     from reconciler import reconcile
 
     with opened(**options, only=(), parallelism=8, offline=True) as context:
-        explanation = reconcile.why(context, key)
+        found = reconcile.why(context, key)
     if as_json:
-        console.document(explanation.document())
+        from reconciler.decide.reports import why_document
+
+        console.document(why_document(key, found))
     else:
         from reconciler.render.commands import render_why
 
-        console.result(render_why(explanation, console.style(sys.stdout)))
-    return ExitCode.DONE if explanation.is_known else ExitCode.UNKNOWN
+        console.result(render_why(found, console.style(sys.stdout), verbose=console.verbosity > 0))
+    return ExitCode.DONE if all(one.is_known for one in found) else ExitCode.UNKNOWN
 
 
 @opt.command("review", click.argument("base"), click.argument("head"), opt.WHERE, opt.output(Content.REVIEW))

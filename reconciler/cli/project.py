@@ -264,9 +264,12 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
     key, *paths = words
     loaded = load_stack([Path(path) for path in paths], **options, offline=True, traced=key)
-    if key not in loaded.stack.whole:
+    keys = loaded.stack.named_by(key, loaded.stack.whole)
+    if not keys:
         raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
-    console.result(commands.render_origins(loaded.origins, style))
+    for place, one in enumerate(keys):
+        head = "" if keys == (key,) else "\n" * bool(place) + style.paint(printable(one), "bold") + "\n"
+        console.result(head + commands.render_origins(loaded.origins.get(one, ()), style))
 
 
 def _explain_field(name: str, style: Style) -> str:

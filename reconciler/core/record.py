@@ -93,11 +93,11 @@ class HistorySnapshot:
     @cached_property
     def _key_by_job(self) -> dict[str, str]:
         # Of equals the first counts.
-        last_first = sorted(self._revisions, key=_last_written, reverse=True)
+        last_first = sorted(self.revisions, key=_last_written, reverse=True)
         return {past.job: past.key for past in reversed(last_first)}
 
     @property
-    def _revisions(self) -> Iterator[PastRevision]:
+    def revisions(self) -> Iterator[PastRevision]:
         return chain.from_iterable(self.by_key.values())
 
     def limited_to(self, revisions: Collection[RevisionId]) -> HistorySnapshot:
@@ -112,18 +112,18 @@ class HistorySnapshot:
     @property
     def knows_stack(self) -> bool:
         """Whether anything of the stack was ever recorded here, and not released since."""
-        return any(past.released_at_s is None for past in self._revisions)
+        return any(past.released_at_s is None for past in self.revisions)
 
     @property
     def seen_active(self) -> tuple[str, ...]:
         """The keys, sorted, of which a revision had not ended when it was seen last, and was not released."""
-        active = (past for past in self._revisions if past.released_at_s is None and not past.has_ended)
+        active = (past for past in self.revisions if past.released_at_s is None and not past.has_ended)
         return tuple(sorted({past.key for past in active}))
 
     @property
     def knows_applies(self) -> bool:
         """Whether it was recorded what was applied, and not only what was seen."""
-        return any(past.declared is not None for past in self._revisions)
+        return any(past.declared is not None for past in self.revisions)
 
 
 class RevisionId(NamedTuple):

@@ -324,6 +324,10 @@ class Stack:
         """The entry of a key, in view or not."""
         return self.jobs.get(key) or self.whole.get(key)
 
+    def named_by(self, word: str, known: Collection[str]) -> tuple[str, ...]:
+        """The known keys that a name means: the key itself, of an entry with a matrix all its members."""
+        return tuple(key for key in dict.fromkeys((word, *self.members_of(word))) if key in known)
+
     def members_of(self, entry: str) -> tuple[str, ...]:
         """The keys of the members of a sweep, in view or not; none if that is no entry with a matrix."""
         return tuple(job.key for job in self.whole.values() if job.sweep == entry)
@@ -373,7 +377,7 @@ def keys_meant(stack: Stack, word: str, known: Collection[str]) -> frozenset[str
     """
     if is_glob(word):
         return frozenset(key for key in stack.jobs if fnmatchcase(key, word))
-    return frozenset({word, *stack.members_of(word)} & set(known))
+    return frozenset(stack.named_by(word, known))
 
 
 def keys_of(

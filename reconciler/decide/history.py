@@ -7,14 +7,13 @@ A mark is something that was done to a job that exists, or that changed outside 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from reconciler.core.past import Call, PastAction, PastRevision, PastRun, PastStep, RunKind
 from reconciler.core.phase import Phase, parse_phase
-from reconciler.core.record import HistorySnapshot
 from reconciler.core.values import FORMAT_VERSION, TargetIdentity, timestamp, timestamp_or_none
 from reconciler.decide.key_state import AUTO_STOP_SLACK_S
 from reconciler.decide.outcome import Status, spell_status
@@ -24,7 +23,10 @@ from reconciler.decide.plan import Action, Reason
 
 
 class HistoryReport(NamedTuple):
-    """What was recorded of a stack on a target until `at_s`, newest first. `key` is None for all keys."""
+    """What was recorded of a stack on a target until `at_s`, newest first.
+
+    `key` is None for all keys; `keys` are those that it means, which are several for a sweep.
+    """
 
     stack: str
     target: TargetIdentity
@@ -34,6 +36,12 @@ class HistoryReport(NamedTuple):
     key: str | None = None
     runs: Sequence[PastRun] = ()
     revisions: Sequence[PastRevision] = ()
+    keys: Collection[str] = ()
+
+    @property
+    def meant(self) -> Collection[str]:
+        """The keys that it is about; none for all."""
+        return self.keys or [key for key in (self.key,) if key is not None]
 
     @property
     def summary(self) -> dict[str, int]:
@@ -59,15 +67,14 @@ class HistoryReport(NamedTuple):
         }
 
 
-def newest_revisions(memory: HistorySnapshot, limit: int | None) -> Sequence[PastRevision]:
+def newest_revisions(revisions: Iterable[PastRevision], limit: int | None) -> Sequence[PastRevision]:
     """The revisions of any key that began last; all of them without a limit."""
 
     def age(one: PastRevision) -> tuple[float, int, str]:
         # What nobody has looked at yet was made just now.
         return float("inf") if one.created_at_s is None else one.created_at_s, one.number, one.key
 
-    every = (one for revisions in memory.by_key.values() for one in revisions)
-    return sorted(every, key=age, reverse=True)[:limit]
+    return sorted(revisions, key=age, reverse=True)[:limit]
 
 
 def duration_s(one: PastRun | PastStep) -> float | None:
@@ -180,12 +187,12 @@ def make_timeline(report: HistoryReport) -> Timeline:
     created = {step.name: step.at_s for step in steps if step.call == Call.CREATE and step.ok is not False}
     # A job that we ended may not have been looked at since.
     ended = {step.job for step in steps if step.call == Call.TERMINATE and step.ok is not False}
-    by_key: dict[str, list[PastRevision]] = {} if report.key is None else {report.key: []}
+    by_key: dict[str, list[PastRevision]] = {key: [] for key in report.meant}
     for one in sorted(shown.revisions, key=lambda one: one.number):
         by_key.setdefault(one.key, []).append(one)
     marks = _marks_of_runs(runs)
     lanes = []
-    for key in sorted({*by_key, *marks} if report.key is None else {report.key}):
+    for key in sorted(report.meant or {*by_key, *marks}):
         bars = tuple(_bars(by_key.get(key, ()), created, report.at_s))
         found = [*marks[key], *(mark for bar in bars for mark in _marks_of_revision(bar, ended))]
         lanes.append(Lane(key, bars, tuple(sorted(found, key=lambda mark: mark.at_s))))

@@ -486,6 +486,14 @@ class Explanation(Head):
         return not any(action.action is Action.UNKNOWN for action in self.actions)
 
 
+def why_document(key: str, found: Sequence[Explanation]) -> dict[str, Any]:
+    """What explains a key as plain JSON data; of a sweep one document for each member, in a list."""
+    documents = [one.document() for one in found]
+    if [one.key for one in found] == [key]:
+        return documents[0]
+    return {**{name: documents[0][name] for name in Head.model_fields}, "explanations": documents}
+
+
 def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
     """Ask the rules about one key of a stack, and say what they were asked about.
 

@@ -353,7 +353,7 @@ _Inherited = tuple[dict[str, Any], list[dict[str, Any]], bool]
 class JobReader:
     """Reads the entries of one stack. Problems and warnings are gathered, and secrets in `secrets`.
 
-    `origins` says where the values of the job that is `traced` come from.
+    `origins` says where the values of the job that is `traced` come from, or of each member of that sweep.
     """
 
     stack: str
@@ -362,7 +362,7 @@ class JobReader:
     defaults: tuple[MergedEntry, ...] = ()
     templates: Templates = field(default_factory=Templates)
     traced: str | None = None
-    origins: tuple[ValueOrigin, ...] = ()
+    origins: dict[str, tuple[ValueOrigin, ...]] = field(default_factory=dict)
     source_of: Callable[[str], str | None] = lambda _: None
     skip: frozenset[str] = frozenset()
     problems: list[Diagnostic] = field(default_factory=list)
@@ -393,10 +393,10 @@ class JobReader:
         if not self._is_affordable(LINK * len(keys), job.origin):
             return None
         self.links.take(entry, job.tree, job.references)
-        if entry.name == self.traced:
+        if self.traced in entry.names:
             # The jobs that expressions refer to: each is needed, and the expression says so.
             implied = (ValueOrigin("needs", one.key, one.location, one.text) for one in job.references)
-            self.origins = (*self._origins(entry, job), *implied)
+            self.origins[entry.name] = (*self._origins(entry, job), *implied)
         desired = self._validated(entry, job)
         return desired if len(self.problems) == before else None
 

@@ -76,10 +76,10 @@ class LoadedStack:
     `on` gives the stack there. `secrets` every sensitive value that is known, used or not, and `sources`
     says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
     record store without what is secret or comes from the environment; `records_url` gives it whole.
-    `checked` are the same files as `check` read them on each target, where these differ. `origins` says
-    where the values of the job come from that `load` was asked to trace. `file_names` are the names of the
-    `files` in messages. `undeclared` are the variables that were given a value although no file of the stack
-    declares them. `declared` has the keys of all files, each with its sweep, or "".
+    `checked` are the same files as `check` read them on each target, where these differ. `origins` says by
+    key where the values of the jobs come from that `load` was asked to trace. `file_names` are the names of
+    the `files` in messages. `undeclared` are the variables that were given a value although no file of the
+    stack declares them. `declared` has the keys of all files, each with its sweep, or "".
     """
 
     stack: Stack
@@ -94,7 +94,7 @@ class LoadedStack:
     file_names: tuple[str, ...] = ()
     records_reference: str | None = None
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
-    origins: tuple[ValueOrigin, ...] = ()
+    origins: Mapping[str, tuple[ValueOrigin, ...]] = field(default_factory=dict)
     differs: bool = False
     undeclared: frozenset[str] = frozenset()
     declared: Mapping[str, str] = field(default_factory=dict)
@@ -200,7 +200,7 @@ def load(
     `paths` are PATH, or the files that were found already, see `find_stack`. `variables` are the `--var` of
     the command line. `offline` is for commands that never send anything: a sensitive variable needs no value
     then. `learn` is told what must not be seen before anything else is done with it. `traced` is the key of a
-    job whose values are traced to their places.
+    job, or the name of a sweep, whose values are traced to their places.
 
     Raises:
         ManifestInvalid: with all problems of all files, in file order.

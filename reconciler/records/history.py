@@ -66,10 +66,10 @@ class History(Locks):
         others = (one for one in scopes if one != scope and not (one.is_local or scope.is_local))
         return HistorySnapshot(by_key, tuple(sorted(one.place for one in others)), sweeps=sweeps)
 
-    def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
-        """The revisions of one key, oldest first."""
+    def revisions(self, scope: Scope, *keys: str) -> Sequence[PastRevision]:
+        """The revisions of some keys, oldest first."""
         with self.reading() as connection:
-            past = _read_past(connection, _revisions(scope).where(REVISIONS.c.key == key))
+            past = _read_past(connection, _revisions(scope).where(REVISIONS.c.key.in_(keys)))
         return tuple(sorted(past, key=lambda one: one.number))
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
@@ -209,13 +209,15 @@ class History(Locks):
 
     # --- runs
 
-    def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
-        """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
+    def runs(
+        self, scope: Scope, *, keys: Collection[str] | None = None, limit: int | None = None
+    ) -> Sequence[PastRun]:
+        """The runs of a scope, newest first; with `keys` what was done about them, and that only."""
         look = select(*_RUN).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
-        if key is not None:
+        if keys is not None:
             is_done = OUTCOMES.c.status != Status.SKIPPED.value
-            lines = exists().where(LINES.c.run_id == RUNS.c.id, LINES.c.key == key)
-            outcomes = exists().where(OUTCOMES.c.run_id == RUNS.c.id, OUTCOMES.c.key == key, is_done)
+            lines = exists().where(LINES.c.run_id == RUNS.c.id, LINES.c.key.in_(keys))
+            outcomes = exists().where(OUTCOMES.c.run_id == RUNS.c.id, OUTCOMES.c.key.in_(keys), is_done)
             look = look.where(lines | outcomes)
         look = look.order_by(RUNS.c.at_s.desc(), RUNS.c.id.desc()).limit(limit)
         wanted = look.with_only_columns(RUNS.c.id)
@@ -224,7 +226,7 @@ class History(Locks):
             what = select(table.c.run_id, *table.c[kind._fields]).where(table.c.run_id.in_(wanted))
             found = defaultdict(list)
             for run_id, *row in connection.execute(
-                (what if key is None else what.where(table.c.key == key)).order_by(order)
+                (what if keys is None else what.where(table.c.key.in_(keys))).order_by(order)
             ):
                 found[run_id].append(kind(*row))
             return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.phase import RULES as PHASE_RULES
@@ -16,11 +16,14 @@ from reconciler.decide.doctor import Check, Health
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import BLOCKERS, Reason
 from reconciler.render import PLAIN, Style
+from reconciler.render.groups import fold_alike, without_name
 from reconciler.render.reports import span
 from reconciler.render.text import (
     NOTHING,
+    name_of,
     render_change,
     render_head,
+    render_keys,
     render_table,
     render_tree,
     render_warnings,
@@ -119,13 +122,39 @@ def checks_document(head: Mapping[str, object], checks: Sequence[Check]) -> dict
 
 _INDENT = "  "
 _LONGEST_VALUE = 100
+#: What makes the action of a rule another one, where it is not `needs`.
+_CHANGED_BY = {
+    Reason.WAITS_FOR_TURN: "`max_parallel`",
+    Reason.UNREADABLE: "what could not be read",
+    Reason.PROTECTED: "`protect`",
+}
 
 
-def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
-    """What is declared and observed, the rules in their order, and what would make the action another."""
-    lines = [style.paint(render_head(explanation.stack, explanation.target), "bold"), ""]
-    lines += _actions(explanation, style)
-    for title, content in _sections(explanation):
+def render_why(found: Sequence[Explanation], style: Style = PLAIN, *, verbose: bool = False) -> str:
+    """The answer, the rule that decided and what led to it; `verbose`: all rules, and each key by itself.
+
+    Of several keys, the members of a sweep, those with the same answer stand together.
+    """
+    if len(found) == 1 or verbose:
+        return "\n".join(_explained(one, style, verbose=verbose) for one in found)
+
+    def look(one: Explanation) -> Hashable:
+        # The first line names the key, and a revision that may be another one for each.
+        first, *more = _answer([one], style)
+        return without_name(first.partition(": ")[2], one.key), *more
+
+    lines = list[str]()
+    for group in fold_alike(found, look):
+        lines += (*_answer(group, style), "")
+    lines.append(style.paint(render_head(found[0].stack, found[0].target), "bold"))
+    lines.append("reconciler why KEY shows what led to the action of one of them, -v to those of all.")
+    return "\n".join(lines) + "\n"
+
+
+def _explained(explanation: Explanation, style: Style, *, verbose: bool) -> str:
+    head = style.paint(render_head(explanation.stack, explanation.target), "bold")
+    lines = [*_answer([explanation], style), "", head]
+    for title, content in _sections(explanation, verbose=verbose):
         shown = [printable(line) for line in content]
         if shown:
             lines += ["", style.paint(title, "bold")]
@@ -135,15 +164,20 @@ def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
+def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
+    """What is done about a key, or about several alike, what stands against it, and which rule decided."""
+    explanation, keys = group[0], [one.key for one in group]
     if not explanation.actions:
-        yield f"{printable(explanation.key)}: nothing to do"
+        yield f"{name_of(keys)}: nothing to do"
     for action in explanation.actions:
         word = style.paint(action.action.value, action.traits.colour)
-        revision = f" r{shown.revision}" if (shown := action.after or action.before) else ""
-        head = f"{printable(explanation.key)}{revision}: {word} ({action.reason.value})"
-        yield f"{head}: {printable(action.explanation)}"
+        shown = action.after or action.before if len(keys) == 1 else None
+        why = action.explanation if len(keys) == 1 else without_name(action.explanation, action.key)
+        head = f"{name_of(keys)}{f' r{shown.revision}' if shown else ''}: {word} ({action.reason.value})"
+        yield f"{head}: {printable(why)}"
         yield from (_INDENT + render_change(change) for change in action.changes)
+    if len(keys) > 1:
+        yield from render_keys(keys, style.width)
     # What keeps the action from being done, in a few words each.
     against = [f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY]
     for one in explanation.guards:
@@ -151,9 +185,17 @@ def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
         against.append(f"{word} by guard {one.guard.value}")
     if against:
         yield _INDENT + style.paint("not applied: ", "red") + printable(", ".join(against))
+    for rule in explanation.rules[-1:]:
+        yield f"{_INDENT}decided by the rule {rule.name}: {rule.when}"
+    if explanation.chosen is not None:
+        action = explanation.actions[0]
+        changed_by = _CHANGED_BY.get(action.reason, "`needs`")
+        if action.reason in BLOCKERS:
+            changed_by = ", ".join(action.blocked_by)
+        yield f"{_INDENT}It chose {explanation.chosen.value}; {changed_by} makes it {action.action.value}."
 
 
-def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
+def _sections(explanation: Explanation, *, verbose: bool) -> Iterator[tuple[str, Iterable[str]]]:
     declared = explanation.declared
     lines = ["nothing: no file of the stack has the key"]
     if declared is not None:
@@ -163,7 +205,10 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
             "starts": declared.starts,
             "needs": ", ".join(declared.needs),
             "formerly": ", ".join(declared.formerly),
-            **{f"lifecycle.{name}": value for name, value in declared.lifecycle.items()},
+            **{
+                f"lifecycle.{name}": format_duration(value) if isinstance(value, float) else value
+                for name, value in declared.lifecycle.items()
+            },
         }
         lines = [f"{place}  digest {declared.digest}" if declared.digest else place]
         lines += (f"{name}: {value}" for name, value in values.items() if value not in ("", None))
@@ -181,20 +226,6 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
         words = {"stopped by us": job.stopped, "protected": job.protected, "aged out": job.aged_out}
         lines.append(", ".join([*facts, *(word for word, is_so in words.items() if is_so)]))
     yield "Observed", lines
-
-    width = max((len(rule.name) for rule in explanation.rules), default=0)
-    lines = [
-        f"{'yes' if rule.applies else 'no ':<3}  {rule.name:<{width}}  {rule.when}"
-        for rule in explanation.rules
-    ]
-    if explanation.chosen is not None:
-        action = explanation.actions[0]
-        others = {Reason.UNREADABLE: "what could not be read", Reason.PROTECTED: "`protect`"}
-        changed_by = ({Reason.WAITS_FOR_TURN: "`max_parallel`"} | others).get(action.reason, "`needs`")
-        if action.reason in BLOCKERS:
-            changed_by = ", ".join(action.blocked_by)
-        lines.append(f"It chose {explanation.chosen.value}; {changed_by} makes it {action.action.value}.")
-    yield "Rules, in the order in which they are asked", lines
 
     lines = []
     for policy in explanation.policies:
@@ -217,6 +248,11 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
         lines += [f"{_INDENT}fix: {one.fix}"] if one.fix else ()
     yield "Guards", lines
     yield "Otherwise", explanation.otherwise
+
+    rules = explanation.rules if verbose else ()
+    width = max((len(rule.name) for rule in rules), default=0)
+    lines = [f"{'yes' if rule.applies else 'no ':<3}  {rule.name:<{width}}  {rule.when}" for rule in rules]
+    yield "Rules, in the order in which they are asked", lines
 
 
 def render_origins(

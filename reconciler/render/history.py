@@ -37,7 +37,7 @@ _SHORT = 12
 
 
 def history_text(report: HistoryReport, view: View) -> str:
-    """Text for people: of one key its revisions and what was done to it, else the runs, and a table.
+    """Text for people: of one key its revisions and what was done to it, of several the runs, and a table.
 
     `view.verbose` lists the calls of each run.
     """
@@ -46,11 +46,12 @@ def history_text(report: HistoryReport, view: View) -> str:
         return f"Nothing is recorded of {key} yet.\n" if key else "Nothing is recorded yet.\n"
     head = [render_head(report.stack, report.target), *([f"Key {printable(key)}"] if key else ())]
     parts = [[style.paint(line, "bold") for line in head]]
-    if key is not None:
+    is_one = key is not None and len(report.meant) == 1
+    if is_one:
         parts += [list(_revision_lines(one, style)) for one in report.revisions]
     parts += [list(_run_lines(run, view)) for run in report.runs]
     found = "\n\n".join("\n".join(lines) for lines in parts) + "\n"
-    if key is not None or not report.revisions:
+    if is_one or not report.revisions:
         return found
     rows = (
         (

@@ -44,13 +44,39 @@ def test_no_match_is_wrong_use(reconciler: Reconciler, only: str, why: str, fix:
     reconciler.ends(0, "plan --only gone")  # owned, and named in full
 
 
-def test_entry_with_a_matrix_means_all_its_members(reconciler: Reconciler) -> None:
-    write(manifest("a").replace("  a:\n", "  lr-sweep:\n    matrix: {lr: [1, 2, 3]}\n"))
-    said = reconciler.ends(0, "plan --json --only lr-sweep")
-    members = [f"lr-sweep-lr-{number}" for number in (1, 2, 3)]
-    assert [action["key"] for action in said.document["actions"]] == members
-    reconciler.ends(0, "status lr-sweep", out=members[2])
-    said = reconciler.ends(64, "explain origin lr-sweep", err="name one of them, e.g. lr-sweep-lr-1")
+def test_entry_with_a_matrix_means_all_its_members_wherever_a_key_is_asked_for(world: World) -> None:
+    text = world.manifest("lone", "s").replace("  s:\n", "  s:\n    matrix: {lr: [3, 1, 2, 5, 4, 6]}\n")
+    world.apply(text)
+    world.time.sleep(60)
+    write(text.replace("4, 6", "4"))
+    members = [f"s-lr-{number}" for number in (3, 1, 2, 5, 4)]
+    said = world.ends(0, "plan --json --show-keep --only s")
+    assert [action["key"] for action in said.document["actions"]] == sorted(members)
+    world.ends(0, "status s", out=members, lacks="\nlone ")
+
+    keep = "5 jobs: keep (unchanged): running\n        s-lr-3, s-lr-1, s-lr-2, s-lr-5, s-lr-4\n"
+    world.ends(0, "why s", out=[keep, "decided by the rule unchanged: "], lacks=["lone", "Declared"])
+    found = world("why s --json").document
+    assert [one["key"] for one in found["explanations"]] == members
+    assert found["stack"] == found["explanations"][0]["stack"]
+    assert found["explanations"][1] == {
+        **world("why s-lr-1 --json").document,
+        "created_at": found["created_at"],
+    }
+    assert world("why s -v").out.count("Declared\n") == 5
+
+    origins = world.ends(0, "explain origin s", lacks="lone").out.splitlines()
+    assert [line for line in origins if line in members] == members
+    world.ends(64, "adopt s 0", err=f"name one of them, e.g. {members[0]}")
+
+    # What it produced once has a history.
+    past = world("history s --json").document
+    assert {one["key"] for one in past["revisions"]} == {*members, "s-lr-6"}
+    assert {one["key"] for run in past["runs"] for one in run["actions"]} == {*members, "s-lr-6"}
+    world.ends(0, "history s --limit 2", out="Key s\n", lacks="its declaration")
+
+    world.ends(0, "release s --yes", out="Plan: 0 to create, 5 to update,")
+    assert {key for key, text in world.descriptions().items() if "reconciler." in text} == {"lone", "s-lr-6"}
 
 
 def test_rerun_starts_the_next_revision_of_what_has_ended(world: World) -> None:

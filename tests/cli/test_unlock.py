@@ -84,8 +84,8 @@ def test_without_a_terminal_it_names_the_flag_and_with_it_the_lock_is_broken(sta
     with held_by("bob"):
         said = stack.ends(3, "unlock", err="fix: add --yes")
         assert re.match(
-            r"Stack test on local \(emulator: jobs are pretended\) is locked by bob \(apply\) since 20[\dT:-]+Z, "
-            r"from laptop, process 7; the lease expires in \d\d s unless renewed\.\n",
+            r"Stack test on local \(emulator: jobs are pretended\) is locked by bob \(apply\) since "
+            r"20[\dT:-]+Z, from laptop, process 7; the lease expires in \d\d s unless renewed\.\n",
             said.err,
         )
         stack.ends(6, "apply --yes")

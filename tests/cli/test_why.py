@@ -16,13 +16,10 @@ def test_chain_from_the_manifest_to_the_action_is_shown_and_that_of_the_plan(wor
     world.write("a", "b", "c")
     world("apply --yes --only a,b")
     write(edited(world, "a", "b", "c", of="a"))
-    rule = [
-        "a r2: replace (immutable_changed)",
-        "jobs.yaml:",
-        "yes  changed ",
-        "set `lifecycle.on_change: keep`",
-    ]
-    world.ends(0, "why a", out=rule)
+    led = ["  decided by the rule changed: Edited; active\n", "jobs.yaml:", "set `lifecycle.on_change: keep`"]
+    said = world.ends(0, "why a", out=led, lacks="unreadable")
+    assert said.out.startswith("a r2: replace (immutable_changed)")
+    world.ends(0, "why a -v", out=["  no   unreadable ", "  yes  changed "])
     assert why(world, "a")["rules"][-1] == {"name": "changed", "when": "Edited; active", "applies": True}
     world.ends(0, "why b", out="keep")
     for action in world("plan --json").document["actions"]:

@@ -109,13 +109,13 @@ def test_needs_defer_the_action_of_the_deciding_rule() -> None:
     found = why(stack, seen(a_job("up")))
     assert (found.rules[-1].name, found.chosen) == ("not-found", Action.CREATE)
     assert found.actions[0].action is Action.DEFER
-    assert "It chose create; `needs` makes it defer." in render_why(found)
+    assert "It chose create; `needs` makes it defer." in render_why([found])
 
 
 def test_turn_in_a_sweep_defers_the_action_of_the_deciding_rule() -> None:
     members = [replace(a_job(key), sweep="s", max_parallel=1) for key in "ab"]
     found = why(a_stack(*members), seen(members[1]))
-    assert "It chose create; `max_parallel` makes it defer." in render_why(found)
+    assert "It chose create; `max_parallel` makes it defer." in render_why([found])
     assert found.otherwise[0] == "raise `max_parallel` of its entry, and it starts at once"
 
 
@@ -160,4 +160,4 @@ def test_explanation_of_an_unreadable_key_is_unknown() -> None:
 def test_document_is_json_and_text_is_printable() -> None:
     found = why(a_stack(a_job(**EDITED)), seen(a_job(), name="a", text="\x1b[2J"))
     json.dumps(found.document())
-    assert "\x1b" not in render_why(found)
+    assert "\x1b" not in render_why([found])

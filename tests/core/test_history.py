@@ -211,5 +211,5 @@ def test_period_is_from_the_first_sign_to_now() -> None:
 def test_newest_revisions_are_sorted_by_creation_with_unknown_ones_first() -> None:
     of_a = a_revision(1, created_at_s=NOW), a_revision(2, created_at_s=None)
     memory = HistorySnapshot({"a": of_a, "b": (a_revision(1, "b", created_at_s=NOW + 1),)})
-    assert [(one.key, one.number) for one in newest_revisions(memory, 2)] == [("a", 2), ("b", 1)]
-    assert len(newest_revisions(memory, 9)) == 3
+    assert [(one.key, one.number) for one in newest_revisions(memory.revisions, 2)] == [("a", 2), ("b", 1)]
+    assert len(newest_revisions(memory.revisions, 9)) == 3

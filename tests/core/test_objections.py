@@ -36,7 +36,7 @@ def test_policy_that_denies_is_named_with_expression_values_and_place() -> None:
     [policy] = found.policies
     assert (policy.policy, policy.effect, policy.message) == ("p", Effect.DENY, "too large")
     assert (policy.expression, policy.values) == (NODES, {"job.spec.resource.node_count": 9})
-    text = render_why(found)
+    text = render_why([found])
     assert "  not applied: denied by p\n" in text
     assert (
         f"  p denies: too large (jobs.yaml:5:7)\n    {NODES}\n    job.spec.resource.node_count: 9\n" in text
@@ -46,7 +46,7 @@ def test_policy_that_denies_is_named_with_expression_values_and_place() -> None:
 def test_policy_that_warns_does_not_keep_the_plan_from_being_applied() -> None:
     found = why(a_stack(BIG, policies=(a_policy(NODES, effect="warn"),)))
     assert [policy.effect for policy in found.policies] == [Effect.WARN]
-    assert "not applied" not in render_why(found)
+    assert "not applied" not in render_why([found])
 
 
 @pytest.mark.parametrize("effect", ["deny", "warn"])
@@ -69,7 +69,7 @@ def test_secret_stands_among_the_values_by_its_name() -> None:
     secret = a_job(algorithm__command=SecretText("hush-hush", "${var.token}"))
     found = why(a_stack(secret, policies=(a_policy('job.algorithm.command != ""'),)))
     assert found.policies[0].values == {"job.algorithm.command": "${var.token}"}
-    assert "hush" not in render_why(found) + str(found.document())
+    assert "hush" not in render_why([found]) + str(found.document())
 
 
 # ── guards ─────────────────────────────────────────────────────────────────────────────────────────
@@ -96,7 +96,7 @@ def test_guard_that_blocks_the_key_or_refuses_the_plan_is_named(
     [found] = explanation.guards
     assert found.guard is guard
     assert f"--allow {guard.value}" in (found.fix or "")
-    text = render_why(explanation)
+    text = render_why([explanation])
     word = "refused" if guard in REFUSES_THE_PLAN else "blocked"
     assert f"  not applied: {word} by guard {guard.value}\n" in text
 

@@ -95,8 +95,8 @@ def test_events_of_a_check_are_its_actions_in_the_history(records: Records) -> N
         ("b", "drift", "failed", "gone", "ended", "j1"),
     ]
     assert (run.kind, run.result, run.summary, run.is_running) == ("drift", "drift", {"failed": 1}, False)
-    assert len(records.runs(SCOPE, key="b")) == 1
-    assert not records.runs(SCOPE, key="c")
+    assert len(records.runs(SCOPE, keys=["b"])) == 1
+    assert not records.runs(SCOPE, keys=["c"])
 
 
 def test_of_the_checks_that_saw_nothing_the_newest_stay(records: Records) -> None:

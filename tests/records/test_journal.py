@@ -168,9 +168,9 @@ def test_runs_are_read_newest_first_by_scope_and_key_up_to_the_limit(records: Re
     records.begin(a_run(at_s=NOW + 9, kind=RunKind.DRIFT))
     assert [run.at_s - NOW for run in records.runs(SCOPE)] == [9, 2, 1, 0]
     assert [run.at_s - NOW for run in records.runs(SCOPE, limit=2)] == [9, 2]
-    assert [run.at_s - NOW for run in records.runs(SCOPE, key="a")] == [2, 0]
-    assert [run.at_s - NOW for run in records.runs(SCOPE, key="a", limit=1)] == [2]
-    assert records.runs(SCOPE, key="c") == []  # skipping is no doing
+    assert [run.at_s - NOW for run in records.runs(SCOPE, keys=["a"])] == [2, 0]
+    assert [run.at_s - NOW for run in records.runs(SCOPE, keys=["a"], limit=1)] == [2]
+    assert records.runs(SCOPE, keys=["c"]) == []  # skipping is no doing
     assert [run.kind for run in records.runs(SCOPE, limit=1)] == ["drift"]
     assert records.runs(SCOPE._replace(stack="unheard-of")) == []
 
