@@ -19,9 +19,10 @@ import sys
 import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -30,30 +31,41 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler import reconcile
-from reconciler.connection import RecordOptions, connect
+from reconciler.apply.executor import EventStream
+from reconciler.connection import RecordOptions, connect, open_records_of
 from reconciler.core.addresses import passwords_in
-from reconciler.core.record import REMIND_S, Scope
+from reconciler.core.past import RunKind
+from reconciler.core.record import LEASE_S, REMIND_S, Scope
 from reconciler.decide.fleet import StackMessage, StackResult
 from reconciler.decide.guards import blockers
-from reconciler.decide.plan import Allowances
-from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
+from reconciler.decide.outcome import ApplyEvent, EventType, Status, exit_code_of
+from reconciler.decide.plan import ACTIONS, Allowances, Plan
+from reconciler.decide.wait import Goal
+from reconciler.errors import Diagnostic, ExitCode, Interrupted, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.manifest import LoadedStack, load
 from reconciler.manifest.files import FileTree, StackFiles, files_digest, find_stack
 from reconciler.manifest.variables import declared_sensitive, read_value_files
 from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.modelarts.target import Runtime, identity_of
-from reconciler.render import FORMATS, Content, Style, View, render, render_part
+from reconciler.plan_file import StalePlan
+from reconciler.reconcile import notify_apply
+from reconciler.records.recording import digest_of
+from reconciler.render import FORMATS, PLAIN, Content, Style, View, render, render_part
 from reconciler.render.json import dump, redacted
+from reconciler.render.reports import result_last_line
+from reconciler.rollout import Rollout
 from reconciler.secrets import Redactor, without_secrets
 from reconciler.text import printable, visible
 from reconciler.validation import validate_stack
 from reconciler.version import __version__
 
 #: The commands that a fleet has.
-COMMANDS = ("validate", "plan", "drift")
+COMMANDS = ("validate", "plan", "apply", "drift", "status", "history")
 #: So many stacks are checked at once in a process: more would wait for the interpreter, not for the service.
 AT_ONCE = 4
+#: How often an apply on a cluster looks whether it is to stop, in seconds.
+_LOOK_EVERY_S = 0.5
 #: Seconds for the scheduler to answer, and for a worker to come.
 CONNECT_S, NO_WORKERS_S = 10.0, 60.0
 
@@ -66,15 +78,18 @@ class FleetRequest:
     """A command, and its options as they are the same for every stack.
 
     `options` are those of the command line by the names of their parameters, as JSON can hold them; `formats`
-    those of the report. `directory` is where in its repository the current directory is.
+    those of the report. `directory` is where in its repository the current directory is. An apply has the
+    name of its `run`, by which workers are told to stop.
     """
 
     command: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     formats: tuple[str, ...] = ()
     colour: bool = False
+    width: int | None = None
     verbosity: int = 0
     directory: str = ""
+    run: str = ""
     version: str = __version__
 
     @property
@@ -87,7 +102,8 @@ class StackTask:
     """One stack: its directory, absolute, and what the report calls it.
 
     Names of its files in messages begin with `prefix`: they are relative to where the command was started.
-    `digest` is that of its files, "" if they are known to be the same.
+    `digest` is that of its files, "" if they are known to be the same. `approved` names what was shown to
+    somebody who said that it is to be applied; until then it is only planned.
     """
 
     directory: str
@@ -95,6 +111,7 @@ class StackTask:
     prefix: str
     name: str | None = None
     digest: str = ""
+    approved: str = ""
 
 
 SENT, RESULT = TypeAdapter(tuple[FleetRequest, StackTask]), TypeAdapter(StackResult)
@@ -120,13 +137,16 @@ def check_here(
     take: TakeResult,
     environ: Mapping[str, str],
     learn: Learn = lambda _: None,
+    stop: threading.Event | None = None,
 ) -> None:
     """Check the stacks on threads; `take` gets each result as it comes, `learn` each secret.
 
-    An interrupt ends it at once: what waits is told to end.
+    An interrupt ends it at once: what waits is told to end. Where `stop` tells it, all end in order.
     """
-    stop = threading.Event()
-    pool = ThreadPoolExecutor(AT_ONCE, "stack")
+    stop = stop or threading.Event()
+    # Who waits for jobs keeps nobody else from the interpreter.
+    at_once = max(AT_ONCE, len(tasks)) if request.options.get("goal") else AT_ONCE
+    pool = ThreadPoolExecutor(at_once, "stack")
     try:
         _take_all({pool.submit(check_stack, request, task, environ, stop, learn) for task in tasks}, take)
     except BaseException:
@@ -137,11 +157,14 @@ def check_here(
 
 
 def _take_all(
-    waiting: set[Future[StackResult]], take: TakeResult, look: Callable[[], object] = lambda: None
+    waiting: set[Future[StackResult]],
+    take: TakeResult,
+    look: Callable[[], object] = lambda: None,
+    every_s: float = NO_WORKERS_S,
 ) -> None:
     """Take each result as it comes; `look` now and then while none does."""
     while waiting:
-        done, waiting = wait(waiting, NO_WORKERS_S, FIRST_COMPLETED)
+        done, waiting = wait(waiting, every_s, FIRST_COMPLETED)
         for checked in done:
             take(checked.result())
         if not done:
@@ -166,6 +189,21 @@ class OtherFiles(ReconcilerError):
     """A worker does not see the files of a stack as they are where the command was started."""
 
     exit_code = ExitCode.UNKNOWN
+
+
+class _StackStop(threading.Event):
+    """Whether a stack is to stop: as all are, or by itself, since it lost its lock."""
+
+    def __init__(self, of_all: threading.Event | None) -> None:
+        super().__init__()
+        self._of_all = of_all
+
+    def is_set(self) -> bool:
+        return self.is_alone or (self._of_all is not None and self._of_all.is_set())
+
+    @property
+    def is_alone(self) -> bool:
+        return super().is_set()
 
 
 class _KnownSecrets(Redactor):
@@ -198,6 +236,11 @@ class _StackCheck:
         self._messages: list[StackMessage] = []
         self._unmatched: set[str] = set()
         self._undeclared: frozenset[str] | None = None
+        self._scopes: tuple[Scope, ...] = ()
+        self._stop = stop = _StackStop(stop)
+        allow, force = self._options.get("allow") or (), bool(self._options.get("force"))
+        self._allowed = Allowances.of(allow, force=force)
+        self._with_preflight = not self._options.get("no_preflight")
         self._started_s = time.monotonic()
         self._runtime = Runtime(
             environ=environ,
@@ -219,38 +262,102 @@ class _StackCheck:
             "learn": self._redact.learn,
         }
         records = self._options.get("records") or environ.get("RECONCILER_RECORDS") or None
-        self._records = RecordOptions(records, without_records=bool(self._options.get("without_records")))
+        lock = self._options.get("lease_s", LEASE_S), self._options.get("lock_timeout_s", 0.0)
+        self._records = RecordOptions(records, *lock, bool(self._options.get("without_records")))
 
     def run(self) -> StackResult:
-        commands = {"validate": self._validate, "plan": self._plan, "drift": self._drift}
+        check: Callable[[], StackResult] = getattr(self, f"_{self._request.command}")
         try:
-            return commands[self._request.command]()
+            return check()
         except ReconcilerError as error:
-            return self._failed(error.exit_code, *error.diagnostics)
+            return self._failed(self._stopped or error.exit_code, *error.diagnostics)
         except OSError as error:
             what = error.strerror or type(error).__name__
             return self._failed(ExitCode.FAILED, Diagnostic(what, path=str(error.filename or "")))
         except Exception as error:
-            report = visible(self._redact("".join(traceback.format_exception(error))))
             problem = Diagnostic("internal error", f"{type(error).__name__}: {error}")
-            return self._failed(ExitCode.INTERNAL_ERROR, problem, traceback=report)
+            return self._failed(ExitCode.INTERNAL_ERROR, problem, traceback=self._trace(error))
 
     def _plan(self) -> StackResult:
         options = self._options
-        allowed = Allowances.of(options.get("allow") or (), force=bool(options.get("force")))
         with self._connected(offline=False) as context:
-            plan = reconcile.plan(context, allowed, with_preflight=not options.get("no_preflight"))
+            plan = reconcile.plan(context, self._allowed, with_preflight=self._with_preflight)
+        return self._planned(plan, plan.exit_code(detailed=bool(options.get("detailed_exitcode"))))
+
+    def _planned(self, plan: Plan, code: ExitCode, **fields: Any) -> StackResult:
         self._warn(blockers(plan))
         return self._found(
             Content.PLAN,
             plan,
-            plan.exit_code(detailed=bool(options.get("detailed_exitcode"))),
+            code,
             target=plan.target.name,
             summary={action.value: number for action, number in plan.summary.items()},
             last_line=plan.last_line,
             has_changes=bool(plan.to_execute or plan.in_the_way or plan.refusals) or not plan.complete,
-            scopes=(context.scope,),
+            **fields,
         )
+
+    def _apply(self) -> StackResult:
+        """Plan, under the lock; and carry it out where somebody approved it, or nothing is to be done."""
+        options, goal = self._options, self._options.get("goal")
+        if self._stop.is_set():
+            raise Interrupted("the apply of this stack was not started")
+        with ExitStack() as cleanup:
+            context = cleanup.enter_context(self._connected(offline=False)).to_apply()
+            lock = context.recording.lock(context.scope, self._lose_lock)
+            cleanup.callback(lock.release)
+            lock.take_in_time(self._stop.is_set)
+            plan = reconcile.plan(context, self._allowed, with_preflight=self._with_preflight)
+            approved, shown = _name_of_actions(plan), self._task.approved
+            if shown and shown != approved:
+                why = "the manifest or the service has changed since the plan was shown; nothing was changed"
+                raise StalePlan(Diagnostic("stale plan", why, "run it again, and read the new plan"))
+            if not shown and (plan.applyable or (goal and not plan.refusals)):
+                code, document = plan.exit_code(detailed=False), {"plan": plan.document(), "events": []}
+                return self._planned(plan, code, document=document, approved=approved)
+            events: list[ApplyEvent] = []
+            stream = EventStream(context.target.clock, events.append)
+            stream.begin(plan)
+            how = options.get("timeout_s", 600.0), self._allowed, goal and Goal(goal)
+            result = Rollout(context, RunKind.APPLY, stream, self._stop, *how, lock=lock).run(plan)
+            stream.complete(result, plan.refusals[0].what if plan.refusals else None)
+            fields: dict[str, Any] = {
+                "notifications_failed": notify_apply(context, plan, result),
+                "document": {
+                    "plan": plan.document(),
+                    "events": [one.document() for one in events if one.type is not EventType.ACTION_PROGRESS],
+                },
+                "traceback": "".join(self._trace(fault) for fault in result.faults[:1]),
+            }
+            code, at_s = exit_code_of(plan, result, self._stopped), context.target.clock.now()
+        if not shown:
+            return self._planned(plan, code, **fields)
+        return self._found(
+            Content.RESULT,
+            result,
+            code,
+            View(plan=plan, at_s=at_s),
+            stack=plan.stack,
+            target=plan.target.name,
+            summary=result.summary,
+            last_line=result_last_line(result),
+            has_changes=result.count(Status.DONE) > 0,
+            **fields,
+        )
+
+    def _lose_lock(self) -> None:
+        self._stop.set()
+        self._say("error: the lock was lost: its lease expired, or it was broken; no new actions start", 0)
+
+    @property
+    def _stopped(self) -> ExitCode | None:
+        """Why it was to stop, if it was; whoever took the signal knows which one it was."""
+        if self._stop.is_set():
+            return ExitCode.LOCKED if self._stop.is_alone else ExitCode.INTERRUPTED
+        return None
+
+    def _trace(self, error: BaseException) -> str:
+        return visible(self._redact("".join(traceback.format_exception(error))))
 
     def _drift(self) -> StackResult:
         since_last = bool(self._options.get("since_last"))
@@ -267,8 +374,47 @@ class _StackCheck:
             summary={**summary, "pending": len(report.pending)},
             last_line=render(Content.DRIFT, report, "text", View()).splitlines()[-1],
             has_changes=(report.is_due if since_last else bool(report.drift)) or not report.complete,
-            scopes=(context.scope,),
             notifications_failed=failed,
+        )
+
+    def _status(self) -> StackResult:
+        with self._connected(offline=True) as context:
+            report = reconcile.status(context)
+        return self._found(
+            Content.STATUS,
+            report,
+            report.exit_code,
+            target=report.target.name,
+            summary={
+                "jobs": len(report.jobs),
+                "without_a_job": report.without_a_job,
+                "unknown": report.unknown,
+            },
+            last_line=report.last_line,
+            has_changes=bool(report.jobs),
+        )
+
+    def _history(self) -> StackResult:
+        """What is recorded of the stack, or of one key, which another stack may have."""
+        key: str | None = self._options.get("key")
+        loaded = self._known(load(self._files(), target=self._target, offline=True, **self._values))
+        with open_records_of(loaded, self._target, self._records.url, self._runtime) as place:
+            self._scopes = (place.scope,)
+            try:
+                report = place.history(key, self._options.get("limit"))
+            except WrongUsage:
+                assert key is not None
+                self._unmatched.add(key)
+                report = place.history(None, 1).limited_to(0)._replace(key=key)
+        summary = {"runs": len(report.runs), "revisions": len(report.revisions)}
+        return self._found(
+            Content.HISTORY,
+            report,
+            ExitCode.DONE,
+            target=report.target.name,
+            summary=summary,
+            last_line=", ".join(f"{number} {name}" for name, number in summary.items()),
+            has_changes=any(summary.values()),
         )
 
     def _validate(self) -> StackResult:
@@ -280,12 +426,11 @@ class _StackCheck:
             raise ManifestInvalid(*found.problems)
         self._known(loaded)
         self._warn(found.problems)
-        scopes = []
         for name, declared in loaded.targets.items():
             if self._target in (None, name):
                 with suppress(ManifestInvalid):
                     identity = identity_of(name, declared, self._runtime.environ)
-                    scopes += [] if identity is None else [Scope.of(loaded.stack.name, identity)]
+                    self._scopes += () if identity is None else (Scope.of(loaded.stack.name, identity),)
         return self._found(
             Content.VALIDATION,
             report,
@@ -294,7 +439,6 @@ class _StackCheck:
             summary={"jobs": report.jobs, "denied": len(report.denied)},
             last_line=report.last_line,
             has_changes=bool(report.denied),
-            scopes=tuple(scopes),
         )
 
     @contextmanager
@@ -303,8 +447,10 @@ class _StackCheck:
         name = self._target
         loaded = self._known(load(self._files(), target=name, offline=offline, **self._values))
         with connect(loaded, name, self._runtime, self._records, offline=offline) as context:
+            self._scopes = (context.scope,)
             yield context._replace(
                 only=tuple(self._options.get("only") or ()),
+                rerun=tuple(self._options.get("rerun") or ()),
                 parallelism=self._options.get("parallelism") or context.parallelism,
                 unmatched=self._unmatched.update,
             )
@@ -339,15 +485,24 @@ class _StackCheck:
         found = without_secrets(tuple(problems), self._redact)
         self._messages += [StackMessage(diagnostic=one) for one in found]
 
-    def _found(self, content: Content, value: Any, code: ExitCode, **fields: Any) -> StackResult:
+    def _found(
+        self,
+        content: Content,
+        value: Any,
+        code: ExitCode,
+        view: View | None = None,
+        *,
+        document: Any = None,
+        **fields: Any,
+    ) -> StackResult:
         """The result of a command, with what it prints in each format that is asked for."""
         request, parts = self._request, {}
         for name in request.formats:
             if name == "json":
-                parts[name] = dump(redacted(value.document(), self._redact)) + "\n"
+                parts[name] = dump(redacted(document or value.document(), self._redact)) + "\n"
                 continue
-            view = View(
-                style=Style(request.colour and name == "text"),
+            view = (view or View())._replace(
+                style=Style(request.colour, request.width) if name == "text" else PLAIN,
                 show_keep=bool(self._options.get("show_keep")),
                 redact=self._redact,
                 verbose=request.verbosity > 0,
@@ -355,8 +510,8 @@ class _StackCheck:
             )
             text = render_part(content, value, name, view)
             parts[name] = text if FORMATS[name].redacts else self._redact(text)
-        unmatched = frozenset(self._unmatched)
-        return self._result(code, stack=value.stack, parts=parts, unmatched=unmatched, **fields)
+        fields = {"parts": parts, "unmatched": frozenset(self._unmatched), **fields}
+        return self._result(code, **({"stack": value.stack, **fields} if "stack" not in fields else fields))
 
     def _failed(self, code: int, *problems: Diagnostic, traceback: str = "") -> StackResult:
         errors = without_secrets(problems, self._redact) or (Diagnostic("failed"),)
@@ -367,11 +522,20 @@ class _StackCheck:
             root=self._task.root,
             exit_code=code,
             messages=tuple(self._messages),
+            scopes=self._scopes,
             undeclared=self._undeclared,
             ended_at_s=time.time(),
             duration_s=time.monotonic() - self._started_s,
             **fields,
         )
+
+
+def _name_of_actions(plan: Plan) -> str:
+    """Name what would be carried out; where a job is on its way, and what is kept, may change meanwhile."""
+    names = ("key", "action", "after", "changes")
+    done = [one for one in plan.document()["actions"] if ACTIONS[one["action"]].is_executed]
+    jobs = [one["before"] and one["before"]["id"] for one in done]
+    return digest_of([plan.manifest_digest, jobs, [[one[name] for name in names] for one in done]])
 
 
 # ── on a cluster: what is sent, and what a worker does with it ───────────────────────────────────────
@@ -419,11 +583,20 @@ def check_variables(request: FleetRequest, tasks: Sequence[StackTask]) -> list[S
     return unclear
 
 
+#: Whether each apply that a worker has heard of is to stop.
+_stops: dict[str, threading.Event] = defaultdict(threading.Event)
+
+
+def stop_run(run: str) -> None:
+    """Let what this worker does for an apply end in order, and what it has not begun not begin."""
+    _stops[run].set()
+
+
 def check_sent(text: str) -> str:
     """Check a stack on a worker; what was sent and the result are JSON."""
     request, task = SENT.validate_json(text)
     if request.version == __version__:
-        result = check_stack(request, task, os.environ)
+        result = check_stack(request, task, os.environ, _stops[request.run] if request.run else None)
     else:
         why = f"it has {__version__}, and the command was started with {request.version}"
         problem = Diagnostic("another version on a worker", why, "install the same version on all workers")
@@ -487,9 +660,15 @@ def result_from(task: StackTask, read: Callable[[], Any]) -> StackResult:
 
 
 def check_on_cluster(
-    address: str, request: FleetRequest, tasks: Sequence[StackTask], take: TakeResult
+    address: str,
+    request: FleetRequest,
+    tasks: Sequence[StackTask],
+    take: TakeResult,
+    stop: threading.Event | None = None,
 ) -> None:
     """Check the stacks on a cluster; `take` gets each result as it comes. An interrupt cancels the rest.
+
+    Where `stop` tells it, the workers are told, and all end in order.
 
     Raises:
         WrongUsage: the address is invalid, or the extra `fleet` is not installed.
@@ -526,7 +705,21 @@ def check_on_cluster(
         client.submit(check, text, pure=False).add_done_callback(end)
         return checked
 
+    def end_there(run: str) -> None:
+        from reconciler.fleet import stop_run
+
+        stop_run(run)
+
+    asked_s, is_told = time.monotonic(), False
+
     def look() -> None:
+        nonlocal asked_s, is_told
+        if stop is not None and stop.is_set() and not is_told:
+            is_told = True
+            client.run(end_there, request.run)
+        if time.monotonic() - asked_s < NO_WORKERS_S:
+            return
+        asked_s = time.monotonic()
         try:
             workers = client.nthreads()
         except (OSError, ValueError, RuntimeError):
@@ -547,7 +740,8 @@ def check_on_cluster(
             fix = "start it with `dask scheduler`, or correct the address"
             raise ClusterUnavailable(f"{address}: {_reason(error)}", fix) from None
         try:
-            _take_all({submit(task) for task in tasks}, take, look)
+            waiting = {submit(task) for task in tasks}
+            _take_all(waiting, take, look, NO_WORKERS_S if stop is None else _LOOK_EVERY_S)
         finally:
             with suppress(Exception):
                 client.close(timeout=2)

@@ -510,7 +510,7 @@ def status(context: Context) -> StatusReport:
     from reconciler.decide.reports import make_status  # a plan needs none of it
 
     made, snapshot = plan_with_snapshot(context)
-    stack = narrow(context.loaded.stack, context.only, snapshot.ownership.owned_keys)
+    stack = narrow(context.loaded.stack, context.only, snapshot.ownership.owned_keys, context.unmatched)
     changes = context.recording.last_changes(context.scope)
     return make_status(stack, snapshot, made, context.plan_context(), changes)
 

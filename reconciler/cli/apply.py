@@ -61,6 +61,7 @@ _OF_THE_PLAN = {
     opt.TIMEOUT,
     opt.WAIT,
     opt.LOCK,
+    opt.FLEET,
     # For `watch --apply`, whose option it is.
     click.option("--max-actions", type=int, default=None, hidden=True),
 )
@@ -75,13 +76,18 @@ def apply_command(
     force: bool,
     timeout_s: float,
     goal: Goal | None,
+    fleet: bool,
     **options: Any,
 ) -> int:
     """Make the service match the manifest.
 
     The plan is recomputed and shown, and you are asked to confirm before anything is done. With --json stdout
-    carries one event per line.
+    carries one event per line. With --fleet you are asked once, for the plans of all stacks.
     """
+    if fleet:
+        from reconciler.cli.fleet import check_fleet
+
+        return check_fleet()
     from reconciler import reconcile
     from reconciler.cli.execution import ApplyRequest, apply_saved, change, nothing_done
     from reconciler.core.past import RunKind

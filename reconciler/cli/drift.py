@@ -92,9 +92,15 @@ _ELAPSED = {"queued_s": None, "ran_s": None}
     opt.TARGET[1:],
     opt.flag("--watch", "Refresh until Ctrl-C."),
     opt.output(Content.STATUS),
+    opt.FLEET,
 )
 def status_command(
-    words: Sequence[str], only: Sequence[str], watch: bool, outputs: Sequence[OutputSpec], **options: Any
+    words: Sequence[str],
+    only: Sequence[str],
+    watch: bool,
+    outputs: Sequence[OutputSpec],
+    fleet: bool,
+    **options: Any,
 ) -> int:
     """Show the stack's jobs: revision, phase, times, nodes, last change, and what each is waiting for.
 
@@ -104,6 +110,10 @@ def status_command(
     is one line. Exits 8 if something could not be read.
     """
     specs, (keys, paths) = requested_outputs(outputs), opt.split_arguments(words)
+    if fleet:
+        from reconciler.cli.fleet import check_fleet
+
+        return check_fleet(paths=paths, only=(*keys, *only))
     as_json = specs == [_JSON]
     if watch and not as_json and specs != [_TEXT]:
         why, fix = "what goes on is shown on stdout, as text or JSON", "leave -o out, or use --json"
@@ -204,6 +214,7 @@ _SHOWN = 20
         type=opt.ANY_PATH,
     ),
     opt.output(Content.HISTORY),
+    opt.FLEET,
 )
 def history_command(
     words: Sequence[str],
@@ -211,6 +222,7 @@ def history_command(
     limit: int | None,
     html: Path | None,
     outputs: Sequence[OutputSpec],
+    fleet: bool,
     **options: Any,
 ) -> int:
     """Show past applies, destroys, drift checks and revisions, newest first.
@@ -232,7 +244,12 @@ def history_command(
     keys, paths = opt.split_arguments(words)
     if strays := [key for key in keys if key != words[0]]:
         raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
-    loaded, key = load_stack(paths, **options, offline=True), keys[0] if keys else None
+    key = keys[0] if keys else None
+    if fleet:
+        from reconciler.cli.fleet import check_fleet
+
+        return check_fleet(paths=paths, key=key, limit=limit or _SHOWN)
+    loaded = load_stack(paths, **options, offline=True)
     with open_records_of(loaded, options["target"], records, runtime()) as place:
         report = place.history(key, limit if html else limit or _SHOWN)
     page = ""

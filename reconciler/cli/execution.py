@@ -221,6 +221,18 @@ def change(
         return carry_out(context, plan, asked, interrupt, lock, allowances)
 
 
+def confirm_shown(question: str) -> None:
+    """Ask about what stands on stdout.
+
+    Raises:
+        Refused: nobody says yes, or nobody reads stdout.
+    """
+    if console.has_no_reader:
+        why = "the plan could not be shown: stdout is closed; nothing was changed"
+        raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
+    confirm(question)
+
+
 def carry_out(
     context: Context,
     plan: Plan,
@@ -247,10 +259,7 @@ def carry_out(
                 for line in render_warnings(plan.warnings, console.style(sys.stderr)):
                     console.say(line, "warning")  # no event says it
             if (plan.applyable or asked.on_confirmed) and not asked.yes:
-                if console.has_no_reader:
-                    why = "the plan could not be shown: stdout is closed; nothing was changed"
-                    raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
-                confirm(asked.question)
+                confirm_shown(asked.question)
             if asked.on_confirmed:
                 asked.on_confirmed()
             listener.begin()

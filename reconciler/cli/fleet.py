@@ -5,21 +5,34 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from reconciler.cli import exits
 from reconciler.cli.console import console
+from reconciler.cli.execution import Interrupt, confirm_shown, interruptible
 from reconciler.cli.exits import Stopped
 from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show
 from reconciler.cli.progress import SAY_AFTER_S, SAY_EVERY_S, BusyLine, can_draw, display
 from reconciler.decide.fleet import FleetReport, StackResult
-from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
+from reconciler.decide.outcome import Result
+from reconciler.errors import (
+    Diagnostic,
+    ExitCode,
+    ManifestInvalid,
+    ReconcilerError,
+    Refused,
+    WrongUsage,
+    first_of,
+)
 from reconciler.fleet import (
     FleetRequest,
     StackTask,
@@ -31,46 +44,66 @@ from reconciler.fleet import (
     with_digest,
 )
 from reconciler.manifest.files import find_roots
-from reconciler.render import Content
-from reconciler.text import printable
+from reconciler.render import PLAIN, Content
+from reconciler.text import format_count, printable
 from reconciler.version import __version__
 
+#: Options that mean one stack, by command: why, and what to do instead.
+_PLAN_FILE = "a saved plan is that of one stack; with --fleet there are many"
+_OF_ONE_STACK = {
+    ("plan", "plan_file"): ("--out", _PLAN_FILE, "reconciler plan PATH --out FILE"),
+    ("apply", "plan_file"): ("--plan", _PLAN_FILE, "reconciler apply --plan FILE"),
+    ("status", "watch"): (
+        "--watch",
+        "the stacks of a fleet are shown once",
+        "watch one stack: reconciler status PATH --watch",
+    ),
+    ("history", "html"): (
+        "--html",
+        "the page has the lanes of one stack",
+        "reconciler history PATH --html FILE",
+    ),
+    ("apply", "approved"): ("--approve", _PLAN_FILE, "reconciler apply --plan FILE --approve DIGEST"),
+}
 #: Options that say how the report is shown, and where; they are not for a stack.
 _OF_REPORT = frozenset({"paths", "outputs", "plan_file", "fleet", "handover"})
 
 
-def check_fleet() -> int:
+def check_fleet(**more: Any) -> int:
     """Do the running command for every stack in and below PATH; returns the exit code of all of them.
+
+    `more` is what its arguments mean, beside its options.
 
     Raises:
         WrongUsage: an option has no meaning for a fleet, or a key was named that no stack has.
         ManifestInvalid: there is no stack, or a variable was given that none declares.
     """
     context = click.get_current_context()
-    command, options = context.info_name or "", context.params
-    scheduler: str | None = context.meta["scheduler"]
+    command, options = context.info_name or "", {**context.params, **more}
     specs = requested_outputs(options.get("outputs") or ())
-    if options.get("plan_file") is not None:
-        why = "--out saves the plan of one stack; with --fleet there are many"
-        fix = "save the plan of one stack: reconciler plan PATH --out FILE"
-        raise WrongUsage(Diagnostic("--out with --fleet", why, fix))
+    for (of_command, name), (flag, why, fix) in _OF_ONE_STACK.items():
+        if command == of_command and options.get(name) not in (None, False):
+            raise WrongUsage(Diagnostic(f"{flag} with --fleet", why, fix))
     # A fleet is many short runs: what one leaves behind has to go.
     gc.enable()
     exits.redirect()
     var_files = [Path(path).resolve() for path in options.get("var_files") or ()]
     roots = find_roots(options["paths"], var_files)
     formats = {spec.format for spec in specs}
+    style = console.style(sys.stdout) if OutputSpec("text", None) in specs else PLAIN
+    if [spec.format for spec in specs].count("text") > 1:  # a file is as wide as it needs
+        style = style._replace(width=None)
     request = FleetRequest(
         command,
         {n: as_plain(v) for n, v in {**options, "var_files": var_files}.items() if n not in _OF_REPORT},
         # The summary of a step of a workflow is Markdown.
         formats=tuple(sorted(formats | {"markdown"} if "github" in formats else formats)),
-        colour=OutputSpec("text", None) in specs and console.style(sys.stdout).colour,
+        colour=style.colour,
+        width=style.width,
         verbosity=console.verbosity,
         directory=directory_in_repository(),
+        run=os.urandom(16).hex() if command == "apply" else "",
     )
-    is_from_environment = context.get_parameter_source("records") is ParameterSource.ENVIRONMENT
-    to_send = request if scheduler is None else sent(request, is_records_from_environment=is_from_environment)
     top = Path(os.path.commonpath([Path(path).resolve() for path in options["paths"] or [Path()]]))
     results = [
         StackResult(
@@ -85,7 +118,98 @@ def check_fleet() -> int:
         shown = place.relative_to(here) if place.is_relative_to(here) else place
         prefix = "" if shown == Path() else f"{shown.as_posix().rstrip('/')}/"
         tasks.append(StackTask(str(place), place.relative_to(top).as_posix(), prefix, root.name))
-    with fleet_progress(len(roots)) as tell:
+    report = FleetReport.of(
+        "plan" if command == "apply" else command, _check_all(request, tasks, results), __version__
+    )
+    _check_names(report)
+    _show_messages(report)
+    if command == "apply":
+        return _apply(request, tasks, report, specs, is_confirmed=options["yes"])
+    show(Content.FLEET, report, specs, is_redacted=True)
+    return report.exit_code
+
+
+def _apply(
+    request: FleetRequest,
+    tasks: Sequence[StackTask],
+    planned: FleetReport,
+    specs: Sequence[OutputSpec],
+    *,
+    is_confirmed: bool,
+) -> int:
+    """Show what was planned, ask once for all, and let each stack with something to do carry out that.
+
+    A no is a refusal of each of these.
+    """
+    show(Content.FLEET, planned, [one for one in specs if one.format != "json"], is_redacted=True)
+    to_do = {one.root: one for one in planned.results if one.approved and not one.errors}
+    code = ExitCode.DONE
+    if (count := sum(one.has_actions for one in to_do.values())) and not is_confirmed:
+        try:
+            confirm_shown(f"Apply the plans of {format_count(count, 'stack')}?")
+        except Refused as refusal:
+            console.diagnostics(refusal.diagnostics)
+            code, to_do = ExitCode.REFUSED, {}
+    # What a plan counts is not what became of it.
+    uncounted = Result().summary
+    results = [
+        replace(
+            one,
+            summary=uncounted,
+            has_changes=False,
+            exit_code=first_of([one.exit_code, *([code] if one.approved else ())]),
+        )
+        for one in planned.results
+        if one.root not in to_do
+    ]
+    interrupt = Interrupt()
+    if to_do:
+        there = [replace(one, approved=to_do[one.root].approved) for one in tasks if one.root in to_do]
+        with interruptible(interrupt):
+            results += _check_all(request, there, [], interrupt.stop)
+    ended = interrupt.exit or ExitCode.INTERRUPTED
+    for number, one in enumerate(results):
+        before = to_do[one.root].messages if one.root in to_do else one.messages
+        code = ended if one.exit_code is ExitCode.INTERRUPTED else one.exit_code
+        messages = tuple(message for message in one.messages if message not in before)
+        results[number] = replace(one, exit_code=code, messages=messages)
+    report = FleetReport.of("apply", results, __version__)
+    _show_messages(report)
+    both = tuple(replace(one, parts=_with_plan(one, to_do.get(one.root))) for one in report.results)
+    # Below the plans on stdout stands what became of them; a file has both.
+    if to_do and OutputSpec("text", None) in specs:
+        console.result("\n")
+    in_file = [one for one in specs if one.format == "text" and one.file is not None]
+    others = [one for one in specs if one not in in_file]
+    show(Content.FLEET, replace(report, results=both), in_file, is_redacted=True)
+    show(
+        Content.FLEET,
+        report,
+        others if to_do else [one for one in specs if one.format == "json"],
+        is_redacted=True,
+    )
+    return first_of([report.exit_code, interrupt.exit or ExitCode.DONE])
+
+
+def _with_plan(result: StackResult, planned: StackResult | None) -> Mapping[str, str]:
+    """What a file holds of a stack: as text, the plan and what became of it."""
+    if planned is None or result.errors or "text" not in result.parts:
+        return result.parts
+    return {**result.parts, "text": f"{planned.parts['text']}\n{result.parts['text']}"}
+
+
+def _check_all(
+    request: FleetRequest,
+    tasks: Sequence[StackTask],
+    results: list[StackResult],
+    stop: threading.Event | None = None,
+) -> list[StackResult]:
+    """Let each stack be done here or on the cluster; return the results, `results` among them."""
+    context = click.get_current_context()
+    scheduler: str | None = context.meta["scheduler"]
+    is_from_environment = context.get_parameter_source("records") is ParameterSource.ENVIRONMENT
+    to_send = request if scheduler is None else sent(request, is_records_from_environment=is_from_environment)
+    with fleet_progress(len(tasks) + len(results)) as tell:
 
         def take(result: StackResult) -> None:
             results.append(result)
@@ -95,20 +219,16 @@ def check_fleet() -> int:
             tell(result)
         try:
             unclear = tasks if scheduler is None else check_variables(request, tasks)
-            check_here(request, unclear, take, os.environ, console.redact.learn)
+            check_here(request, unclear, take, os.environ, console.redact.learn, stop)
             if scheduler is not None:
                 there = [with_digest(task, request) for task in tasks if task not in unclear]
-                check_on_cluster(scheduler, to_send, there, take)
+                check_on_cluster(scheduler, to_send, there, take, stop)
         except (KeyboardInterrupt, Stopped, ReconcilerError):
             for result in results:  # there will be no report of it
                 if not result.is_quiet:
                     console.say(_line_of(result))
             raise
-    report = FleetReport.of(command, results, __version__)
-    _check_names(report)
-    _show_messages(report)
-    show(Content.FLEET, report, specs, is_redacted=True)
-    return report.exit_code
+    return results
 
 
 def _check_names(report: FleetReport) -> None:
@@ -143,7 +263,8 @@ def _show_messages(report: FleetReport) -> None:
             console.diagnostics(problems)
         if result.traceback:
             console.say(f"{root}:")
-            exits.report_traceback(result.traceback, result.errors[0].why)
+            why = result.errors[0].why if result.errors else "an action failed unexpectedly"
+            exits.report_traceback(result.traceback, why)
 
 
 def _line_of(result: StackResult) -> str:

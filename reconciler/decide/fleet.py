@@ -13,7 +13,8 @@ from typing import Any
 from reconciler.core.record import Scope
 from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide.drift_check import DriftClass
-from reconciler.decide.plan import Action, last_line
+from reconciler.decide.outcome import spell_counts
+from reconciler.decide.plan import ACTIONS, Action, last_line
 from reconciler.errors import Diagnostic, ExitCode, first_of
 from reconciler.text import format_count
 
@@ -34,9 +35,10 @@ class StackResult:
     `root` is the directory of the stack, relative to PATH. `parts` are what the command prints for the
     stack, by the names of the formats that were asked for; `errors` say why there is none, and
     `traceback` is that of an internal error. `summary` counts what the command counts, and `last_line`
-    says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and that
-    the stack does not have, `undeclared` variables that were given and that it does not declare; both
-    None where that is not known. The run ended at `ended_at_s`, in seconds since 1970.
+    says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and that the
+    stack does not have, `undeclared` variables that were given and that it does not declare; both None
+    where that is not known. `approved` names what an apply is to be allowed to do. The run ended at
+    `ended_at_s`, in seconds since 1970.
     """
 
     root: str
@@ -53,9 +55,15 @@ class StackResult:
     scopes: tuple[Scope, ...] = ()
     unmatched: frozenset[str] | None = None
     undeclared: frozenset[str] | None = None
+    approved: str = ""
     ended_at_s: float = 0.0
     duration_s: float = 0.0
     notifications_failed: int = 0
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether its plan has something that is carried out."""
+        return any(self.summary.get(one) for one, traits in ACTIONS.items() if traits.is_executed)
 
     @property
     def is_quiet(self) -> bool:
@@ -88,6 +96,8 @@ class FleetReport:
 
     @property
     def changed(self) -> tuple[StackResult, ...]:
+        if self.command in ("status", "history"):  # what they have to show is no change
+            return ()
         changed = (result for result in self.results if result.has_changes)
         if self.command != "drift":
             return tuple(changed)
@@ -111,7 +121,7 @@ class FleetReport:
     def last_line(self) -> str:
         """The last line of the text: the total."""
         words = [format_count(len(self.results), "stack"), f"{len(self.changed)} with changes"]
-        if self.command == "validate":
+        if self.command in ("validate", "status", "history"):
             del words[1:]
         if self.command == "drift":
             words[1] = f"{len(self.changed)} with drift"
@@ -119,9 +129,12 @@ class FleetReport:
             words.append(f"{len(self.failed)} failed")
         if self.command == "plan":  # what was counted in all stacks is worded as for one
             counted = last_line({action: self.counts.get(action, 0) for action in Action}).partition(": ")[2]
+        elif self.command == "apply":
+            counted = f"{spell_counts(self.counts) or 'nothing to do'}."
         else:
-            listed = ", ".join(f"{number} {name}" for name, number in self.counts.items() if number)
-            counted = f"{listed or 'none'}."
+            counts = {name.replace("_", " "): number for name, number in self.counts.items() if number}
+            listed = (f"{number} {n.removesuffix('s') if number == 1 else n}" for n, number in counts.items())
+            counted = f"{', '.join(listed) or 'none'}."
         return f"Fleet: {', '.join(words)}; {counted}"
 
     def document(self) -> dict[str, Any]:

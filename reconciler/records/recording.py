@@ -306,8 +306,10 @@ class StackLock:
         self._recording, self._scope, self._on_lost = recording, scope, on_lost
         self._lock: ScopeLock | None = None
 
-    def take_in_time(self) -> None:
+    def take_in_time(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Take it as soon as it is free, waiting for it as long as the records' `lock_timeout_s`.
+
+        Nobody waits any more once it `is_over`.
 
         Raises:
             LockHeld: another process still holds it.
@@ -322,7 +324,7 @@ class StackLock:
                 return self.take()
             except LockHeld as held:
                 self.release()
-                if (left_s := until_s - clock.now()) <= 0:
+                if (left_s := until_s - clock.now()) <= 0 or is_over():
                     raise
                 if not is_told:
                     recording.warn(f"{held}; waiting for up to {format_duration(left_s)}")

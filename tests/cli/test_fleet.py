@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, chdir
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +17,11 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.emulator import Effect
-from reconciler.errors import PRECEDENCE
+from reconciler.errors import PRECEDENCE, Diagnostic, Refused
 from reconciler.fleet import COMMANDS
+from reconciler.render import Content, formats_of
 from tests.cli.conftest import JOB, Reconciler, Service, World, write
+from tests.cli.lock_helpers import held_by
 
 
 def stack(name: str, keys: str = "", *, url: str | None = None, project: str = "p1", more: str = "") -> str:
@@ -166,7 +173,8 @@ def test_stacks_that_cannot_be_checked_are_errors_of_their_entries(world: World,
         ("--fleet --allow=lost-work=nowhere", 64, "of any stack of the fleet"),
         ("--fleet --var=y=1", 65, "unknown variable"),
         ("--fleet --var-file=values.yaml", 65, "unknown variable"),
-        ("--fleet --out plan.json", 64, "--out saves the plan of one stack"),
+        ("--fleet --out plan.json", 64, "a saved plan is that of one stack"),
+        ("--fleet --rerun nowhere", 64, "of any stack of the fleet"),
         ("--scheduler tcp://127.0.0.1:8786 one", 64, "--scheduler needs --fleet"),
     ],
 )
@@ -235,7 +243,7 @@ def test_documents_are_those_of_the_stacks_alone(world: World) -> None:
 
     put(world.url, one="a")
     put(two=stack("two", "b", more="policies: [{name: no, deny: 'true', message: never}]\n"))
-    for command in COMMANDS:
+    for command in set(COMMANDS) - {"apply"}:
         together = entries(world(f"{command} --fleet --json").document)
         for root in ("one", "two"):
             alone = world(f"{command} --json {root}")
@@ -261,6 +269,190 @@ def test_progress_is_a_line_now_and_then_and_each_stack_if_verbose(reconciler: R
     assert {name for _, name in shown} == {"one", "two"}
     reconciler.patch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
     assert reconciler("plan --fleet").err == "1 of 2 stacks done\n"
+
+
+# ── apply ────────────────────────────────────────────────────────────────────────────────────────────
+
+DENIED = stack("denied", "e", more="policies: [{name: no, deny: 'true', message: never}]\n")
+
+
+def answering(reconciler: Reconciler, answer: Callable[[], None] = lambda: None) -> list[str]:
+    """Have a terminal on which somebody answers yes, unless `answer` says no; return what was asked."""
+    asked: list[str] = []
+
+    def confirm(question: str) -> None:
+        asked.append(question)
+        answer()
+
+    reconciler.patch.setattr("reconciler.cli.execution.confirm", confirm)
+    return asked
+
+
+def summaries(document: Any) -> dict[str, dict[str, int]]:
+    """How many actions ended how, by the roots of the stacks that were carried out."""
+    ends = {root: one["document"]["events"] for root, one in entries(document).items() if "document" in one}
+    return {
+        root: {status: number for status, number in events[-1]["summary"].items() if number}
+        for root, events in ends.items()
+        if events
+    }
+
+
+def test_apply_asks_once_for_all_and_does_each_stack_on_its_own(reconciler: Reconciler) -> None:
+    put(kept="a", one="b c", two="d", denied=DENIED, typo=BROKEN)
+    reconciler.ends(0, "apply --yes kept")
+    asked = answering(reconciler)
+    said = reconciler.ends(65, "apply --fleet -o text -o json=r.json -o text=r.txt")
+    assert asked == ["Apply the plans of 2 stacks?"]
+    plans, results = (
+        said.out.split("\n\nFleet: 5 stacks, 3 with changes, 1 failed; ")[0],
+        said.out.splitlines(),
+    )
+    assert "  + create    b  r1   new" in plans
+    assert results[-1] == "Fleet: 5 stacks, 2 with changes, 1 failed; 3 succeeded."
+    assert said.out.count("Applied: 2 succeeded.") == 1
+    text = Path("r.txt").read_text(encoding="utf-8")
+    assert text.count("  + create    b  r1   new") == text.count("  succeeded create b") == 1
+    document = json.loads(Path("r.json").read_text(encoding="utf-8"))
+    assert codes_of(document) == {"denied": 3, "kept": 0, "one": 0, "two": 0, "typo": 65}
+    assert summaries(document) == {
+        "denied": {"skipped": 1},
+        "kept": {},
+        "one": {"done": 2},
+        "two": {"done": 1},
+    }
+    assert document["summary"]["counts"]["done"] == 3
+    assert [one["root"] for one in document["stacks"]] == ["denied", "kept", "one", "two", "typo"]
+    # Now nothing is to be done, so nothing is asked.
+    again = reconciler.ends(65, "apply --fleet")
+    assert (len(asked), again.out.count("Fleet: ")) == (1, 1)
+    history = entries(reconciler("history --fleet --json").document)
+    assert [run["result"] for run in history["one"]["document"]["runs"]] == ["nothing to do", "complete"]
+
+
+def test_no_is_a_refusal_of_every_stack(world: World) -> None:
+    put(world.url, one="a", two="b")
+
+    def no() -> None:
+        raise Refused(Diagnostic("not confirmed"))
+
+    asked = answering(world, no)
+    said = world.ends(3, "apply --fleet --json", err="not confirmed")
+    assert (len(asked), codes_of(said.document), world.changes) == (1, {"one": 3, "two": 3}, [])
+    assert summaries(said.document) == {}
+
+
+def test_plan_that_is_not_the_one_that_was_shown_is_stale(world: World) -> None:
+    put(world.url, one="a", two="b", three="c")
+
+    def edit() -> None:
+        put(world.url, two="b more")
+        world.put("c")
+
+    answering(world, edit)
+    document = world.ends(4, "apply --fleet --json").document
+    assert codes_of(document) == {"one": 0, "three": 4, "two": 4}
+    assert entries(document)["two"]["error"]["message"].startswith("stale plan: the manifest or the service")
+    assert sorted(world.phases()) == ["a", "c"]
+
+
+def test_what_only_moves_on_makes_no_plan_stale(world: World) -> None:
+    put(world.url, one="a")
+    world.ends(0, "apply --fleet --yes")
+    put(world.url, one="a b")
+    answering(world, lambda: world.set_phase("Failed", "a"))
+    assert codes_of(world.ends(0, "apply --fleet --json").document) == {"one": 0}
+
+
+def test_lock_of_one_stack_holds_back_no_other(reconciler: Reconciler) -> None:
+    put(held="a", free="b")
+    with ExitStack() as held:
+        with chdir("held"):
+            held.enter_context(held_by("bob", stack="held"))
+        document = reconciler.ends(6, "apply --fleet --yes --json").document
+    assert codes_of(document) == {"free": 0, "held": 6}
+    assert summaries(document) == {"free": {"done": 1}}
+
+
+def test_stacks_that_own_the_same_jobs_are_not_applied(world: World) -> None:
+    put(copy=stack("same", "a", url=world.url), first=stack("same", "b", url=world.url))
+    put(world.url, good="c")
+    assert codes_of(world.ends(65, "apply --fleet --yes --json").document) == {
+        "copy": 65,
+        "first": 65,
+        "good": 0,
+    }
+    assert list(world.phases()) == ["c"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_lets_every_stack_end_in_order(world: World, number: int, code: int) -> None:
+    put(world.url, **{f"s{n}": f"k{n} m{n}" for n in range(9)})
+    served = world.service.app.requests
+
+    class Interrupting(type(served)):  # type: ignore[misc]
+        def append(self, request: Any) -> None:
+            super().append(request)
+            if request.operation == "CreateTrainingJob" and world.changes == ["CreateTrainingJob"]:
+                os.kill(os.getpid(), number)
+                time.sleep(0.2)
+
+    world.service.app.requests = Interrupting(served)
+    document = world.ends(code, "apply --fleet --yes --json", err="finishing the actions").document
+    assert set(codes_of(document).values()) <= {0, code}
+    assert [root for root, one in entries(document).items() if "not started" in str(one.get("error"))]
+    done = sum(found.get("done", 0) for found in summaries(document).values())
+    assert 0 < done == len(world.phases()) < 18
+
+
+def test_wait_is_that_of_each_stack(reconciler: Reconciler, service: Service) -> None:
+    """All at once, for it may take days."""
+    put(service.url, **{f"s{n}": f"k{n}" for n in range(6)})
+    reconciler.patch.setattr("reconciler.apply.waiter.LONGEST_PAUSE_S", 0.1)
+    reconciler.patch.setattr("reconciler.rollout.LONGEST_PAUSE_S", 0.1)
+
+    def advance() -> None:
+        while len(service.store.jobs()) < 6:
+            time.sleep(0.05)
+        service.clock.advance(minutes=5)
+
+    mover = threading.Thread(target=advance, daemon=True)
+    mover.start()
+    said = reconciler.ends(0, "apply --fleet --yes --wait running --json")
+    waits = [one["document"]["events"][-1]["waits"] for one in said.document["stacks"]]
+    assert [wait["result"] for found in waits for wait in found] == ["reached"] * 6
+
+
+# ── every command ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_format_of_a_command_is_one_of_its_fleet(world: World, command: str) -> None:
+    put(world.url, one="a", two="b", typo=stack("typo", "c") + "oops: 1\n")
+    content = {"validate": Content.VALIDATION, "apply": Content.PLAN}.get(command) or Content(command)
+    world.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    files = [f"-o {name}={name}.out" for name in formats_of(content)]
+    world.ends(65, f"{command} --fleet {' '.join(files)} {'--yes' * (command == 'apply')}")
+    shown = {name: Path(f"{name}.out").read_text(encoding="utf-8") for name in formats_of(content)}
+    assert [name for name, text in shown.items() if "typo" not in text] == []
+    assert sorted(entries(json.loads(shown["json"]))) == ["one", "two", "typo"]
+    if "html" in shown:
+        assert shown["html"].count("<section>") == 3
+        assert shown["markdown"].startswith("<!-- reconciler: fleet -->")
+
+
+def test_keys_of_status_and_history_are_those_of_any_stack(reconciler: Reconciler) -> None:
+    put(one="a", two="b")
+    reconciler("apply --fleet --yes")
+    for command, rows in (("status", "jobs"), ("history", "revisions")):
+        document = reconciler.ends(0, f"{command} --fleet a --json").document
+        found = {
+            root: [row["key"] for row in one["document"][rows]] for root, one in entries(document).items()
+        }
+        assert found == {"one": ["a"], "two": []}
+        reconciler.ends(64, f"{command} --fleet nowhere", out="", err="of any stack of the fleet")
+    assert reconciler("status --fleet").out.splitlines()[-1] == "Fleet: 2 stacks; 2 jobs."
+    assert reconciler("history --fleet a").out.splitlines()[-1] == "Fleet: 2 stacks; 1 run, 1 revision."
 
 
 # ── drift that is reported once ──────────────────────────────────────────────────────────────────────

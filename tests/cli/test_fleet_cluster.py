@@ -273,6 +273,36 @@ def test_interrupt_cancels_what_has_not_begun(
     assert service._requests < 50
 
 
+def test_apply_is_done_by_the_workers_and_ends_there_in_order(
+    reconciler: Reconciler, cluster: DaskCluster, slow_service: tuple[str, SlowService]
+) -> None:
+    url, service = slow_service
+    write_stacks(url, 20, jobs=1)
+    created = service.app.store.jobs
+    reconciler.ends(0, "apply --fleet --yes --scheduler", cluster.address, "fleet/team-0")
+    assert len(created()) == 7
+
+    def interrupt() -> None:
+        service.stand()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    run = distributed.Client.run
+
+    def told(*arguments: Any) -> Any:
+        answer = run(*arguments)
+        service.go_on()
+        return answer
+
+    reconciler.patch.setattr(distributed.Client, "run", told)
+    # Beyond the plans of all: each stack took one look for its plan, and another one when it was applied.
+    plans = 20 * (service._requests // 14)
+    service.at = service._requests + plans, interrupt
+    said = reconciler("apply --fleet --yes --json --scheduler", cluster.address, "fleet")
+    assert (said.code, {one["exit_code"] for one in said.document["stacks"]}) == (130, {0, 130})
+    assert len(said.document["stacks"]) == 20
+    assert 7 + said.document["summary"]["counts"]["done"] == len(created()) < 20
+
+
 @pytest.mark.parametrize(
     ("address", "code", "said"),
     [
