@@ -13,13 +13,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.values import PlanWarning
-from reconciler.decide.review import Review, ReviewedSide, Side, make_review
+from reconciler.decide.review import Review, ReviewedSide, Side, make_review, together
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
-from reconciler.expressions.evaluator import evaluate
-from reconciler.manifest import load
+from reconciler.expressions.evaluator import Evaluator
+from reconciler.manifest import LoadedStack
 from reconciler.manifest.files import FileTree, StackFiles, find_stack
 from reconciler.manifest.git import CommitFiles, Repository, copy_manifests, shortened
+from reconciler.manifest.load import check
 from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
 
@@ -58,16 +60,49 @@ def review(
         if target is not None and target not in _names(found[0], "targets"):
             found[0] = None  # What BASE declares is for other targets.
         given = {"variables": variables, "var_files": var_files, "learn": learn, "target": target}
-        sides: list[Side] = []
+        sides: list[_Sides] = []
         problems: list[Diagnostic] = []
         for source, files in zip(sources, found, strict=True):
             try:
-                sides.append(_side(source, files and files._replace(known_variables=known), given))
+                sides.append(_sides(source, files and files._replace(known_variables=known), given))
             except ManifestInvalid as invalid:
                 problems += invalid.diagnostics
         if problems:
             raise ManifestInvalid(*problems)
-    return make_review(*sides, target=target, version=__version__, evaluate=evaluate)
+    with Evaluator() as evaluate:
+        reviews = list(_reviews(sides[0], sides[1], evaluate))
+    # What is skipped on both sides is told once.
+    skipped = {one.why: one for side in sides for one in side.skipped}.values()
+    if not reviews:
+        raise ManifestInvalid(*skipped)
+    whole = together(reviews)
+    return whole.model_copy(update={"warnings": (*map(_warning, skipped), *whole.warnings)})
+
+
+class _Sides(NamedTuple):
+    """A manifest on each target that its expressions have a value for; `absent` where there is none.
+
+    `targets` are all that it declares, `default` among them, and `skipped` says why some were left out.
+    """
+
+    absent: Side
+    on: Mapping[str | None, Side] = {}
+    targets: frozenset[str] = frozenset()
+    default: str | None = None
+    skipped: tuple[Diagnostic, ...] = ()
+
+
+def _reviews(base: _Sides, head: _Sides, evaluate: EvaluateExpressions) -> Iterator[Review]:
+    """A review for each target of HEAD, its default first; where HEAD has no manifest, for those of BASE."""
+    there = head if head.on else base
+    for name in sorted(there.on, key=lambda name: name != there.default):
+        was = name
+        if name == there.default and name not in base.targets and base.default not in head.targets:
+            was = base.default  # the target has another name by now
+        if was not in base.targets - base.on.keys():
+            sides = base.on.get(was, base.absent), head.on.get(name, head.absent)
+            target = name if was == name else None
+            yield make_review(*sides, target=target, version=__version__, evaluate=evaluate)
 
 
 def _names(files: StackFiles | None, section: str) -> set[str]:
@@ -75,32 +110,55 @@ def _names(files: StackFiles | None, section: str) -> set[str]:
     return {name for names in found if isinstance(names, dict) for name in names}
 
 
-def _side(source: ManifestSource, files: StackFiles | None, given: Mapping[str, Any]) -> Side:
+def _sides(source: ManifestSource, files: StackFiles | None, given: Mapping[str, Any]) -> _Sides:
     head = ReviewedSide(name=source.name, commit=source.copy.commit if source.copy else None)
     if files is None:
-        return Side(head)
-    loaded = load(files, environ=os.environ, offline=True, **given)
-    given["learn"](loaded.secrets)
+        return _Sides(Side(head))
+    loaded, skipped = check(files, environ=os.environ, **given)
+    targets = frozenset(_names(files, "targets"))
+    said = (document.tree.get("target") for document in files.documents)
+    default = next((one for one in said if isinstance(one, str)), None)
+    if default is None and len(targets) == 1:
+        [default] = targets
+    on = {
+        name: _side(source, head, one, name, default, given["learn"])
+        for name, one in loaded.on_targets(given["target"]).items()
+    }
+    return _Sides(Side(head), on, targets, default, skipped)
+
+
+def _side(
+    source: ManifestSource,
+    head: ReviewedSide,
+    loaded: LoadedStack,
+    name: str | None,
+    default: str | None,
+    learn: Callable[[Iterable[str]], None],
+) -> Side:
+    learn(loaded.secrets)
     warnings = [
         PlanWarning(what="not read", why=f"{name}: {why}")
         for name, why in dict(source.left_out(loaded.root)).items()
     ]
-    for one in loaded.warnings:
-        place = f"{one.location}: " if one.location else ""
-        warnings.append(PlanWarning(what=one.what, why=place + one.why, fix=one.fix))
-    name, policy_target = loaded.target_name, {}
+    warnings += map(_warning, loaded.warnings)
+    policy_target: Mapping[str, Any] = {}
     if name is not None and loaded.stack.policies:
         policy_target = known_values(name, loaded.targets.get(name), os.environ)
     return Side(
         head.model_copy(update={"stack": loaded.stack.name, "manifest_digest": loaded.manifest_digest}),
         loaded.stack,
         loaded.targets,
-        name,
+        default,
         loaded.records_reference,
         policy_target,
         source.copy.tree.prefix if source.copy else "",
         tuple(warnings),
     )
+
+
+def _warning(one: Diagnostic) -> PlanWarning:
+    place = f"{one.location}: " if one.location else ""
+    return PlanWarning(what=one.what, why=place + one.why, fix=one.fix)
 
 
 # --- where BASE and HEAD are

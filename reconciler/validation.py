@@ -118,10 +118,6 @@ def _ask_policies(
     from reconciler.expressions.evaluator import Evaluator
     from reconciler.modelarts.target import known_values
 
-    on_targets = {one.target_name: one for one in loaded.checked}
-    if not on_targets:
-        is_one = target is not None or len(loaded.targets) < 2
-        on_targets = dict.fromkeys([loaded.target_name] if is_one else loaded.targets, loaded)
     with Evaluator() as evaluate:
         return {
             name: judge_declared(
@@ -129,7 +125,7 @@ def _ask_policies(
                 {} if name is None else known_values(name, one.targets.get(name), environ),
                 evaluate,
             )
-            for name, one in on_targets.items()
+            for name, one in loaded.on_targets(target).items()
         }
 
 

@@ -151,7 +151,7 @@ def why_command(key: str, as_json: bool, **options: Any) -> int:
 
 @opt.command("review", click.argument("base"), click.argument("head"), opt.WHERE, opt.output(Content.REVIEW))
 def review_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
-    """Show what a change of the manifests means, from BASE to HEAD.
+    """Show what a change of the manifests means, from BASE to HEAD, on every target or on one.
 
     BASE and HEAD are directories, or git revisions of the repository around the current directory.
     PATH is the stack in both of them; default: the current directory's place in the repository, or
@@ -162,8 +162,8 @@ def review_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
     options["variables"] = dict(options["variables"])
     found = review(**options, learn=console.redact.learn)
     show(Content.REVIEW, found, requested_outputs(outputs))
-    if found.denied:
+    if denied := found.every_denial:
         from reconciler.decide.policies import refusals_of
 
-        console.diagnostics(refusals_of(found.denied))
-    return ExitCode.REFUSED if found.denied else ExitCode.DONE
+        console.diagnostics(refusals_of(denied))
+    return ExitCode.REFUSED if denied else ExitCode.DONE

@@ -33,11 +33,9 @@ def cost_of(body: Mapping[str, Any], revisions: Iterable[Revision], prices: Pric
         from statistics import median
 
         expected = round(median(done), _WORK)
-    used = [(one.nodes or 0, prices.node_hour.get(one.name)) for one in resources(body)]
-    nodes = _nodes(resources(body))
-    if nodes and all(of_node is not None for _, of_node in used):
-        # The mean price of an hour of one of the nodes; none where one of them has none.
-        price = sum(count * (of_node or 0.0) for count, of_node in used) / nodes
+    nodes, an_hour = _nodes(resources(body)), _price_of_an_hour(body, prices)
+    if nodes and an_hour is not None:
+        price = an_hour / nodes  # the mean of the nodes
     return Cost(
         node_hours_max=most,
         node_hours_expected=expected,
@@ -45,6 +43,21 @@ def cost_of(body: Mapping[str, Any], revisions: Iterable[Revision], prices: Pric
         cost_expected=_money(expected, price),
         currency=prices.currency,
     )
+
+
+def _price_of_an_hour(body: Mapping[str, Any], prices: Prices) -> float | None:
+    """The price of an hour of all nodes; None where one of them has none."""
+    used = [(one.nodes or 0, prices.node_hour.get(one.name)) for one in resources(body)]
+    if any(of_node is None for _, of_node in used):
+        return None
+    return sum(count * (of_node or 0.0) for count, of_node in used)
+
+
+def cost_of_all(bodies: Iterable[Mapping[str, Any]], prices: Prices) -> tuple[float | None, float | None]:
+    """The cost of all these jobs at most, and of an hour in which all of them run; None where unknown."""
+    jobs = list(bodies)
+    most = sum_of(cost_of(body, (), prices) for body in jobs).cost_max
+    return most, _sum([_price_of_an_hour(body, prices) for body in jobs])
 
 
 def node_hours_max(body: Mapping[str, Any]) -> float | None:

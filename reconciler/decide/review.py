@@ -8,7 +8,7 @@ Source of the format: docs/cli.md, "Review".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -33,6 +33,7 @@ from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import Declared, DesiredJob, Limits, Stack, Target
 from reconciler.core.values import FORMAT_VERSION, Change, Denial, Frozen, PlanWarning, Source, few_of_a_kind
 from reconciler.decide.actions import PROTECTED, KeyDecision, rename_command
+from reconciler.decide.cost import cost_of_all
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import ACTIONS, Action, ActionTraits, Reason, symbol_of
 from reconciler.decide.planner import decisions_of
@@ -103,6 +104,21 @@ class Nodes(NodeCount):
     flavors: dict[str, NodeCount]
 
 
+class Amount(Frozen):
+    """A sum of money; null where it is not known."""
+
+    before: float | None
+    after: float | None
+
+
+class ReviewedCost(Frozen):
+    """What the declared jobs cost by the prices of HEAD: all of them at most, and an hour of all of them."""
+
+    currency: str | None
+    cost_max: Amount
+    cost_per_hour: Amount
+
+
 class ReviewSummary(Frozen):
     """How many keys of each kind."""
 
@@ -114,12 +130,16 @@ class ReviewSummary(Frozen):
 
 
 class Review(Frozen):
-    """What the change from BASE to HEAD means for the jobs of a stack."""
+    """What the change from BASE to HEAD means for the jobs of a stack.
+
+    It is the same on all `targets`; `others` say what differs from it on other ones.
+    """
 
     format_version: str = FORMAT_VERSION
     reconciler_version: str
     stack: str
     target: str | None = None
+    targets: tuple[str, ...] = ()
     base: ReviewedSide
     head: ReviewedSide
     summary: ReviewSummary
@@ -127,8 +147,25 @@ class Review(Frozen):
     jobs: tuple[ReviewedJob, ...]
     settings: tuple[Change, ...] = ()
     nodes: Nodes
+    cost: ReviewedCost | None = None
     denied: tuple[Denial, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
+    others: tuple[Review, ...] = ()
+
+    @property
+    def each(self) -> tuple[Review, ...]:
+        """One for each group of targets that it is the same on."""
+        return self, *self.others
+
+    @property
+    def every_denial(self) -> tuple[Denial, ...]:
+        """What policies deny on any target."""
+        return tuple(dict.fromkeys(denial for one in self.each for denial in one.denied))
+
+    @property
+    def on(self) -> str:
+        """The targets as people read them; "" where the manifest has none."""
+        return ", ".join(self.targets) or self.target or ""
 
     def document(self) -> dict[str, Any]:
         """The review as plain JSON data, as `review --json` shows it. No secret is in it."""
@@ -187,9 +224,8 @@ def make_review(
         verdicts = judge(head.stack, head.policy_target, subjects, evaluate)
     was, now = Counter[str](), Counter[str]()
     for total, jobs in ((was, plan.before), (now, plan.after)):
-        for declared_job in jobs.values():
-            if not declared_job.is_absent and declared_job.body is not None:
-                total += nodes_by_place(declared_job.body)
+        for body in _bodies(jobs):
+            total += nodes_by_place(body)
     flavors = {name: NodeCount(before=was[name], after=now[name]) for name in sorted({*was, *now})}
     before, after = (dict(_settings(side)) if base.stack and head.stack else {} for side in (base, head))
     kinds = Counter(job.change.value for job in found)
@@ -216,6 +252,7 @@ def make_review(
             if before.get(path) != after.get(path)
         ),
         nodes=Nodes(before=was.total(), after=now.total(), flavors=flavors),
+        cost=_cost(plan),
         denied=tuple(
             one.model_copy(update={"source": _without_prefix(one.source, head.file_prefix)})
             for one in verdicts.denied
@@ -224,8 +261,44 @@ def make_review(
     )
 
 
+def together(reviews: Iterable[Review]) -> Review:
+    """One review of several targets; those that are alike are one, and what the first says no other does."""
+    alike: list[list[Review]] = []
+    for one in reviews:
+        same = (group for group in alike if group[0].model_copy(update={"target": one.target}) == one)
+        if (group := next(same, None)) is None:
+            alike.append([one])
+        else:
+            group.append(one)
+    first, *others = (
+        group[0].model_copy(update={"targets": tuple(one.target for one in group if one.target)})
+        for group in alike
+    )
+
+    def without_said(one: Review) -> Review:
+        said = {"settings": first.settings, "warnings": first.warnings}
+        more = {name: tuple(x for x in getattr(one, name) if x not in known) for name, known in said.items()}
+        return one.model_copy(update=more)
+
+    return first.model_copy(update={"others": tuple(map(without_said, others))})
+
+
 def _is_present(job: DesiredJob | None) -> bool:
     return job is not None and not job.is_absent
+
+
+def _bodies(jobs: Mapping[str, DesiredJob]) -> list[Mapping[str, Any]]:
+    return [job.body for job in jobs.values() if not job.is_absent and job.body is not None]
+
+
+def _cost(plan: _Plan) -> ReviewedCost | None:
+    """What the jobs cost before and after, by the same prices; None where there are no prices."""
+    prices = plan.stack.prices
+    if not prices.node_hour:
+        return None
+    sides = zip(*(cost_of_all(_bodies(jobs), prices) for jobs in (plan.before, plan.after)), strict=True)
+    most, an_hour = (Amount(before=before, after=after) for before, after in sides)
+    return ReviewedCost(currency=prices.currency, cost_max=most, cost_per_hour=an_hour)
 
 
 @dataclass(frozen=True)
@@ -430,10 +503,12 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
                 "has none yet, and their names are taken",
                 fix=f"if it is the same stack, first run: {rename_command(base.stack.name)}",
             )
-        was, now = (side.targets.get(target or side.default_target or "") for side in (base, head))
+        defaults = (base.default_target, head.default_target)
+        names = {(target, target), defaults if target in (None, defaults[1]) else (target, target)}
+        pairs = ((base.targets.get(was or ""), head.targets.get(now or "")) for was, now in names)
         # What makes a target another one; its name does not.
         identity = attrgetter("kind", "region", "endpoint", "project_id", "workspace_id")
-        if was is not None and now is not None and identity(was) != identity(now):
+        if any(was is not None and now is not None and identity(was) != identity(now) for was, now in pairs):
             yield PlanWarning(
                 what="another target",
                 why="the jobs on the former one go on there; on the new one every job is created",

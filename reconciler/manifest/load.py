@@ -114,6 +114,13 @@ class LoadedStack:
         assert self._on is not None
         return self._on(name, offline)
 
+    def on_targets(self, asked: str | None) -> Mapping[str | None, LoadedStack]:
+        """Return the stack on each target that `check` read it for; `asked` is the one it was asked for."""
+        if self.checked:
+            return {one.target_name: one for one in self.checked}
+        is_one = asked is not None or len(self.targets) < 2
+        return dict.fromkeys([self.target_name] if is_one else self.targets, self)
+
     def target(self, name: str | None = None) -> tuple[str, Target]:
         """Return a target with its name; left out, the manifest's default.
 

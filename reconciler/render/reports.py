@@ -272,9 +272,13 @@ def _job_name(outcome: Outcome) -> str:
 
 
 def review_text(review: Review, view: View) -> str:
-    """Text for people: jobs, settings, nodes, and what policies deny."""
+    """Text for people: jobs, settings, nodes, cost, and what policies deny; by targets where they differ."""
+    return "\n".join(_review_lines(one, view) for one in review.each)
+
+
+def _review_lines(review: Review, view: View) -> str:
     style = view.style
-    on = f" on {review.target}" if review.target else ""
+    on = f" on {review.on}" if review.on else ""
 
     def look(job: ReviewedJob) -> Hashable | None:
         # An added job is shown with others of its sweep only.
@@ -300,7 +304,7 @@ def review_text(review: Review, view: View) -> str:
         )
     if groups:
         lines.append("")
-    lines += (*review_settings(review), *review_nodes(review))
+    lines += (*review_settings(review), *review_nodes(review), *review_cost(review))
     lines += render_warnings(review.warnings, style)
     lines += render_denials(review.denied, style)
     lines.append(review.last_line)
@@ -350,6 +354,19 @@ def review_nodes(review: Review) -> Iterator[str]:
         yield f"  and {len(listed) - _MOST_FLAVORS} more flavors"
     if same := len(nodes.flavors) - len(listed):
         yield f"  {same} {'flavor' if same == 1 else 'flavors'} unchanged"
+
+
+def review_cost(review: Review) -> Iterator[str]:
+    """What it costs more or less, where there are prices: at most, or an hour of what is unbounded."""
+    if (cost := review.cost) is None:
+        return
+    for words, amount in (("at most", cost.cost_max), ("per hour", cost.cost_per_hour)):
+        before, after = amount.before, amount.after
+        if before is not None and after is not None:
+            more = f" -> {after:,.2f} ({after - before:+,.2f})" if after != before else ", unchanged"
+            yield printable(f"Cost of all jobs {words}: {cost.currency} {before:,.2f}{more}")
+            return
+    yield "Cost of all jobs: unknown, a flavor has no price"
 
 
 def _difference(count: NodeCount) -> str:

@@ -443,26 +443,38 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
 
 
 def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
-    """A row per job that differs; nothing of it depends on the time or on a service."""
-    rows = tuple(_job_row(job, job.detail, job.starts, clean) for job in review.jobs)
-    sources = {job.key: job.source for job in review.jobs}
+    """A row per job that differs, on each target; nothing of it depends on the time or on a service."""
+    rows, denied, sums = list[Row](), list[Row](), list[str]()
+    said, counts = list[str](), Counter[str]()
+    for one in review.each:
+        # Where the targets differ each row says which ones it is about.
+        on = f" ({'target' if len(one.targets) == 1 else 'targets'} {one.on})" if review.others else ""
+        said.append(f"{one.on}: {one.last_line}" if review.others else one.last_line)
+        sources = {job.key: job.source for job in one.jobs}
+        rows += (_job_row(job, job.detail + on, job.starts, clean) for job in one.jobs)
+        found = (_row_of_denial(denial, sources.get(denial.key), clean) for denial in one.denied)
+        denied += (row._replace(text=row.text + clean(on)) for row in found)
+        lines = (*reports.review_settings(one), *reports.review_nodes(one), *reports.review_cost(one))
+        sums += (clean(line) for line in (f"On {one.on}:" if review.others else "", *lines) if line)
+        counts += Counter(one.summary.model_dump())
+    on_all = f" on {review.on}" if len(review.targets) > 1 and not review.others else ""
     return Sheet(
         Content.REVIEW,
         stack=clean(review.stack),
         target=clean(review.target or ""),
-        where=clean(reports.sides_of(review)),
-        last_line=review.last_line,
-        counts=review.summary.model_dump(),
-        has_changes=bool(review.jobs or review.settings),
+        where=clean(reports.sides_of(review) + on_all),
+        last_line=clean(" ".join(said)),
+        counts={kind: counts[kind] for kind in type(review.summary).model_fields},
+        has_changes=bool(rows or review.settings),
         version=clean(review.reconciler_version),
-        rows=rows,
+        rows=tuple(rows),
         folded=_folded(rows),
-        keys=tuple(row.key for row in rows),
-        notes=_notes(refusals_of(review.denied), review.warnings, clean),
-        denied=tuple(_row_of_denial(one, sources.get(one.key), clean) for one in review.denied),
-        sums=tuple(
-            clean(line) for line in (*reports.review_settings(review), *reports.review_nodes(review)) if line
+        keys=tuple(dict.fromkeys(row.key for row in rows)),
+        notes=_notes(
+            refusals_of(review.every_denial), (w for one in review.each for w in one.warnings), clean
         ),
+        denied=tuple(denied),
+        sums=tuple(sums),
     )
 
 

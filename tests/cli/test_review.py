@@ -204,9 +204,84 @@ ON_TARGETS = manifest("a", lr="${var.lr}", more="target: dev\nvariables: {lr: {}
 )
 
 
+def targets(said: Said) -> list[tuple[list[str], list[str]]]:
+    """The targets that are reviewed together, each with the keys that differ there."""
+    found = said.document
+    return [(one["targets"], [job["key"] for job in one["jobs"]]) for one in (found, *found["others"])]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reviewed", "last_line"),
+    [
+        (
+            "lr: 0.2",
+            "lr: 0.3",
+            [(["dev"], []), (["prod"], ["a"])],
+            "Review: 0 added, 0 removed, 0 renamed, 1",
+        ),
+        ("train.py", "other.py", [(["dev", "prod"], ["a"])], "Review: 0 added, 0 removed, 0 renamed, 1"),
+        ("target: dev", "target: prod", [(["prod", "dev"], [])], "Review: 0 added"),
+        # A target that has another name is the same one; a new one has no jobs yet.
+        ("dev", "test", [(["test", "prod"], [])], "Review: 0 added"),
+        (
+            "targets:\n",
+            "targets:\n  new: {kind: local, variables: {lr: 1}}\n",
+            [(["dev", "prod"], []), (["new"], ["a"])],
+            "Review: 1 added",
+        ),
+        # One whose expressions have no value is skipped, on whichever side, and named.
+        ("lr: 0.2", "lr: '${env.NOT_SET}'", [(["dev"], [])], "Review: 0 added"),
+    ],
+)
+def test_every_target_is_reviewed_and_those_alike_once(
+    reconciler: Reconciler, old: str, new: str, reviewed: list[tuple[list[str], list[str]]], last_line: str
+) -> None:
+    write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace(old, new)})
+    assert targets(reconciler("review old new --json")) == reviewed
+    said = reconciler.ends(
+        0, "review old new", out=[f"Stack test on {', '.join(names)}:" for names, _ in reviewed]
+    )
+    assert said.out.splitlines()[-1].startswith(last_line)
+    if "NOT_SET" in new:
+        for line in ("review old new", "review new old"):
+            said = reconciler.ends(0, line, out='the target "prod" was not checked: NOT_SET is not set')
+            assert said.out.count("warning:") == 1
+    for format_ in ("markdown", "html", "junit"):
+        shown = reconciler("review old new -o", format_).out
+        assert ("(target prod)" in shown) is (len(reviewed) > 1 and reviewed[1][0] == ["prod"])
+
+
+def test_policy_that_denies_on_one_target_only_refuses(reconciler: Reconciler) -> None:
+    policies = "policies: [{name: dev-only, deny: target.name == 'prod', message: not yet}]\n"
+    write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("train.py", "b.py") + policies})
+    said = reconciler.ends(3, "review old new --json", err="dev-only denies a: not yet")
+    assert [len(one["denied"]) for one in (said.document, *said.document["others"])] == [0, 1]
+    reconciler.ends(0, "review old new -t dev")
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "said"),
+    [
+        ("", 2, "Cost of all jobs per hour: CNY 1.50 -> 3.00 (+1.50)"),
+        ("    auto_stop: 8h\n", 3, "Cost of all jobs at most: CNY 12.00 -> 36.00 (+24.00)"),
+        ("    auto_stop: 8h\n", 1, "Cost of all jobs at most: CNY 12.00, unchanged"),
+        (None, 2, "Cost of all jobs: unknown, a flavor has no price"),
+    ],
+)
+def test_change_says_what_it_costs_more(
+    reconciler: Reconciler, spec: str | None, nodes: int, said: str
+) -> None:
+    flavor = "elsewhere" if spec is None else "modelarts.vm.cpu.2u"
+    one = manifest("a", more=f"prices: {{currency: CNY, node_hour: {{{flavor}: 1.5}}}}\n")
+    one = one.replace("    spec:\n", f"    spec:\n  {spec}") if spec else one
+    write({"old/jobs.yaml": one, "new/jobs.yaml": one.replace("cpu.2u}", f"cpu.2u, node_count: {nodes}}}")})
+    reconciler.ends(0, "review old new", out=said)
+    cost = reconciler("review old new --json").document["cost"]
+    assert (cost["currency"], cost["cost_max"]["after"]) == ("CNY", 12.0 * nodes if spec else None)
+
+
 def test_manifests_are_compared_as_they_are_on_one_target(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("lr: 0.2", "lr: 0.3")})
-    assert keys(reconciler("review old new --json")) == []
     said = reconciler("review old new -t prod --json")
     assert keys(said) == [("a", "changed")]
     # What targets give to variables shows through the jobs, and may be secrets.
