@@ -96,14 +96,20 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
         def show(waits: tuple[Waited, ...]) -> None:
             at_s = clock.now()
             drawn.rows = [_row(waited, at_s) for waited in waits]
-            ends = Counter(waited.end.value for waited in waits)
-            bad = sum(ends[end] for end in _BAD_ENDS)
-            failed = f", {bad} failed" if bad else ""
-            drawn.title = f"{ends['reached']} of {len(waits)} jobs {goal.value}{failed}"
+            drawn.title = title_of(waits, goal)
             display.refresh()
 
         with display.part(drawn, sys.stderr):
             yield show
+
+
+def title_of(waits: Sequence[Waited], goal: Goal) -> str:
+    """How many are what is waited for, and how many ended otherwise, each in its own words."""
+    ends = Counter(waited.end.value for waited in waits)
+    others = (f", {ends[end]} {end.replace('_', ' ')}" for end in (*_BAD_ENDS, "gone") if ends[end])
+    # A short job may be over before anybody looks.
+    words = "running or completed" if goal.value == "running" else goal.value
+    return f"{ends['reached']} of {len(waits)} jobs {words}" + "".join(others)
 
 
 def _row(waited: Waited, at_s: float) -> TableRow:

@@ -28,6 +28,7 @@ COLOURS = {
     "new": "yellow",
     "changed": "yellow",
     "gone": "green",
+    "refused": "yellow",
     "interrupted": "yellow",
     "unfinished": "yellow",
     "running": "blue",

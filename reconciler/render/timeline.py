@@ -23,6 +23,14 @@ from reconciler.text import format_count, printable
 _WIDTH, _LEAST = 1000.0, 2.0
 #: So many times stand above the lanes.
 _TIMES = 6
+#: How a run is drawn, by the words for how it ended; see `COLOURS`.
+_RUNS = {
+    "green": "complete, no drift",
+    "dim": "nothing to do",
+    "yellow": "drift, refused, interrupted, unfinished",
+    "red": "partial, unknown",
+    "blue": "running",
+}
 _PHASES = ("creating", "pending", "running", "terminating", "completed", "failed", "abnormal", "terminated")
 
 
@@ -106,6 +114,7 @@ def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> s
         ],
         lanes=[*map(lane_row, lanes)],
         phases=(*_PHASES, "unknown"),
+        run_words=_RUNS.items(),
         marks=[(kind.value, kind.replace(" ", "-")) for kind in MarkKind],
     )
 

@@ -20,11 +20,12 @@ from rich.console import Console
 from reconciler.cli import progress as reading_module
 from reconciler.cli.console import console
 from reconciler.cli.execution import Lines, progress
-from reconciler.cli.live import LiveTable, TableRow, fit
+from reconciler.cli.live import LiveTable, TableRow, fit, title_of
 from reconciler.cli.progress import BusyLine, Display, Reading, can_draw, display
 from reconciler.core.values import timestamp
-from reconciler.decide.outcome import ApplyEvent, EventType
+from reconciler.decide.outcome import ApplyEvent, EventType, Waited, WaitEnd
 from reconciler.decide.plan import Action, Plan
+from reconciler.decide.wait import Goal
 from reconciler.emulator import Store
 from tests.cli.conftest import manifest
 from tests.cli.terminal import Seen, Terminal, run_on_terminal
@@ -255,6 +256,30 @@ def test_job_of_two_actions_counts_once_and_its_retry_not_at_all(monkeypatch: py
         listener(an_event(EventType.ACTION_STARTED, 0, "b"))
         listener(an_event(EventType.ACTION_COMPLETED, 0, "b"))
         assert line.text == "2 of 2 jobs done"
+
+
+@pytest.mark.parametrize(
+    ("goal", "ends", "title"),
+    [
+        (Goal.COMPLETED, {"reached": 7, "waiting": 2}, "7 of 9 jobs completed"),
+        (
+            Goal.COMPLETED,
+            {
+                "reached": 1,
+                "ended_badly": 2,
+                "superseded_elsewhere": 1,
+                "timed_out": 1,
+                "blocked": 1,
+                "gone": 1,
+            },
+            "1 of 7 jobs completed, 2 ended badly, 1 superseded elsewhere, 1 timed out, 1 blocked, 1 gone",
+        ),
+        (Goal.RUNNING, {"reached": 1, "waiting": 1}, "1 of 2 jobs running or completed"),
+    ],
+)
+def test_title_of_a_wait_counts_what_it_says(goal: Goal, ends: dict[str, int], title: str) -> None:
+    waits = [Waited("a", Action.KEEP, WaitEnd(end)) for end, count in ends.items() for _ in range(count)]
+    assert title_of(waits, goal) == title
 
 
 # ── while a slow service is read ───────────────────────────────────────────────────────────────────

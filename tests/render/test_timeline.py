@@ -64,9 +64,16 @@ def test_applies_and_checks_have_a_lane_each(page_text: str) -> None:
     assert len(shapes(page_text, "Applies")) == 102
 
 
-def test_run_with_nothing_to_do_did_not_fail() -> None:
-    runs = tuple(a_run(n, AT_S - n, result=word) for n, word in enumerate(("nothing to do", "failed"), 1))
-    assert [look for look, _ in shapes(page_of(runs=runs), "Applies")] == ["run red", "run dim"]
+def test_each_end_of_a_run_is_drawn_as_the_legend_says() -> None:
+    legend = re.findall(r'<span class="sample bar (run \w+)" aria-hidden="true"></span>([^<]+)', page_of())
+    looks = {word: look for look, words in legend for word in words.split(", ")}
+    ends = ["complete", "partial", "interrupted", "refused", "nothing to do", "unfinished"]
+    assert looks.keys() == {*ends, "running", "drift", "no drift", "unknown"}
+    for kind, lane, words in (("apply", "Applies", ends), ("drift", "Drift checks", ["drift", "unknown"])):
+        for word in words:
+            run = a_run(1, AT_S - 1, kind=kind, result=word if word != "unfinished" else "")
+            assert [look for look, _ in shapes(page_of(runs=(run,)), lane)] == [looks[word]]
+    assert looks["nothing to do"] not in {looks[word] for word in ends if word != "nothing to do"}
 
 
 def test_nothing_is_as_wide_as_the_page_and_what_is_short_can_be_seen() -> None:
