@@ -13,15 +13,15 @@ INVISIBLE = (
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 # Escape sequences begin with the controls of C0.
-_HARMFUL = re.compile(f"[\x00-\x08\x0a-\x1f{INVISIBLE}]")
+_HARMFUL = f"[\x00-\x08\x0a-\x1f{INVISIBLE}]"
 # What a CI service obeys in a log: GitHub `::error::` where a line begins; GitHub and Azure `##[error]`,
 # Azure `##vso[…]` and TeamCity `##teamcity[…]` anywhere.
-_COMMAND = re.compile(r"^(\s*):(?=:.*::)")
-COMMAND_MARK = re.compile(r"#(?=#(?:vso|teamcity)?\[)", re.IGNORECASE)
+_COMMAND = r"^(\s*):(?=:.*::)"
+COMMAND_MARK = r"(?i)#(?=#(?:vso|teamcity)?\[)"
 
 
 # What no text of ours holds: of C0 the line feed and the tab, and colours, are.
-_STRAY = re.compile(f"[\x00-\x08\x0b-\x1a\x1c-\x1f{INVISIBLE}]|\x1b(?!\\[[0-9;]*m)")
+_STRAY = f"[\x00-\x08\x0b-\x1a\x1c-\x1f{INVISIBLE}]|\x1b(?!\\[[0-9;]*m)"
 
 
 def visible(text: str) -> str:
@@ -29,7 +29,7 @@ def visible(text: str) -> str:
 
     What stands in the text from elsewhere has gone through `printable`; this is for what was forgotten.
     """
-    return _STRAY.sub(_escaped, text)
+    return re.sub(_STRAY, _escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -41,10 +41,10 @@ def printable(text: str) -> str:
 
     What is taken out shows as `\\x1b`.
     """
-    text = _HARMFUL.sub(_escaped, text)
+    text = re.sub(_HARMFUL, _escaped, text)
     if "::" in text:
-        text = _COMMAND.sub(r"\1\\x3a", text)
-    return COMMAND_MARK.sub(r"\\x23", text) if "##" in text else text
+        text = re.sub(_COMMAND, r"\1\\x3a", text)
+    return re.sub(COMMAND_MARK, r"\\x23", text) if "##" in text else text
 
 
 def printable_lines(text: str) -> str:
@@ -60,7 +60,7 @@ def format_count(number: int, noun: str) -> str:
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: Far beyond what anybody waits for, and within what dates can be reckoned with.
 _MOST_S = 1000 * 366 * 86_400
-_PATTERN = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII)
+_PATTERN = r"(?a)(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
 
 
 def parse_duration(text: str) -> float:
@@ -69,7 +69,7 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: the text is no duration; the message says what one looks like.
     """
-    match = _PATTERN.fullmatch(text.strip())
+    match = re.fullmatch(_PATTERN, text.strip())
     if match is None or not match.group():
         raise ValueError(f'"{text}" is not a valid duration; write 90s, 2m, 1h30m or 2d')
     seconds = sum(float(match[unit] or 0) * size for unit, size in _UNITS.items())

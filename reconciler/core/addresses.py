@@ -93,14 +93,14 @@ _BY_SCHEME: Mapping[str, StoreKind] = {scheme: kind for kind in STORES for schem
 #: Stands in a URL for an expression whose value is not known yet; no URL holds this character.
 HOLE = "\ufdd3"
 #: Not everybody quotes a slash in a password. A number before a database and its options is a port.
-_SERVER = re.compile(
+_SERVER = (
     r"(?:(?P<user>[^:/]*)(?::(?!\d+/[^@?]*\?)(?P<password>[^@]*))?@)?(?:\[(?P<ipv6>[^/?]+)\]|(?P<host>[^/:?]+))?"
     r"(?::(?P<port>[0-9]+))?(?:/(?P<database>[^?]*))?(?:\?(?P<options>.*))?"
 )
 #: A password that ends the URL too early: a number behind a colon is a port.
-_UNQUOTED_PASSWORD = re.compile(r"//[^\s/:@]*:(?!\d*[/?#,])([^\s@]+)@")
+_UNQUOTED_PASSWORD = r"//[^\s/:@]*:(?!\d*[/?#,])([^\s@]+)@"  # noqa: S105 - a pattern
 #: Whatever may be a password in a URL, though it may be no URL.
-_LOOKS_LIKE_PASSWORD = re.compile(r"//[^\s/:@]*:([^\s@]+)@")
+_LOOKS_LIKE_PASSWORD = r"//[^\s/:@]*:([^\s@]+)@"  # noqa: S105 - a pattern
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def parse_store_url(url: str) -> StoreUrl:
         if rest[:1] != "/" or not rest.strip("/"):
             raise _wrong("the path of a file follows three slashes; an absolute path starts with a fourth")
         return StoreUrl(kind, rest[1:])
-    found = _SERVER.fullmatch(rest)
+    found = re.fullmatch(_SERVER, rest)
     if found is None:
         raise _wrong("it cannot be parsed; characters with a meaning in a URL must be written as %xx")
     user, password, ipv6, host, port, database, options = found.groups()
@@ -232,9 +232,9 @@ def passwords_in(url: str) -> Iterator[str]:
 def written_passwords(url: str) -> Iterator[str]:
     """The passwords of a URL, those included that were not written as URLs demand."""
     yield from passwords_in(url)
-    yield from _UNQUOTED_PASSWORD.findall(url)
+    yield from re.findall(_UNQUOTED_PASSWORD, url)
 
 
 def looks_like_passwords(text: str) -> Iterator[str]:
     """What stands in a text where URLs have a password, and is written there as it is."""
-    return (found for found in _LOOKS_LIKE_PASSWORD.findall(text) if "${" not in found)
+    return (found for found in re.findall(_LOOKS_LIKE_PASSWORD, text) if "${" not in found)

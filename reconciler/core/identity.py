@@ -27,17 +27,15 @@ _STACK = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
 _KEY = r"[A-Za-z0-9_-]{1,58}"
 STACK_PATTERN = re.compile(_STACK)
 KEY_PATTERN = re.compile(_KEY)
-_REVISION_SUFFIX = re.compile(r"-r[0-9]+\Z", re.IGNORECASE | re.ASCII)
-_REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]{0,8})\Z", re.ASCII | re.DOTALL)
+_REVISION_SUFFIX = r"(?ai)-r[0-9]+\Z"
+_REMOTE_NAME = r"(?as)(?P<key>.+)-r(?P<revision>[1-9][0-9]{0,8})\Z"
 _DIGEST = r"[a-z][0-9a-f]{12}"
 _SCHEDULE = r"(?P<schedule>[0-9a-f]{4})(?P<since>[0-9a-f]{8})?"
-_SCHEDULE_MARK = re.compile(_SCHEDULE, re.ASCII)
-_MARKER = re.compile(
-    rf"(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,8}})"
+_MARKER = (
+    rf"(?a)(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,8}})"
     rf"\.(?P<digest>{_DIGEST})(?:\.id(?P<id>[0-9a-f]{{8}}))?"
     rf"(?:\.s{_SCHEDULE})?"
-    r"(?P<protected>\.protected)?(?P<stopped>\.stopped)?\Z",
-    re.ASCII,
+    r"(?P<protected>\.protected)?(?P<stopped>\.stopped)?\Z"
 )
 
 
@@ -45,7 +43,7 @@ def key_problem(key: str) -> str | None:
     """Say why `key` cannot name a job, or None if it can."""
     if not KEY_PATTERN.fullmatch(key):
         return f"a key must have 1 to {MAX_KEY} characters of A-Z, a-z, 0-9, _ and -"
-    if _REVISION_SUFFIX.search(key):
+    if re.search(_REVISION_SUFFIX, key):
         return "a key must not end in -r and digits, which is how revisions are named"
     return None
 
@@ -78,7 +76,7 @@ def parse_remote_name(name: str) -> RemoteName:
     `x-r1`, `x-r0`, `x-r02` and revisions of more than nine digits are never written by `remote_name`,
     so they are keys of their own.
     """
-    match = _REMOTE_NAME.match(name)
+    match = re.match(_REMOTE_NAME, name)
     if match and int(match["revision"]) >= 2:
         return RemoteName(match["key"], int(match["revision"]))
     return RemoteName(name, 1)
@@ -151,7 +149,7 @@ class Description(NamedTuple):
 def parse_description(description: str) -> Description:
     """Split a description as the service returned it. White space behind a marker does no harm."""
     trimmed = description.rstrip()
-    match = _MARKER.search(trimmed)
+    match = re.search(_MARKER, trimmed)
     if match is None:
         return Description(description, None)
     marker = Marker(
@@ -170,7 +168,7 @@ def parse_description(description: str) -> Description:
 
 def read_schedule_mark(text: str) -> ScheduleMark | None:
     """Read what stands behind `.s` in a marker; None if there is nothing, or something else."""
-    match = _SCHEDULE_MARK.fullmatch(text)
+    match = re.fullmatch(_SCHEDULE, text)
     return None if match is None else _schedule_of(match)
 
 

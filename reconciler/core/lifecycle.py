@@ -37,11 +37,10 @@ from reconciler.text import parse_duration
 
 UTC_NAME = "UTC"
 NAME_PATTERN = r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*"
-_NAME = re.compile(NAME_PATTERN, re.ASCII)
 #: Longer than any name.
 _LONGEST_NAME = 256
 #: Names that mean another zone on each machine, and trees that only some machines have.
-_OF_ONE_MACHINE = re.compile(r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*")
+_OF_ONE_MACHINE = r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*"
 
 
 def time_zone(name: str) -> tzinfo:
@@ -54,7 +53,11 @@ def time_zone(name: str) -> tzinfo:
         return UTC
     from zoneinfo import ZoneInfo  # only where there is a schedule or a window
 
-    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or _OF_ONE_MACHINE.fullmatch(name):
+    if (
+        len(name) > _LONGEST_NAME
+        or not re.fullmatch(f"(?a){NAME_PATTERN}", name)
+        or re.fullmatch(_OF_ONE_MACHINE, name)
+    ):
         raise LookupError(name)
     try:
         return ZoneInfo(name)
@@ -66,7 +69,7 @@ def time_zones() -> list[str]:
     """The names of the time zones that may be given, sorted."""
     from zoneinfo import available_timezones  # only to suggest one
 
-    return sorted(name for name in available_timezones() if not _OF_ONE_MACHINE.fullmatch(name))
+    return sorted(name for name in available_timezones() if not re.fullmatch(_OF_ONE_MACHINE, name))
 
 
 # --- The times at which a schedule starts a job: a cron expression in a time zone

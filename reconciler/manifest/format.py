@@ -75,7 +75,7 @@ def scalar_text(value: Any) -> str:
         if _is_plain(value):
             return value
         escaped = _ESCAPED.sub(lambda found: _escape(found[0]), value)
-        return f'"{COMMAND_MARK.sub(lambda _: _escape("#"), escaped)}"'
+        return f'"{re.sub(COMMAND_MARK, lambda _: _escape("#"), escaped)}"'
     return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
@@ -86,7 +86,7 @@ def _is_plain(text: str) -> bool:
         and not text.startswith(("- ", "---", "..."))
         and text != "-"
         and not _OLD_TYPES.fullmatch(text)
-        and not COMMAND_MARK.search(text)
+        and not re.search(COMMAND_MARK, text)
         and isinstance(parse_scalar(text), str)
     )
 

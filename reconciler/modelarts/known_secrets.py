@@ -27,7 +27,7 @@ _PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"))
 _URLS = frozenset(("RECONCILER_RECORDS", "OS_AUTH_URL"))
 #: What of a credentials file is one, besides what is called so.
 _FIELDS = frozenset(("ak", "sk", "security_token"))
-_LINE = re.compile(r"^[ \t]*([\w.-]+)[ \t]*[=:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+_LINE = r"(?m)^[ \t]*([\w.-]+)[ \t]*[=:][ \t]*(\S.*?)[ \t]*$"
 _LARGEST = 1_000_000
 
 
@@ -63,6 +63,6 @@ def _secrets_in(path: Path) -> Iterator[str]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return  # reported where it is needed
-    for name, value in _LINE.findall(text):
+    for name, value in re.findall(_LINE, text):
         if name.lower() in _FIELDS or is_secret_name(name):
             yield value

@@ -44,7 +44,7 @@ def dump(value: Any, *, indent: int | None = 2) -> str:
     """Plain data as JSON text that is safe to show on a terminal and in the log of a CI job."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     text = _HARMFUL.sub(lambda found: json.dumps(found[0])[1:-1], text)
-    return COMMAND_MARK.sub(r"\\u0023", text)
+    return re.sub(COMMAND_MARK, r"\\u0023", text)
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:
