@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import NoReturn
 
 #: Signals that came in the middle of pydantic and are not raised yet.
@@ -32,8 +32,12 @@ def main() -> NoReturn:
     from reconciler.cli import main as command_line
     from reconciler.cli.console import console
 
-    # pydantic would read the metadata of every installed package, to find no plugins.
+    # pydantic would read the metadata of every installed package, to find no plugins: told to find none, it
+    # would still import all that reads metadata.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    plugins = ModuleType("pydantic.plugin._loader")
+    plugins.__dict__["get_plugins"] = tuple
+    sys.modules[plugins.__name__] = plugins
     # A stream that the caller closed is a stream that nobody reads.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:

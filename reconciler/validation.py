@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.values import Denial, Source, few_of_a_kind
-from reconciler.decide.reports import DeniedJob, ManifestProblem, Validation
+from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.files import StackFiles

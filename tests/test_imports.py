@@ -82,6 +82,20 @@ def test_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
     assert loaded & {*HEAVY, "waitress", "werkzeug"} == set()
 
 
+def test_check_of_a_manifest_loads_no_planner_and_reads_no_metadata_of_packages(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(MANIFEST.replace("URL", "http://127.0.0.1:1"), encoding="utf-8")
+    code = (
+        "import os, sys, reconciler.__main__ as entry\n"
+        "os._exit = lambda code: print(*sys.modules, file=sys.stderr)\n"
+        "entry.main()"
+    )
+    command = [sys.executable, "-c", code, "validate", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    loaded = set(done.stderr.split())
+    assert "pydantic" in loaded
+    assert loaded & {"importlib.metadata", "reconciler.decide.rules", "reconciler.decide.key_state"} == set()
+
+
 def test_status_and_an_unchanged_plan_on_the_local_target_need_no_server(tmp_path: Path) -> None:
     text = MANIFEST.replace("{kind: modelarts, endpoint: 'URL', project_id: p1}", "{kind: local}")
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")

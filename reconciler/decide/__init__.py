@@ -9,7 +9,7 @@ A file imports only files that stand before it::
     planner adoption                             all keys together
     drift_check drift                            what changed behind the manifest's back
     saved_plan                                   what is saved of a plan
-    reports history doctor                       what is said of it
+    reports validation history doctor            what is said of it
     review                                       HEAD planned against BASE
     fleet                                        what stacks come to
     watch_window metrics                         when a watch may apply, and what is measured

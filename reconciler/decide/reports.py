@@ -1,7 +1,6 @@
 """Reports about keys: where each stands (`status`), and why it gets its action (`why`).
 
-Nothing is decided here. `Validation` is what a check of a manifest found. What crosses the process boundary
-is a frozen model.
+Nothing is decided here. What crosses the process boundary is a frozen model.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import fields_in
 from reconciler.core.stack import DesiredJob, Effect, Stack
 from reconciler.core.values import (
-    FORMAT_VERSION,
-    Denial,
     Frozen,
     Head,
     PlanWarning,
@@ -54,9 +51,8 @@ from reconciler.decide.planner import snapshot_warnings
 from reconciler.decide.policies import judge_plan, planned
 from reconciler.decide.renames import SweepEntries
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
-from reconciler.errors import Diagnostic, ExitCode, Severity
-from reconciler.secrets import show
-from reconciler.text import few, format_count
+from reconciler.errors import ExitCode
+from reconciler.text import few
 
 if TYPE_CHECKING:
     from reconciler.core.ports import EvaluateExpressions
@@ -590,78 +586,3 @@ def _otherwise(actions: Sequence[PlannedAction], decision: KeyDecision) -> Itera
         if desired is not None and desired.edits_wait:
             text = WHERE_EDITS_WAIT.get(text, text)
         yield text.replace("KEY", decision.state.key).replace("GUARD", guards)
-
-
-# --- What a check of a manifest found, as a document: problems, what policies deny, and warnings
-
-
-class ProblemLine(Frozen):
-    """The line that a problem is in: `length` characters from `start` (0-based) on are meant."""
-
-    text: str
-    start: int
-    length: int
-
-
-class ManifestProblem(Frozen):
-    """One problem of the manifest, or a warning."""
-
-    what: str
-    why: str = ""
-    fix: str | None = None
-    location: Source | None = None
-    path: str = ""
-    snippet: ProblemLine | None = None
-    severity: Severity = Severity.ERROR
-
-    @classmethod
-    def of(cls, diagnostic: Diagnostic) -> ManifestProblem:
-        """Take over a diagnostic."""
-        line = diagnostic.snippet
-        return cls(
-            what=diagnostic.what,
-            why=diagnostic.why,
-            fix=diagnostic.fix,
-            location=Source.of(diagnostic.location),
-            path=diagnostic.path,
-            snippet=line and ProblemLine(text=line.text, start=line.start, length=line.length),
-            severity=diagnostic.severity,
-        )
-
-
-class DeniedJob(Denial):
-    """A job that a policy denies, as if it had to be created."""
-
-    targets: tuple[str, ...] = ()
-    job: Source | None = None
-
-
-class Validation(Frozen):
-    """What a check of a manifest found. `valid` is about the manifest alone, whatever policies deny."""
-
-    format_version: str = FORMAT_VERSION
-    reconciler_version: str
-    valid: bool
-    stack: str | None = None
-    target: str | None = None
-    targets: tuple[str, ...] = ()
-    jobs: int = 0
-    files: tuple[str, ...] = ()
-    diagnostics: tuple[ManifestProblem, ...] = ()
-    denied: tuple[DeniedJob, ...] = ()
-    warnings: tuple[ManifestProblem, ...] = ()
-
-    def document(self) -> dict[str, Any]:
-        """The report as plain JSON data, as `validate --json` shows it. No secret is in it."""
-        document: dict[str, Any] = show(self.model_dump(mode="json"))
-        return document
-
-    @property
-    def last_line(self) -> str:
-        files = format_count(len(self.files), "file")
-        about = f"stack {self.stack}, " if self.stack else ""
-        if not self.valid:
-            return f"Invalid: {about}{format_count(len(self.diagnostics), 'problem')}, {files}."
-        denied = len({denial.key for denial in self.denied})
-        said = f" {denied} job{' is' if denied == 1 else 's are'} denied by a policy." if denied else ""
-        return f"Valid: {about}{format_count(self.jobs, 'job')} in view, {files}.{said}"

@@ -41,8 +41,9 @@ from reconciler.text import format_duration, printable
 if TYPE_CHECKING:
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.policies import CasesReport
-    from reconciler.decide.reports import JobStatus, StatusReport, Validation
+    from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.decide.review import NodeCount, Review, ReviewedJob, ReviewedSide
+    from reconciler.decide.validation import Validation
 
 #: How many flavors are listed.
 _MOST_FLAVORS = 20

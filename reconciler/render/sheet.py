@@ -29,8 +29,9 @@ from reconciler.text import few, printable
 if TYPE_CHECKING:
     from reconciler.core.values import Change, Denial, Head, PlanWarning
     from reconciler.decide.drift import DriftReport
-    from reconciler.decide.reports import ManifestProblem, StatusReport, Validation
+    from reconciler.decide.reports import StatusReport
     from reconciler.decide.review import Review, ReviewedJob
+    from reconciler.decide.validation import ManifestProblem, Validation
     from reconciler.errors import Diagnostic
 
 Clean = Callable[[str], str]

@@ -16,8 +16,9 @@ from reconciler.core.phase import Phase
 from reconciler.core.values import Denial, Source
 from reconciler.decide.history import HistoryReport
 from reconciler.decide.policies import CaseResult, CasesReport
-from reconciler.decide.reports import DeniedJob, ManifestProblem, StatusReport, Validation
+from reconciler.decide.reports import StatusReport
 from reconciler.decide.review import Review
+from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
 from reconciler.render import FORMATS, Content, View, formats_of, render
 from tests.builders import HOUR, NOW, a_job, a_stack, seen
