@@ -88,6 +88,9 @@ def declared(
 def job_values(desired: DesiredJob) -> dict[str, Any]:
     """A job as policies see it: its key, the create body in the manifest's words, and its lifecycle."""
     job: dict[str, Any] = _plain(show(manifest_form(desired.body or {})))
+    # A job of tasks has no algorithm of its own, and a case may leave out both.
+    job.setdefault("algorithm", {})
+    job.setdefault("spec", {}).setdefault("resource", {}).setdefault("node_count", 1)
     tasks = [task.get("algorithm") for task in job.get("tasks") or () if isinstance(task, Mapping)]
     for algorithm in (job.get("algorithm"), *tasks):
         if isinstance(algorithm, dict):

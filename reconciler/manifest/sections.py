@@ -192,7 +192,7 @@ def read_ignore_rules(
 #: What a case may lack: it says as much of a job as matters.
 _LACKING = frozenset({"missing", "rule"})
 #: What only a stack can make sense of.
-_OF_A_STACK = ("extends", "matrix", "name", "state", "needs", "formerly")
+_OF_A_STACK = ("extends", "matrix", "name", "state", "targets", "needs", "formerly", "max_parallel")
 
 
 def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
