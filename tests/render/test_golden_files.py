@@ -34,7 +34,7 @@ from tests.render.test_golden import (
     placed,
 )
 from tests.render.test_history import REVISIONS, RUNS, a_report
-from tests.render.test_review import every_change
+from tests.render.test_review import every_change, on_two_groups
 
 FACTS: Any = {
     "reconciler_version": "0.0.0",
@@ -117,7 +117,7 @@ VALUES: dict[Content, dict[str, Callable[[], Any]]] = {
     Content.DRIFT: {"drift": drifted, "drift-since-last": compared},
     Content.STATUS: {"status": standing},
     Content.RESULT: {"result": interrupted_result},
-    Content.REVIEW: {"review": reviewed},
+    Content.REVIEW: {"review": reviewed, "review-on-two-groups": on_two_groups},
     Content.CASES: {"cases": tried},
     Content.VALIDATION: {"validation": denied, "validation-invalid": problems},
     Content.HISTORY: {"history": recorded},

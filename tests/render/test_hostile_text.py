@@ -146,7 +146,8 @@ def value_with(content: Content, text: str) -> Any:
     if content is Content.REVIEW:
         jobs = tuple({(job.symbol, job.action): job for job in reviewed().jobs}.values())
         review = spoilt(reviewed().model_copy(update={"jobs": jobs}), text)
-        return review.model_copy(update={"denied": denied_with(text, review.jobs[0].key)})
+        review = review.model_copy(update={"denied": denied_with(text, review.jobs[0].key)})
+        return review.model_copy(update={"others": (review,)})
     if content is Content.VALIDATION:
         return spoilt(denied().model_copy(update={"diagnostics": problems().diagnostics}), text)
     if content is Content.STATUS:

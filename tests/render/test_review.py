@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from reconciler.core.stack import DesiredJob, Limits, Target
-from reconciler.decide.review import Review, ReviewedSide, Side, make_review
+from reconciler.core.stack import DesiredJob, Limits, Prices, Target
+from reconciler.decide.review import Review, ReviewedSide, Side, make_review, together
 from reconciler.errors import Location
 from reconciler.render import Content, Style, View, render
 from tests.builders import a_job, a_stack, absent
@@ -70,6 +70,19 @@ def every_change() -> Review:
     return make_review(
         side("main", *before), side("feature", *after, limits=limits), target=None, version="0.0.0"
     )
+
+
+def on_two_groups() -> Review:
+    """Twice as many nodes on each target, and an edit on one of them; what a node costs is known."""
+    prices = Prices.model_validate({"currency": "CNY", "node_hour": {"cpu": 1.5}})
+    one, two = ({"flavor_id": "cpu", "node_count": count} for count in (1, 2))
+    found = []
+    for name, lr in (("dev", 0.1), ("prod", 0.2), ("test", 0.1)):
+        after = a_job("a", spec__resource=two, algorithm__parameters={"lr": lr})
+        before = a_job("a", spec__resource=one, algorithm__parameters={"lr": 0.1})
+        sides = side("main", before), side("feature", after, prices=prices)
+        found.append(make_review(*sides, target=name, version="0.0.0"))
+    return together(found)
 
 
 def text_of(before: list[DesiredJob], after: list[DesiredJob]) -> str:
