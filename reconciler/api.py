@@ -36,7 +36,8 @@ from reconciler.decide.outcome import ApplyEvent, EventType, Status, WaitEnd, ex
 from reconciler.decide.outcome import Result as CoreResult
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
-from reconciler.decide.reports import JobStatus, RuleCheck
+from reconciler.decide.reports import Explanation as CoreExplanation
+from reconciler.decide.reports import JobStatus, why_document
 from reconciler.decide.wait import Goal
 from reconciler.errors import (
     Diagnostic,
@@ -50,7 +51,7 @@ from reconciler.errors import (
 )
 from reconciler.manifest import LoadedStack, load_mapping
 from reconciler.manifest import load as load_manifest
-from reconciler.manifest.export import ExportedStack, head_of_export
+from reconciler.manifest.export import head_of_export
 from reconciler.modelarts import clock
 from reconciler.modelarts import jobs as service
 from reconciler.modelarts.observe import find_invalid_value
@@ -385,13 +386,13 @@ class Session:
         return StatusReport(reconcile.status(context), self._runtime.redactor)
 
     def why(self, key: str) -> Explanation:
-        """Say which rule decides about a key, on which values, and what would make it otherwise.
+        """Say which rule decides about a key, or each member of a sweep, on which values.
 
         Raises:
             WrongUsage: the key is neither declared nor owned.
             ServiceError: the target does not let us read at all.
         """
-        return Explanation(reconcile.why(self._context, key), self._runtime.redactor)
+        return Explanation(key, reconcile.why(self._context, key), self._runtime.redactor)
 
     def history(self, key: str | None = None, limit: int | None = None) -> HistoryReport:
         """Return what was recorded of the stack, or of one key, newest first: all, or so many of each.
@@ -452,7 +453,12 @@ class Session:
         """
         context, redactor = self._context, self._runtime.redactor
         found = [self.jobs._find(one) for one in _names(ids)]
-        return ExportedManifest._of(*export_jobs(context.loaded, context.target, found, redactor), redactor)
+        stack, problems, notes = export_jobs(context.loaded, context.target, found, redactor)
+        text = stack.text(head_of_export(stack.target_name))
+        exported = ExportedManifest(visible(redactor(text)))
+        exported.warnings = without_secrets((*problems, *notes), redactor)
+        exported._document = redacted(stack.mapping(), redactor)
+        return exported
 
     def _run(
         self,
@@ -760,8 +766,10 @@ def load_plan(path: AnyPath) -> Plan:
     return Plan(read.plan, read, Redactor())
 
 
-class _Document:
-    """A value of the core: its parts and its document, without secrets."""
+class _Report:
+    """A value of the core: its parts, its text and its document, without secrets."""
+
+    _content: ClassVar[Content]
 
     def __init__(self, core: Any, redactor: Redactor) -> None:
         self._core, self._redactor = core, redactor
@@ -772,12 +780,6 @@ class _Document:
         """The document of `--json`; no secret is in it."""
         document: dict[str, Any] = redacted(self._core.document(), self._redactor)
         return document
-
-
-class _Report(_Document):
-    """The same, with its text in each format."""
-
-    _content: ClassVar[Content]
 
     def __str__(self) -> str:
         return self.render("text").removesuffix("\n")
@@ -1031,24 +1033,27 @@ class HistoryReport(_Report):
         return f"<HistoryReport: {len(self.runs)} runs, {len(self.revisions)} revisions>"
 
 
-class Explanation(_Document):
-    """Why a key gets its action. `print` shows the text of the command line."""
+class Explanation:
+    """Why a key gets its action, or each member of a sweep. `print` shows the text of the command line."""
 
-    #: Which one.
-    key: str
-    #: What is done about it, as in a plan.
-    actions: tuple[PlannedAction, ...]
-    #: The rules that were asked, the last of which applies; each has `name` and `when`.
-    rules: tuple[RuleCheck, ...]
-    #: What would make it otherwise.
-    otherwise: tuple[str, ...]
+    def __init__(self, key: str, core: Sequence[CoreExplanation], redactor: Redactor) -> None:
+        self._core, self._redactor = core, redactor
+        #: What was asked about, and what is done about it, as in a plan.
+        self.key, self.actions = key, without_secrets(tuple(a for one in core for a in one.actions), redactor)
+        #: One for each key that is meant: `key`, `rules`, `declared`, `observed`, `otherwise`, and more.
+        self.members = without_secrets(tuple(core), redactor)
 
     def __repr__(self) -> str:
-        words = ", ".join(f"{one.action.value} ({one.reason.value})" for one in self.actions)
-        return f"<Explanation of {self.key}: {words or 'nothing to do'}>"
+        words = dict.fromkeys(f"{one.action.value} ({one.reason.value})" for one in self.actions)
+        return f"<Explanation of {self.key}: {', '.join(words) or 'nothing to do'}>"
 
     def __str__(self) -> str:
         return self._redactor(render_why(self._core)).removesuffix("\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `why --json`; no secret is in it."""
+        document: dict[str, Any] = redacted(why_document(self.key, self._core), self._redactor)
+        return document
 
 
 class ExportedManifest(str):
@@ -1059,19 +1064,6 @@ class ExportedManifest(str):
 
     warnings: tuple[Diagnostic, ...]
     _document: dict[str, Any]
-
-    @classmethod
-    def _of(
-        cls,
-        stack: ExportedStack,
-        problems: Sequence[Diagnostic],
-        notes: Sequence[Diagnostic],
-        redactor: Redactor,
-    ) -> Self:
-        made = cls(visible(redactor(stack.text(head_of_export(stack.target_name)))))
-        made.warnings = without_secrets((*problems, *notes), redactor)
-        made._document = redacted(stack.mapping(), redactor)
-        return made
 
     def to_dict(self) -> dict[str, Any]:
         """The same as data; no secret is in it."""

@@ -18,10 +18,9 @@ from reconciler.core.values import PlanWarning
 from reconciler.decide.review import Review, ReviewedSide, Side, make_review, together
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.expressions.evaluator import Evaluator
-from reconciler.manifest import LoadedStack
 from reconciler.manifest.files import FileTree, StackFiles, find_stack
 from reconciler.manifest.git import CommitFiles, Repository, copy_manifests, shortened
-from reconciler.manifest.load import check
+from reconciler.manifest.load import check, outline
 from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
 
@@ -115,45 +114,28 @@ def _sides(source: ManifestSource, files: StackFiles | None, given: Mapping[str,
     if files is None:
         return _Sides(Side(head))
     loaded, skipped = check(files, environ=os.environ, **given)
-    targets = frozenset(_names(files, "targets"))
-    said = (document.tree.get("target") for document in files.documents)
-    default = next((one for one in said if isinstance(one, str)), None)
-    if default is None and len(targets) == 1:
-        [default] = targets
-    on = {
-        name: _side(source, head, one, name, default, given["learn"])
-        for name, one in loaded.on_targets(given["target"]).items()
-    }
-    return _Sides(Side(head), on, targets, default, skipped)
-
-
-def _side(
-    source: ManifestSource,
-    head: ReviewedSide,
-    loaded: LoadedStack,
-    name: str | None,
-    default: str | None,
-    learn: Callable[[Iterable[str]], None],
-) -> Side:
-    learn(loaded.secrets)
-    warnings = [
+    _, default, _ = outline(files)
+    left_out = [
         PlanWarning(what="not read", why=f"{name}: {why}")
         for name, why in dict(source.left_out(loaded.root)).items()
     ]
-    warnings += map(_warning, loaded.warnings)
-    policy_target: Mapping[str, Any] = {}
-    if name is not None and loaded.stack.policies:
-        policy_target = known_values(name, loaded.targets.get(name), os.environ)
-    return Side(
-        head.model_copy(update={"stack": loaded.stack.name, "manifest_digest": loaded.manifest_digest}),
-        loaded.stack,
-        loaded.targets,
-        default,
-        loaded.records_reference,
-        policy_target,
-        source.copy.tree.prefix if source.copy else "",
-        tuple(warnings),
-    )
+    on = {}
+    for name, one in loaded.on_targets(given["target"]).items():
+        given["learn"](one.secrets)
+        policy_target: Mapping[str, Any] = {}
+        if name is not None and one.stack.policies:
+            policy_target = known_values(name, one.targets.get(name), os.environ)
+        on[name] = Side(
+            head.model_copy(update={"stack": one.stack.name, "manifest_digest": one.manifest_digest}),
+            one.stack,
+            one.targets,
+            default,
+            one.records_reference,
+            policy_target,
+            source.copy.tree.prefix if source.copy else "",
+            (*left_out, *map(_warning, one.warnings)),
+        )
+    return _Sides(Side(head), on, frozenset(_names(files, "targets")), default, skipped)
 
 
 def _warning(one: Diagnostic) -> PlanWarning:
