@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,15 @@ from reconciler.text import printable
 if TYPE_CHECKING:
     from reconciler.emulator import Server
     from reconciler.render import Style
+
+
+#: What is typed after `init`.
+NEXT = """\
+Next:
+{cd}  reconciler plan            shows what it would start, on the embedded emulator
+  reconciler apply           starts it there
+  reconciler plan -t prod    shows the same for ModelArts; say in the manifest where prod is
+For CI, the head of .github/workflows/reconciler.yml names the variable and the secrets to set."""
 
 
 @opt.command(
@@ -62,6 +72,7 @@ def init_command(directory: Path) -> int:
             console.result(f"{path}\n")
         else:
             console.say(f"exists, not written: {path}")
+    console.say(NEXT.format(cd="" if directory == Path() else f"  cd {shlex.quote(str(directory))}\n"))
     return ExitCode.DONE
 
 

@@ -43,10 +43,10 @@ include: ["*.yaml", "jobs/**/*.yaml"]   # which files are manifests
 
 targets:
   local: {{kind: local}}    # an embedded emulator that needs no account; its jobs lie in .reconciler/
-  # prod:
-  #   kind: modelarts
-  #   region: cn-north-4    # or endpoint: https://modelarts.eu-de.otc.t-systems.com
-  #   project_id: ${{env.HUAWEICLOUD_SDK_PROJECT_ID}}
+  prod:                   # what the workflow in .github/workflows plans and applies
+    kind: modelarts
+    region: cn-north-4      # or endpoint: https://modelarts.eu-de.otc.t-systems.com
+    project_id: ${{env.HUAWEICLOUD_SDK_PROJECT_ID}}
 
 variables:
   bucket: {{default: my-bucket, description: where code and data are}}

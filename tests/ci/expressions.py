@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<text>'[^']*')|(?P<operator>&&|\|\||==|!=|!|[()])|(?P<function>\w+)\(\)|(?P<name>[\w.-]+))"
+    r"\s*(?:(?P<text>'[^']*')|(?P<operator>&&|\|\||==|!=|!|[()])|(?P<function>\w+)\(\)"
+    r"|fromJSON\((?P<json>[\w.-]+)\)|(?P<name>[\w.-]+))"
 )
 _OPERATORS = {"&&": "and", "||": "or", "!": "not"}
 _STATUS = re.compile(r"\b(success|failure|cancelled|always)\(\)")
@@ -20,6 +22,8 @@ def evaluate(expression: str, context: Mapping[str, Any], *, failed: bool = Fals
     def value_of(found: re.Match[str]) -> Any:
         if found["text"]:
             return found["text"][1:-1]
+        if found["json"]:
+            return json.loads(_look_up(found["json"], context))
         return status[found["function"]] if found["function"] else _look_up(found["name"], context)
 
     return evaluate_tokens(_TOKEN, expression, value_of)

@@ -7,14 +7,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.ci.expressions import filled_in, holds
+from tests.ci.expressions import evaluate, filled_in, holds
 from tests.ci.shell import RECONCILER, Shell, check_out, read_assignments
 
 REPOSITORY = "team/jobs"
@@ -75,10 +75,14 @@ class GitHub:
         self.logs.append(run.text)
         return run
 
-    def jobs_of(self, workflow: Path, event: str, payload: Mapping[str, Any]) -> list[str]:
-        """The names of the jobs that an event starts."""
+    def jobs_of(
+        self, workflow: Path, event: str, payload: Mapping[str, Any], changed: str = '["."]'
+    ) -> list[str]:
+        """The names of the jobs that an event starts, where these stacks have changed."""
         run = Run(self, workflow, event, "", payload)
-        return [name for name, job in run.workflow["jobs"].items() if holds(job.get("if"), run.context(job))]
+        needs = {"stacks": {"result": "success", "outputs": {"changed": changed}}}
+        jobs = run.workflow["jobs"].items()
+        return [name for name, job in jobs if holds(job.get("if"), {**run.context(job), "needs": needs})]
 
     def artifact(self, run: Run, name: str) -> list[Path]:
         return sorted((self.directory / "artifacts" / run.number / name).iterdir())
@@ -95,7 +99,7 @@ class GitHub:
 
 
 class Run(dict[str, JobRun]):
-    """One run of a workflow: its jobs by name; those that are skipped are missing."""
+    """One run of a workflow: its jobs by name, with the stack where there are several; no skipped ones."""
 
     def __init__(
         self, github: GitHub, workflow: Path, event: str, commit: str, payload: Mapping[str, Any]
@@ -118,16 +122,28 @@ class Run(dict[str, JobRun]):
         return "".join(job.log + job.summary for job in self.values())
 
     def run(self, only: Sequence[str]) -> None:
-        """Run the jobs, each after the one that it needs."""
+        """Run the jobs, each after those that it needs."""
         for name, job in self.workflow["jobs"].items():
-            if not only or name in only:
-                needed = {one: self.get(one) for one in [job.get("needs")] if one}
-                context = self.context(job)
-                context["needs"] = {one: asdict(done) for one, done in needed.items() if done}
-                if holds(
-                    job.get("if"), context, failed=any(not one or one.failed for one in needed.values())
-                ):
-                    self[name] = self._job(name, job, context)
+            if not only or name in (*only, "stacks"):
+                needs = job.get("needs", [])
+                needed = {one: self._result(one) for one in ([needs] if isinstance(needs, str) else needs)}
+                context = {**self.context(job), "needs": needed}
+                failed = any(one["result"] != "success" for one in needed.values())
+                if not holds(job.get("if"), context, failed=failed):
+                    continue
+                stacks: list[dict[str, str]] = [{}]
+                if "strategy" in job:
+                    stacks = evaluate(job["strategy"]["matrix"]["stack"].strip("${} "), context)
+                assert stacks, "GitHub refuses a matrix without values"
+                for stack in stacks:
+                    label = name if len(stacks) == 1 else f"{name} {stack['root']}"
+                    self[label] = self._job(label, job, {**context, "matrix": {"stack": stack}})
+
+    def _result(self, name: str) -> dict[str, Any]:
+        """What a job says of another one, of whatever stack."""
+        done = [job for label, job in self.items() if label.partition(" ")[0] == name]
+        result = "skipped" if not done else "failure" if any(job.failed for job in done) else "success"
+        return {"result": result, "outputs": done[-1].outputs if done else {}}
 
     def context(self, job: Mapping[str, Any]) -> dict[str, Any]:
         granted = job.get("permissions", self.workflow["permissions"])
@@ -138,7 +154,7 @@ class Run(dict[str, JobRun]):
 
     def _job(self, name: str, job: Mapping[str, Any], context: dict[str, Any]) -> JobRun:
         done = JobRun()
-        files = self._directory / name
+        files = self._directory / name.replace("/", "-")
         workspace, summary = files / "workspace", files / "summary.md"
         workspace.mkdir(parents=True)
         context = {**context, "steps": {}}
@@ -161,7 +177,11 @@ class Run(dict[str, JobRun]):
                 done.failed |= ended.code != 0
                 done.logs[label] = f"{ended.log}exit code {ended.code}\n"
             else:
-                self._use(step["uses"].partition("@")[0], step.get("with", {}), workspace)
+                options = {
+                    key: filled_in(one, context) if isinstance(one, str) else one
+                    for key, one in step.get("with", {}).items()
+                }
+                self._use(step["uses"].partition("@")[0], options, workspace)
             context["steps"][step.get("id", label)] = {"outputs": read_assignments(output)}
         done.summary = summary.read_text(encoding="utf-8") if summary.exists() else ""
         done.outputs = {key: filled_in(value, context) for key, value in job.get("outputs", {}).items()}

@@ -18,13 +18,15 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
+from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.manifest.export import WORKFLOW_FILE, starting_files
 from reconciler.render.markdown import MOST_CHARACTERS
 from tests.ci.conftest import needs_bash
 from tests.ci.expressions import filled_in
 from tests.ci.github import REPOSITORY, GitHub, Run
-from tests.ci.repository import SECRET_KEY, SECRETS, Repository
+from tests.ci.repository import PROJECT, SECRET_KEY, SECRETS, Repository
 from tests.ci.shell import ROOT, Shell
+from tests.git_repository import commit, make_repository, write
 
 FILE = ROOT / "examples/ci/github/reconciler.yml"
 TEXT = FILE.read_text(encoding="utf-8")
@@ -68,7 +70,7 @@ def test_no_code_of_a_pull_request_runs_with_the_rights_of_the_repository() -> N
     for job, step in STEPS:
         uses_secrets = "secrets." in str(step.get("env"))
         is_program = str(step.get("run", "")).startswith(("reconciler ", "code=0\nreconciler "))
-        assert not uses_secrets or (is_program and job != "check")
+        assert not uses_secrets or (is_program and job not in ("stacks", "check"))
     assert all("secrets." not in str(job.get("env")) for job in [WORKFLOW, *WORKFLOW["jobs"].values()])
 
 
@@ -79,7 +81,8 @@ def test_each_job_has_the_least_permissions_and_a_limit_of_time() -> None:
         for name, job in WORKFLOW["jobs"].items()
     }
     assert written.pop("plan") == {"pull-requests"}
-    assert written == dict.fromkeys(("check", "apply", "apply-by-hand", "drift"), frozenset())
+    others = ("stacks", "check", "apply", "apply-by-hand", "clock", "drift")
+    assert written == dict.fromkeys(others, frozenset())
     assert all(job["timeout-minutes"] <= 60 for job in WORKFLOW["jobs"].values())
 
 
@@ -91,10 +94,10 @@ def test_each_action_is_pinned_to_a_commit_with_its_version() -> None:
 
 
 def test_what_applies_is_one_at_a_time_and_never_cancelled() -> None:
-    for name in ("apply", "apply-by-hand"):
+    for name in ("apply", "apply-by-hand", "clock"):
         job = WORKFLOW["jobs"][name]
-        assert job["environment"] == "production"
-        assert job["concurrency"] == {"group": "reconciler-apply", "queue": "max"}
+        assert job["environment"] == ("production-clock" if name == "clock" else "production")
+        assert job["concurrency"] == {"group": "reconciler-apply-${{ matrix.stack.root }}", "queue": "max"}
 
 
 # ── what it does ───────────────────────────────────────────────────────────────────────────────────
@@ -122,9 +125,10 @@ class Story(NamedTuple):
         return self.github.run(FILE, "push", self.merge, {"before": self.base})
 
 
-def _pull_request(base: str, head: str, source: str = REPOSITORY) -> dict[str, Any]:
+def _pull_request(base: str, head: str, source: str = REPOSITORY, user: str = "anna") -> dict[str, Any]:
     to = {"sha": head, "repo": {"full_name": source}}
-    return {"number": 7, "pull_request": {"number": 7, "base": {"sha": base}, "head": to}}
+    about = {"number": 7, "user": {"login": user}, "base": {"sha": base}, "head": to}
+    return {"number": 7, "pull_request": about}
 
 
 def _planned(github: GitHub, repository: Repository, base: str, head: str, *jobs: str) -> Run:
@@ -173,17 +177,17 @@ def test_plan_is_one_comment_that_updates_itself(story: Story) -> None:
     [comment] = [one for one in story.comments if one["user"]["login"] == "github-actions[bot]"]
     for body, run in ((story.first_comment, story.first), (comment["body"], story.second)):
         assert body.startswith("<!-- reconciler: vision@prod -->\n**Plan: 2 to create")
-        digest = run["plan"].outputs["digest"]
+        [digest] = set(re.findall("sha256:[0-9a-f]{64}", run["plan"].summary))
         assert body.count(digest) == 2
         assert MOST_CHARACTERS + len(body.rstrip().splitlines()[-1]) < 65_536, "what GitHub takes"
         assert re.search(f"run {run.number}, commit [0-9a-f]{{40}}, digest {digest}$", body.rstrip())
-    assert story.first["plan"].outputs != story.second["plan"].outputs
+    assert story.first_comment != comment["body"]
     assert "::notice title=reconciler vision@prod::Plan: 2 to create" in story.second["plan"].log
     assert "Digest of the plan" in story.second["plan"].summary
 
 
 def test_merge_applies_the_plan_that_was_shown_last(story: Story) -> None:
-    assert list(story.applied) == ["apply"]
+    assert list(story.applied) == ["stacks", "apply"]
     assert not story.applied.failed, story.applied.text
     assert story.jobs == {"a": "0.1", "b": "0.5"}
     assert "Applied: 2 succeeded." in story.applied["apply"].summary
@@ -224,8 +228,7 @@ def test_push_that_lands_several_pull_requests_applies_the_plan_of_none(story: S
     """A merge queue does so; the plan of the last one knows nothing of those before it."""
     git = story.repository.git
     git("checkout", "--quiet", "--detach", story.merge)
-    git("commit", "--quiet", "--allow-empty", "-m", "another pull request")
-    last = git("rev-parse", "HEAD")
+    last = story.repository.commit(a=0.1, b=0.6)
     git("checkout", "--quiet", "main")
     landed = {"merged_at": "2026-01-01", "head": {"sha": story.head}}
     merges = ((7, story.merge), (9, last))
@@ -240,8 +243,8 @@ def test_push_that_lands_several_pull_requests_applies_the_plan_of_none(story: S
 
 def test_merge_queue_is_checked_against_its_own_base(tmp_path: Path) -> None:
     payload = {"merge_group": {"base_sha": "b" * 40}}
-    assert GitHub(tmp_path / "g", tmp_path, {}).jobs_of(FILE, "merge_group", payload) == ["check"]
-    [base] = [step["env"]["BASE"] for job, step in STEPS if job == "check" and "BASE" in step.get("env", {})]
+    assert GitHub(tmp_path / "g", tmp_path, {}).jobs_of(FILE, "merge_group", payload) == ["stacks", "check"]
+    base, _ = (step["env"]["BASE"] for _, step in STEPS if "BASE" in step.get("env", {}))
     assert filled_in(base, {"github": {"event": payload}}) == "b" * 40
     assert filled_in(base, {"github": {"event": _pull_request("a" * 40, "c" * 40)}}) == "a" * 40
 
@@ -260,10 +263,9 @@ def test_refused_plan_is_shown_and_not_offered_for_a_merge(story: Story) -> None
 
 
 def test_started_by_hand_it_plans_anew_and_applies_that(story: Story) -> None:
-    story.github.variables["RECONCILER_STACK"] = "jobs.yaml"
+    story.github.variables["RECONCILER_STACKS"] = "."
     run = story.github.run(FILE, "workflow_dispatch", story.repository.commit(a=0.1, b=0.5, c=0.1))
-    del story.github.variables["RECONCILER_STACK"]
-    assert list(run) == ["plan", "apply-by-hand"]
+    assert list(run) == ["stacks", "plan", "apply-by-hand"]
     assert not run.failed, run.text
     assert story.repository.running == {**story.jobs, "c": "0.1"}
     assert "Comment" not in run["plan"].logs
@@ -273,7 +275,8 @@ def test_drift_fails_the_run_and_is_shown(story: Story) -> None:
     [job] = [job for job in story.repository.store.jobs() if job.name == "a"]
     story.repository.store.set_phase(job.id, "Failed")
     run = story.github.run(FILE, "schedule", story.repository.git("rev-parse", "main"))
-    assert list(run) == ["drift"]
+    assert list(run) == ["stacks", "clock", "drift"]
+    assert "Start what is due" not in run["clock"].logs
     assert run["drift"].logs["Look for drift"].endswith("exit code 2\n")
     assert "::error title=drift::" in run.text
     assert {file.name for file in story.github.artifact(run, "reconciler-drift")} == {"drift.md", "drift.xml"}
@@ -286,11 +289,135 @@ def test_neither_logs_nor_comments_nor_artifacts_hold_a_secret(story: Story) -> 
     assert not [token for token in story.github.tokens if token in shown]
 
 
-def test_fork_gets_no_plan(tmp_path: Path) -> None:
-    github = GitHub(tmp_path / "github", tmp_path, SECRETS)
-    payload = _pull_request("0", "1", source="somebody/jobs")
-    assert github.jobs_of(FILE, "pull_request", payload) == ["check"]
-    assert github.jobs_of(FILE, "pull_request", _pull_request("0", "1")) == ["check", "plan"]
+def test_fork_dependabot_and_what_changes_no_manifest_get_no_plan(tmp_path: Path) -> None:
+    github, check = GitHub(tmp_path / "github", tmp_path, SECRETS), ["stacks", "check"]
+    own, fork = _pull_request("0", "1"), _pull_request("0", "1", source="somebody/jobs")
+    dependabot = _pull_request("0", "1", user="dependabot[bot]")
+    assert github.jobs_of(FILE, "pull_request", own) == [*check, "plan"]
+    for payload, changed in ((fork, '["."]'), (dependabot, '["."]'), (own, "[]")):
+        assert github.jobs_of(FILE, "pull_request", payload, changed) == check
+    assert github.jobs_of(FILE, "push", {}, "[]") == ["stacks"]
+
+
+# ── what `init` writes, from the first pull request on ─────────────────────────────────────────────
+
+WORK = """
+  nightly:
+    extends: quick
+    lifecycle: {schedule: "0 2 * * *"}
+  flaky:
+    extends: quick
+    lifecycle: {on_failure: retry}
+  prepare:
+    extends: quick
+  train:
+    extends: quick
+    needs: [prepare]
+
+templates:
+  quick:
+    algorithm:
+      code_dir: obs://b/code/
+      boot_file: obs://b/code/train.py
+      engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}
+"""
+
+
+@needs_bash
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_what_init_writes_works_from_the_first_pull_request_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = make_repository(tmp_path / "repository", monkeypatch)
+    git("config", "uploadpack.allowAnySHA1InWant", "true")
+    base = commit(git, {"README.md": "models"})
+    git("checkout", "--quiet", "-b", "change")
+    github = GitHub(tmp_path / "github", tmp_path / "repository", SECRETS)
+    with (
+        Store(clock=ManualClock()) as store,
+        running(create_app(store, project_id=PROJECT, tells_time=True)) as url,
+    ):
+        service = Repository(tmp_path / "repository", git, store, url)
+        for directory in (".", "stacks/other"):
+            assert github.shell.run(f"reconciler init {directory}", Path(), {}).code == 0
+            file = Path(directory, "jobs.yaml")
+            place = re.sub(r"region: .*", f"endpoint: {url}", file.read_text(encoding="utf-8"))
+            write({str(file): place + (WORK if directory == "." else "")})
+        _first_change(github, service, base)
+        _by_the_clock(github, service)
+        _dependabot(github, service)
+
+
+def _first_change(github: GitHub, service: Repository, base: str) -> None:
+    file = Path(WORKFLOW_FILE)
+    head = commit(service.git, {"stacks/other/jobs.yaml": _other(0.1)})
+    run = _planned(github, service, base, head)
+    assert not run.failed, run.text
+    assert list(run) == [
+        "stacks",
+        *(f"{job} {at}" for job in ("check", "plan") for at in (".", "stacks/other")),
+    ]
+    assert [one["body"].partition("\n")[0] for one in github.comments] == [
+        "<!-- reconciler: repository@prod -->",
+        "<!-- reconciler: other@prod -->",
+    ]
+    service.git("checkout", "--quiet", "main")
+    merge = service.merge("change")
+    github.merged(head, merge)
+    run = github.run(file, "push", merge, {"before": base})
+    assert not run.failed, run.text
+    assert list(run) == ["stacks", "apply .", "apply stacks/other"]
+    names = [job.name for job in service.store.jobs()]
+    assert sorted(names) == ["flaky", "hello", "hello-of-other", "nightly", "prepare"]
+
+
+def _other(lr: float) -> str:
+    """The manifest of the second stack, whose job has a name of its own."""
+    text = Path("stacks/other/jobs.yaml").read_text(encoding="utf-8")
+    return re.sub("lr: [0-9.]+", f"lr: {lr}", re.sub("  hello(-of-other)?: ", "  hello-of-other: ", text))
+
+
+def _by_the_clock(github: GitHub, service: Repository) -> None:
+    """A night later: what is due is started; an edit that nobody approved, and what it would end, waits."""
+    file, store, ids = Path(WORKFLOW_FILE), service.store, {job.name: job.id for job in service.store.jobs()}
+    for name in ("nightly", "prepare", "hello"):
+        store.set_phase(ids[name], "Completed")
+    store.set_phase(ids["flaky"], "Failed")
+    store.clock.advance(hours=30)
+    store.set_phase(ids["hello-of-other"], "Running")
+    here = Path("jobs.yaml").read_text(encoding="utf-8").replace("lr: 0.1", "lr: 0.7")
+    edited = commit(service.git, {"jobs.yaml": here, "stacks/other/jobs.yaml": _other(0.7)})
+    run = github.run(file, "schedule", edited)
+    assert list(run) == [
+        "stacks",
+        *(f"{job} {at}" for job in ("clock", "drift") for at in (".", "stacks/other")),
+    ]
+    assert not run["clock ."].failed, run["clock ."].log
+    started = {job.name for job in store.jobs()} - set(ids)
+    assert started == {"nightly-r2", "flaky-r2", "train"}
+    assert "Start what is due" not in run["clock stacks/other"].logs
+    assert store.get("p1", ids["hello-of-other"]).life.phase == "Running"
+    again = github.run(file, "schedule", edited, only=["clock"])
+    assert "Start what is due" not in again["clock ."].logs
+    assert not again.failed, again.text
+
+
+def _dependabot(github: GitHub, service: Repository) -> None:
+    """It gets no secrets; what it changes is no manifest."""
+    file, github.secrets = Path(WORKFLOW_FILE), {}
+    base = service.git("rev-parse", "HEAD")
+    service.git("checkout", "--quiet", "-B", "change")
+    head = commit(service.git, {"requirements.txt": "numpy==2\n"})
+    service.git("checkout", "--quiet", "--detach", base)
+    payload = _pull_request(base, head, user="dependabot[bot]")
+    run = github.run(file, "pull_request", service.merge("change"), payload, only=["plan"])
+    assert (list(run), run.failed) == (["stacks"], False)
+    service.git("checkout", "--quiet", "main")
+    merge = service.merge("change")
+    github.merged(head, merge)
+    run = github.run(file, "push", merge, {"before": base})
+    assert (list(run), run.failed) == (["stacks"], False)
 
 
 @needs_bash

@@ -53,9 +53,9 @@ def test_check_gets_no_credentials_and_what_applies_is_one_at_a_time() -> None:
     environments = {name: job.get("environment") for name, job in JOBS.items()}
     assert environments.pop("check") is None
     assert environments.pop("plan") == environments.pop("drift") == {"name": "plan", "action": "access"}
-    assert environments == {"apply": "production", "apply-by-hand": "production"}
+    assert environments == dict.fromkeys(("apply", "apply-by-hand", "clock"), "production")
     groups = {name: job.get("resource_group") for name, job in JOBS.items() if "resource_group" in job}
-    assert groups == {"apply": "reconciler-apply", "apply-by-hand": "reconciler-apply"}
+    assert groups == dict.fromkeys(environments, "reconciler-apply")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_check_gets_no_credentials_and_what_applies_is_one_at_a_time() -> None:
         (_merge_request(source="43"), ["check"]),
         (PUSHED, ["apply"]),
         (BY_HAND, ["plan", "apply-by-hand"]),
-        (SCHEDULED, ["drift"]),
+        (SCHEDULED, ["clock", "drift"]),
     ],
     ids=["merge request", "merge request of a fork", "merge", "by hand", "schedule"],
 )
@@ -171,6 +171,16 @@ def test_started_by_hand_it_plans_anew_and_applies_that(story: Story) -> None:
     assert [job.code for job in done.values()] == [0, 0], [job.log for job in done.values()]
     assert story.repository.running == {**story.jobs, "c": "0.1"}
     assert JOBS["apply-by-hand"]["rules"][0]["when"] == "manual"
+
+
+def test_clock_starts_what_is_due_and_nothing_else(story: Story) -> None:
+    before = story.repository.running
+    commit = story.repository.commit(a=0.9, d=0.1)  # a is edited, others are gone, d is not started yet
+    for _ in range(2):
+        [clock] = story.gitlab.run(FILE, commit, SCHEDULED, "clock").values()
+        assert clock.code == 0, clock.log
+        assert story.repository.running == {**before, "d": "0.1"}
+    assert {job.life.phase for job in story.repository.store.jobs()}.isdisjoint({"Terminating", "Terminated"})
 
 
 def test_drift_fails_the_pipeline_and_is_shown(story: Story) -> None:

@@ -18,9 +18,11 @@ def test_what_is_written_is_valid_formatted_and_can_be_planned(
     said = reconciler.ends(0, "init", "My Models")
     expected = ["My Models/jobs.yaml", "My Models/.github/workflows/reconciler.yml", "My Models/.gitignore"]
     assert said.out.splitlines() == expected
+    assert "Next:\n  cd 'My Models'\n  reconciler plan " in said.err
     reconciler.patch.chdir(tmp_path / "My Models")
     reconciler.ends(0, "fmt --check")
     assert "stack my-models" in reconciler("validate").out
+    reconciler.ends(0, "validate -t prod")  # the target of the workflow; its project is not asked for
     plan = reconciler("plan --json")
     assert (plan.code, plan.document["summary"]["create"]) == (0, 1)
     reconciler.ends(0, "apply --yes")

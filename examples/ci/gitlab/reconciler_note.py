@@ -1,7 +1,8 @@
-"""The note on a merge request that shows the plan: write it, or fetch the plan that it shows.
+"""The note on a merge request that shows the plan: write it, fetch the plan that it shows; and what is due.
 
     python reconciler_note.py write plan.md               # in a pipeline of a merge request
     python reconciler_note.py fetch reconciler.plan.json  # after the merge; prints the digest shown
+    python reconciler_note.py due plan.json               # by the clock; prints the keys that may start
 
 Only notes of the token's own user count. The first line of a note says whose plan it is, its last one which
 job made it, from which commit, and its digest. Copy this file to .gitlab/ of the repository. It needs Python
@@ -20,6 +21,8 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
+#: Why a job is started that nobody has to approve once more: it is declared, and it is time.
+DUE = ("scheduled", "retry", "recreate", "upstream_newer", "not_found")
 SHOWN = re.compile(r"job (\d+), commit ([0-9a-f]+), digest (sha256:[0-9a-f]{64})")
 
 
@@ -85,10 +88,18 @@ def fetch(project: str, file: str) -> None:
     sys.stdout.write(f"{digest}\n")
 
 
+def due(_: str, file: str) -> None:
+    """Print the keys of a plan that start a job which is due, and do nothing else."""
+    actions = json.loads(Path(file).read_text(encoding="utf-8"))["actions"]
+    others = {one["key"] for one in actions if one["action"] != "create" or one["reason"] not in DUE}
+    sys.stdout.write(",".join(sorted({one["key"] for one in actions} - others)))
+
+
 def refuse(why: str) -> NoReturn:
     """Nothing was approved."""
     sys.exit(f"no approved plan: {why}; run a pipeline of this branch by hand, which plans anew")
 
 
 if __name__ == "__main__":
-    {"write": write, "fetch": fetch}[sys.argv[1]](f"projects/{os.environ['CI_PROJECT_ID']}", sys.argv[2])
+    command = {"write": write, "fetch": fetch, "due": due}[sys.argv[1]]
+    command(f"projects/{os.environ['CI_PROJECT_ID']}", sys.argv[2])
