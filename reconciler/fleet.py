@@ -69,6 +69,8 @@ _LOOK_EVERY_S = 0.5
 #: Seconds for the scheduler to answer, and for a worker to come.
 CONNECT_S, NO_WORKERS_S = 10.0, 60.0
 
+_VIEW = View()
+
 TakeResult = Callable[[StackResult], None]
 Learn = Callable[[Iterable[str]], None]
 
@@ -191,21 +193,6 @@ class OtherFiles(ReconcilerError):
     exit_code = ExitCode.UNKNOWN
 
 
-class _StackStop(threading.Event):
-    """Whether a stack is to stop: as all are, or by itself, since it lost its lock."""
-
-    def __init__(self, of_all: threading.Event | None) -> None:
-        super().__init__()
-        self._of_all = of_all
-
-    def is_set(self) -> bool:
-        return self.is_alone or (self._of_all is not None and self._of_all.is_set())
-
-    @property
-    def is_alone(self) -> bool:
-        return super().is_set()
-
-
 class _KnownSecrets(Redactor):
     """The secrets of one stack; what else this process prints must not hold them either."""
 
@@ -237,7 +224,7 @@ class _StackCheck:
         self._unmatched: set[str] = set()
         self._undeclared: frozenset[str] | None = None
         self._scopes: tuple[Scope, ...] = ()
-        self._stop = stop = _StackStop(stop)
+        self._stop = stop = stop or threading.Event()
         allow, force = self._options.get("allow") or (), bool(self._options.get("force"))
         self._allowed = Allowances.of(allow, force=force)
         self._with_preflight = not self._options.get("no_preflight")
@@ -270,7 +257,8 @@ class _StackCheck:
         try:
             return check()
         except ReconcilerError as error:
-            return self._failed(self._stopped or error.exit_code, *error.diagnostics)
+            code = ExitCode.INTERRUPTED if self._stop.is_set() else error.exit_code
+            return self._failed(code, *error.diagnostics)
         except OSError as error:
             what = error.strerror or type(error).__name__
             return self._failed(ExitCode.FAILED, Diagnostic(what, path=str(error.filename or "")))
@@ -286,16 +274,9 @@ class _StackCheck:
 
     def _planned(self, plan: Plan, code: ExitCode, **fields: Any) -> StackResult:
         self._warn(blockers(plan))
-        return self._found(
-            Content.PLAN,
-            plan,
-            code,
-            target=plan.target.name,
-            summary={action.value: number for action, number in plan.summary.items()},
-            last_line=plan.last_line,
-            has_changes=bool(plan.to_execute or plan.in_the_way or plan.refusals) or not plan.complete,
-            **fields,
-        )
+        summary = {action.value: number for action, number in plan.summary.items()}
+        has_changes = bool(plan.to_execute or plan.in_the_way or plan.refusals) or not plan.complete
+        return self._found(Content.PLAN, plan, code, summary, plan.last_line, has_changes, **fields)
 
     def _apply(self) -> StackResult:
         """Plan, under the lock; and carry it out where somebody approved it, or nothing is to be done."""
@@ -304,7 +285,9 @@ class _StackCheck:
             raise Interrupted("the apply of this stack was not started")
         with ExitStack() as cleanup:
             context = cleanup.enter_context(self._connected(offline=False)).to_apply()
-            lock = context.recording.lock(context.scope, self._lose_lock)
+            # Without it the journal lets no call be made any more.
+            lost = "error: the lock was lost: its lease expired, or it was broken; no new actions start"
+            lock = context.recording.lock(context.scope, lambda: self._say(lost, 0))
             cleanup.callback(lock.release)
             lock.take_in_time(self._stop.is_set)
             plan = reconcile.plan(context, self._allowed, with_preflight=self._with_preflight)
@@ -321,40 +304,18 @@ class _StackCheck:
             how = options.get("timeout_s", 600.0), self._allowed, goal and Goal(goal)
             result = Rollout(context, RunKind.APPLY, stream, self._stop, *how, lock=lock).run(plan)
             stream.complete(result, plan.refusals[0].what if plan.refusals else None)
+            code = exit_code_of(plan, result, ExitCode.INTERRUPTED if self._stop.is_set() else None)
+            told = [one.document() for one in events if one.type is not EventType.ACTION_PROGRESS]
             fields: dict[str, Any] = {
+                "document": {"plan": plan.document(), "events": told},
                 "notifications_failed": notify_apply(context, plan, result),
-                "document": {
-                    "plan": plan.document(),
-                    "events": [one.document() for one in events if one.type is not EventType.ACTION_PROGRESS],
-                },
-                "traceback": "".join(self._trace(fault) for fault in result.faults[:1]),
+                "traceback": "".join(map(self._trace, result.faults[:1])),
             }
-            code, at_s = exit_code_of(plan, result, self._stopped), context.target.clock.now()
-        if not shown:
-            return self._planned(plan, code, **fields)
-        return self._found(
-            Content.RESULT,
-            result,
-            code,
-            View(plan=plan, at_s=at_s),
-            stack=plan.stack,
-            target=plan.target.name,
-            summary=result.summary,
-            last_line=result_last_line(result),
-            has_changes=result.count(Status.DONE) > 0,
-            **fields,
-        )
-
-    def _lose_lock(self) -> None:
-        self._stop.set()
-        self._say("error: the lock was lost: its lease expired, or it was broken; no new actions start", 0)
-
-    @property
-    def _stopped(self) -> ExitCode | None:
-        """Why it was to stop, if it was; whoever took the signal knows which one it was."""
-        if self._stop.is_set():
-            return ExitCode.LOCKED if self._stop.is_alone else ExitCode.INTERRUPTED
-        return None
+            if not shown:
+                return self._planned(plan, code, **fields)
+            fields |= {"about": plan, "view": View(plan=plan, at_s=context.target.clock.now())}
+        said, has_changes = result_last_line(result), result.count(Status.DONE) > 0
+        return self._found(Content.RESULT, result, code, result.summary, said, has_changes, **fields)
 
     def _trace(self, error: BaseException) -> str:
         return visible(self._redact("".join(traceback.format_exception(error))))
@@ -366,32 +327,25 @@ class _StackCheck:
             report = reconcile.drift(context, since_last=since_last, remind_s=remind_s)
             failed = reconcile.notify_drift(context, report).failed
         summary = {name.value: number for name, number in report.summary.items()}
+        summary["pending"] = len(report.pending)
+        said = render(Content.DRIFT, report, "text", View()).splitlines()[-1]
+        has_changes = (report.is_due if since_last else bool(report.drift)) or not report.complete
         return self._found(
             Content.DRIFT,
             report,
             report.exit_code,
-            target=report.target.name,
-            summary={**summary, "pending": len(report.pending)},
-            last_line=render(Content.DRIFT, report, "text", View()).splitlines()[-1],
-            has_changes=(report.is_due if since_last else bool(report.drift)) or not report.complete,
+            summary,
+            said,
+            has_changes,
             notifications_failed=failed,
         )
 
     def _status(self) -> StackResult:
         with self._connected(offline=True) as context:
             report = reconcile.status(context)
+        summary = {"jobs": len(report.jobs), "without_a_job": report.without_a_job, "unknown": report.unknown}
         return self._found(
-            Content.STATUS,
-            report,
-            report.exit_code,
-            target=report.target.name,
-            summary={
-                "jobs": len(report.jobs),
-                "without_a_job": report.without_a_job,
-                "unknown": report.unknown,
-            },
-            last_line=report.last_line,
-            has_changes=bool(report.jobs),
+            Content.STATUS, report, report.exit_code, summary, report.last_line, bool(report.jobs)
         )
 
     def _history(self) -> StackResult:
@@ -407,15 +361,8 @@ class _StackCheck:
                 self._unmatched.add(key)
                 report = place.history(None, 1).limited_to(0)._replace(key=key)
         summary = {"runs": len(report.runs), "revisions": len(report.revisions)}
-        return self._found(
-            Content.HISTORY,
-            report,
-            ExitCode.DONE,
-            target=report.target.name,
-            summary=summary,
-            last_line=", ".join(f"{number} {name}" for name, number in summary.items()),
-            has_changes=any(summary.values()),
-        )
+        said = ", ".join(f"{number} {name}" for name, number in summary.items())
+        return self._found(Content.HISTORY, report, ExitCode.DONE, summary, said, any(summary.values()))
 
     def _validate(self) -> StackResult:
         """Whether the manifest is valid, and what policies say; an invalid one has no document."""
@@ -431,15 +378,8 @@ class _StackCheck:
                 with suppress(ManifestInvalid):
                     identity = identity_of(name, declared, self._runtime.environ)
                     self._scopes += () if identity is None else (Scope.of(loaded.stack.name, identity),)
-        return self._found(
-            Content.VALIDATION,
-            report,
-            found.exit_code,
-            target=report.target or "",
-            summary={"jobs": report.jobs, "denied": len(report.denied)},
-            last_line=report.last_line,
-            has_changes=bool(report.denied),
-        )
+        summary, is_denied = {"jobs": report.jobs, "denied": len(report.denied)}, bool(report.denied)
+        return self._found(Content.VALIDATION, report, found.exit_code, summary, report.last_line, is_denied)
 
     @contextmanager
     def _connected(self, *, offline: bool) -> Iterator[reconcile.Context]:
@@ -482,6 +422,8 @@ class _StackCheck:
             self._messages.append(StackMessage(self._redact(text), level))
 
     def _warn(self, problems: Iterable[Diagnostic]) -> None:
+        if self._task.approved:  # it was said with the plan
+            return
         found = without_secrets(tuple(problems), self._redact)
         self._messages += [StackMessage(diagnostic=one) for one in found]
 
@@ -490,18 +432,25 @@ class _StackCheck:
         content: Content,
         value: Any,
         code: ExitCode,
-        view: View | None = None,
+        summary: Mapping[str, int],
+        last_line: str,
+        has_changes: bool,
         *,
+        about: Any = None,
+        view: View = _VIEW,
         document: Any = None,
         **fields: Any,
     ) -> StackResult:
-        """The result of a command, with what it prints in each format that is asked for."""
+        """The result of a command, with what it prints in each format that is asked for.
+
+        A value that does not say which stack it is `about` is that of the plan which does.
+        """
         request, parts = self._request, {}
         for name in request.formats:
             if name == "json":
                 parts[name] = dump(redacted(document or value.document(), self._redact)) + "\n"
                 continue
-            view = (view or View())._replace(
+            view = view._replace(
                 style=Style(request.colour, request.width) if name == "text" else PLAIN,
                 show_keep=bool(self._options.get("show_keep")),
                 redact=self._redact,
@@ -510,8 +459,18 @@ class _StackCheck:
             )
             text = render_part(content, value, name, view)
             parts[name] = text if FORMATS[name].redacts else self._redact(text)
-        fields = {"parts": parts, "unmatched": frozenset(self._unmatched), **fields}
-        return self._result(code, **({"stack": value.stack, **fields} if "stack" not in fields else fields))
+        about = about or value
+        return self._result(
+            code,
+            stack=about.stack,
+            target=getattr(about.target, "name", about.target) or "",
+            summary=summary,
+            last_line=last_line,
+            has_changes=has_changes,
+            parts=parts,
+            unmatched=frozenset(self._unmatched),
+            **fields,
+        )
 
     def _failed(self, code: int, *problems: Diagnostic, traceback: str = "") -> StackResult:
         errors = without_secrets(problems, self._redact) or (Diagnostic("failed"),)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -44,26 +44,17 @@ from reconciler.fleet import (
     with_digest,
 )
 from reconciler.manifest.files import find_roots
-from reconciler.render import PLAIN, Content
+from reconciler.render import PLAIN, Content, View, render
 from reconciler.text import format_count, printable
 from reconciler.version import __version__
 
-#: Options that mean one stack, by command: why, and what to do instead.
-_PLAN_FILE = "a saved plan is that of one stack; with --fleet there are many"
+#: Options that are for one stack, by their command and name, and how to use them.
 _OF_ONE_STACK = {
-    ("plan", "plan_file"): ("--out", _PLAN_FILE, "reconciler plan PATH --out FILE"),
-    ("apply", "plan_file"): ("--plan", _PLAN_FILE, "reconciler apply --plan FILE"),
-    ("status", "watch"): (
-        "--watch",
-        "the stacks of a fleet are shown once",
-        "watch one stack: reconciler status PATH --watch",
-    ),
-    ("history", "html"): (
-        "--html",
-        "the page has the lanes of one stack",
-        "reconciler history PATH --html FILE",
-    ),
-    ("apply", "approved"): ("--approve", _PLAN_FILE, "reconciler apply --plan FILE --approve DIGEST"),
+    ("plan", "plan_file"): ("--out", "plan PATH --out FILE"),
+    ("apply", "plan_file"): ("--plan", "apply --plan FILE"),
+    ("apply", "approved"): ("--approve", "apply --plan FILE --approve DIGEST"),
+    ("status", "watch"): ("--watch", "status PATH --watch"),
+    ("history", "html"): ("--html", "history PATH --html FILE"),
 }
 #: Options that say how the report is shown, and where; they are not for a stack.
 _OF_REPORT = frozenset({"paths", "outputs", "plan_file", "fleet", "handover"})
@@ -81,9 +72,10 @@ def check_fleet(**more: Any) -> int:
     context = click.get_current_context()
     command, options = context.info_name or "", {**context.params, **more}
     specs = requested_outputs(options.get("outputs") or ())
-    for (of_command, name), (flag, why, fix) in _OF_ONE_STACK.items():
+    for (of_command, name), (flag, usage) in _OF_ONE_STACK.items():
         if command == of_command and options.get(name) not in (None, False):
-            raise WrongUsage(Diagnostic(f"{flag} with --fleet", why, fix))
+            why = f"{flag} is for one stack; with --fleet there are many"
+            raise WrongUsage(Diagnostic(f"{flag} with --fleet", why, f"reconciler {usage}"))
     # A fleet is many short runs: what one leaves behind has to go.
     gc.enable()
     exits.redirect()
@@ -141,61 +133,46 @@ def _apply(
 
     A no is a refusal of each of these.
     """
-    show(Content.FLEET, planned, [one for one in specs if one.format != "json"], is_redacted=True)
+    of_plan = [spec for spec in specs if spec.format != "json"]
+    show(Content.FLEET, planned, of_plan, is_redacted=True)
     to_do = {one.root: one for one in planned.results if one.approved and not one.errors}
-    code = ExitCode.DONE
+    refused: list[ExitCode] = []
     if (count := sum(one.has_actions for one in to_do.values())) and not is_confirmed:
         try:
             confirm_shown(f"Apply the plans of {format_count(count, 'stack')}?")
         except Refused as refusal:
             console.diagnostics(refusal.diagnostics)
-            code, to_do = ExitCode.REFUSED, {}
-    # What a plan counts is not what became of it.
-    uncounted = Result().summary
-    results = [
-        replace(
-            one,
-            summary=uncounted,
-            has_changes=False,
-            exit_code=first_of([one.exit_code, *([code] if one.approved else ())]),
-        )
-        for one in planned.results
-        if one.root not in to_do
-    ]
-    interrupt = Interrupt()
+            refused, to_do = [ExitCode.REFUSED], {}
+    results, interrupt = list[StackResult](), Interrupt()
+    for one in planned.results:
+        if one.root not in to_do:
+            code = first_of([one.exit_code, *(refused if one.approved else ())])
+            # What a plan counts is not what became of it.
+            results.append(
+                replace(one, exit_code=code, summary=Result().summary, has_changes=False, messages=())
+            )
     if to_do:
         there = [replace(one, approved=to_do[one.root].approved) for one in tasks if one.root in to_do]
         with interruptible(interrupt):
-            results += _check_all(request, there, [], interrupt.stop)
-    ended = interrupt.exit or ExitCode.INTERRUPTED
-    for number, one in enumerate(results):
-        before = to_do[one.root].messages if one.root in to_do else one.messages
-        code = ended if one.exit_code is ExitCode.INTERRUPTED else one.exit_code
-        messages = tuple(message for message in one.messages if message not in before)
-        results[number] = replace(one, exit_code=code, messages=messages)
+            done = _check_all(request, there, [], interrupt.stop)
+        signals = {ExitCode.INTERRUPTED: interrupt.exit or ExitCode.INTERRUPTED}
+        results += (replace(one, exit_code=signals.get(one.exit_code, one.exit_code)) for one in done)
     report = FleetReport.of("apply", results, __version__)
     _show_messages(report)
-    both = tuple(replace(one, parts=_with_plan(one, to_do.get(one.root))) for one in report.results)
-    # Below the plans on stdout stands what became of them; a file has both.
-    if to_do and OutputSpec("text", None) in specs:
-        console.result("\n")
-    in_file = [one for one in specs if one.format == "text" and one.file is not None]
-    others = [one for one in specs if one not in in_file]
-    show(Content.FLEET, replace(report, results=both), in_file, is_redacted=True)
-    show(
-        Content.FLEET,
-        report,
-        others if to_do else [one for one in specs if one.format == "json"],
-        is_redacted=True,
-    )
+    # Below the plans stands what became of them.
+    for spec in specs if to_do else ():
+        if spec == OutputSpec("text", None):
+            console.result("\n")
+        elif spec.format == "text" and spec.file is not None:
+            texts = (render(Content.FLEET, one, "text", View()) for one in (planned, report))
+            console.write_file(spec.file, "\n".join(texts), is_redacted=True)
+    left = [
+        spec
+        for spec in specs
+        if spec.format == "json" or (to_do and (spec.format != "text" or not spec.file))
+    ]
+    show(Content.FLEET, report, left, is_redacted=True)
     return first_of([report.exit_code, interrupt.exit or ExitCode.DONE])
-
-
-def _with_plan(result: StackResult, planned: StackResult | None) -> Mapping[str, str]:
-    """What a file holds of a stack: as text, the plan and what became of it."""
-    if planned is None or result.errors or "text" not in result.parts:
-        return result.parts
-    return {**result.parts, "text": f"{planned.parts['text']}\n{result.parts['text']}"}
 
 
 def _check_all(
