@@ -490,6 +490,12 @@ class _KeyCheck:
             # An edit alone does nothing before the next time of the schedule.
             edit = "edit `lifecycle.rerun`"
             fix = fix.replace(edit, f"set `lifecycle.on_change: replace` and {edit}")
+        lifecycle = state.desired.lifecycle if state.entry else Lifecycle()
+        if lifecycle.on_failure == "retry":
+            fix = fix.replace("set `lifecycle.on_failure: retry`", "raise `lifecycle.max_retries`")
+        if lifecycle.on_terminated == "recreate":
+            again = "run reconciler apply, which starts it again while `lifecycle.max_retries` allows it"
+            fix = fix.replace("set `lifecycle.on_terminated: recreate`", again)
         values = {"KEY": state.key, "JOB": job or "JOB"}
         return Drift.model_validate(
             {
@@ -502,6 +508,7 @@ class _KeyCheck:
                 "fix": re.sub(r"\b(?:KEY|JOB)\b", lambda found: values[found[0]], fix),
                 "changes": changes,
                 "others": others,
+                "remedy": fix,
                 "source": Source.of(state.entry.location) if state.entry else None,
             }
         )

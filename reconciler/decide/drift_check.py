@@ -88,6 +88,7 @@ class Drift(Frozen):
         "far by jobs that nothing declares; null: it costs none, or the service says too little.",
     )
     fix: str | None = Field(None, description="What to do about it: a command to run, or an edit to make.")
+    remedy: str = Field("", exclude=True, description="`fix`, with KEY and JOB in the place of both.")
     source: Source | None = Field(None, exclude=True, description="Location of the key in the manifest.")
     others: tuple[str, ...] = Field(
         (), exclude=True, description="Ids of the other jobs that it is about, sorted."

@@ -10,13 +10,13 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.body import ALGORITHMS, digest_of, is_known
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
-from reconciler.core.scalar import AXIS_NAME
+from reconciler.core.scalar import AXIS_NAME, walk_texts
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
 from reconciler.decide.actions import rename_command
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MAY_BE_RENAME = "may be a rename"
 #: So many ways to write an expression are tried, with so many constants in one place of it.
 _MOST_WAYS, _MOST_CONSTANTS = 1_000, 8
+#: So many jobs are held against a new key whose name stands in its texts.
+_MOST_NAMED = 20
 
 
 class SweepEntries:
@@ -220,9 +222,13 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
         known = (
             job.digest if job.digest[:1] == one else digest_of(job.covered_by(one), one) for one in letters
         )
-        if (equal := next((waiting[one] for one in known if waiting[one]), None)) is None:
+        equal = next((waiting[one] for one in known if waiting[one]), ())
+        others = (one for revisions in waiting.values() for one in revisions if key in str(job.body))
+        named = (one for one in islice(others, _MOST_NAMED) if one.marker.digest == _digest_as(job, one))
+        if (revision := next(chain(equal, named), None)) is None:
             continue
-        revision, entry = equal.pop(0), job.sweep or key
+        waiting[revision.marker.digest].remove(revision)
+        entry = job.sweep or key
         if entry in told:
             continue
         told.add(entry)
@@ -240,6 +246,13 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
         loss = "has completed, runs again" if has_completed else "is active, starts from the beginning"
         why = f"{old} is no longer declared, and {key} is new and declared alike: its work, which {loss}"
         yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=key)
+
+
+def _digest_as(job: DesiredJob, revision: Revision) -> str:
+    """The digest of a declaration under the key of a revision: the key may stand in its texts."""
+    letter, key = revision.marker.digest[:1], re.compile(rf"(?<![\w-]){re.escape(job.key)}(?![\w-])")
+    form = walk_texts(job.covered_by(letter), lambda text: key.sub(revision.marker.key, text))
+    return digest_of(form, letter)
 
 
 def _is_new(job: DesiredJob, snapshot: Snapshot) -> bool:

@@ -82,7 +82,8 @@ def drift_text(report: DriftReport, view: View) -> str:
     style, is_folded = view.style, not view.verbose
 
     def look(item: Drift) -> Hashable:
-        return item.class_, without_name(item.detail, item.key), look_of_changes(item.changes)
+        detail = without_name(item.detail, item.key)
+        return item.class_, item.remedy, detail, look_of_changes(item.changes)
 
     sections = [
         (title, fold_alike(entries, look, is_folded=is_folded), mark)
@@ -105,7 +106,7 @@ def drift_text(report: DriftReport, view: View) -> str:
                 width,
                 is_sweep=is_one_sweep(item.source for item in group),
             )
-            fix = (first.fix or "") if len(group) == 1 else REMEDIES[first.class_]
+            fix = (first.fix or "") if len(group) == 1 else first.remedy or REMEDIES[first.class_]
             if mark != GONE and fix:
                 blocks[-1].append(printable_line(f"{INDENT}fix: ", fix))
     if pending:

@@ -17,6 +17,7 @@ from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.render import Content, View, render
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
@@ -227,6 +228,22 @@ def test_change_awaiting_an_apply_is_pending_and_no_drift(
 def test_failed_job_that_is_retried_is_pending_with_the_time(ended_s_ago: float, detail: str) -> None:
     found = report(a_stack(RETRIED), seen(RETRIED, phase="Failed", ended_s_ago=ended_s_ago, text="by hand"))
     assert (classes(found), [item.detail for item in found.pending]) == ([], [detail])
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "phase", "fix"),
+    [
+        ({}, "Failed", "set `lifecycle.on_failure: retry`"),
+        ({"on_failure": "retry", "max_retries": 0}, "Failed", "raise `lifecycle.max_retries`"),
+        ({}, "Terminated", "set `lifecycle.on_terminated: recreate`"),
+        ({"on_terminated": "recreate"}, "Terminated", "run reconciler apply, which starts it again while"),
+    ],
+)
+def test_fix_names_nothing_that_is_set_already(lifecycle: dict[str, Any], phase: str, fix: str) -> None:
+    jobs = [a_job(key, lifecycle=lifecycle) for key in "abcde"]
+    found = report(a_stack(*jobs), *(seen(job, phase=phase) for job in jobs))
+    assert all(fix in (item.fix or "") for item in found.drift)
+    assert render(Content.DRIFT, found, "text", View()).count(fix) == 1, "of all together"
 
 
 def test_change_not_possible_in_the_phase_is_deferred_and_no_drift() -> None:

@@ -352,6 +352,16 @@ def test_new_key_with_the_declaration_of_a_removed_key_gets_a_rename_hint(
     assert hints(plan_for(stack, *jobs)) == (hint if is_given else [])
 
 
+def test_rename_hint_knows_the_key_in_the_texts_of_the_declaration() -> None:
+    outputs = {
+        key: a_job(key, algorithm__outputs={"o": f"obs://b/{key}/new-ones/"}) for key in ("old", "new")
+    }
+    hint = [("new", "add `formerly: old` to new to keep its job")]
+    assert hints(plan_for(a_stack(outputs["new"]), seen(outputs["old"]))) == hint
+    other = a_job("old", algorithm__outputs={"o": "obs://b/elsewhere/new-ones/"})
+    assert hints(plan_for(a_stack(outputs["new"]), seen(other))) == []
+
+
 def test_removed_key_is_proposed_for_one_rename_only() -> None:
     new = a_stack(*(a_job(f"new-{n}") for n in range(3)))
     plan = plan_for(new, *(was(f"old-{n}") for n in range(2)))
