@@ -17,6 +17,7 @@ from reconciler.core.past import FinishedWork, PastRevision
 from reconciler.core.phase import Phase
 from reconciler.core.ports import Backend
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, Scope
+from reconciler.core.scalar import walk_texts
 from reconciler.core.stack import Declared, Stack
 from reconciler.decide.drift_check import NO_CHECK, LastCheck
 from reconciler.decide.plan import Allowances, Plan
@@ -116,6 +117,9 @@ def as_recorded(jobs: Iterable[ObservedJob], stack: str) -> HistorySnapshot:
         if (marker := job.marker) is not None and marker.stack == stack:
             metadata = {"annotations": job.body.get("metadata", {}).get("annotations")}
             form = canonical(manifest_form({**job.body, "metadata": metadata}))
+            # As it was declared: see `tests.core.test_decision_table`.
+            own, name = f"/b/o/{marker.revision}/", "/b/o/${job.revision}/"
+            form = walk_texts(form, lambda text, own=own, name=name: name if text == own else text)
             past = PastRevision(
                 marker.key,
                 marker.revision,

@@ -29,7 +29,7 @@ from reconciler.decide.plan import NO_ALLOWANCES, Action, After, Allowances, Pla
 from reconciler.decide.planner import make_plan
 from reconciler.errors import WrongUsage
 from reconciler.expressions.evaluator import evaluate
-from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.builders import ENTRY, HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.crowd import as_recorded, plan_among_foreign_jobs
 
@@ -447,7 +447,17 @@ unknown digest, absent | absent | too-new, r2 ran_s=999 | blocked unknown_digest
         5,
     ),
 )
-def test_decision(declared: str, observed: str, expected: str, says: str) -> None:
+@pytest.mark.parametrize("is_numbered", [False, True], ids=["", "numbers in texts"])
+def test_decision(
+    declared: str,
+    observed: str,
+    expected: str,
+    says: str,
+    is_numbered: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if is_numbered:
+        monkeypatch.setitem(ENTRY["algorithm"], "outputs", {"o": "obs://b/o/${job.revision}/"})
     check(declared, observed, "", expected, says)
 
 
@@ -555,14 +565,16 @@ NUMBERED: dict[str, Any] = {
         (7, R, 0.5, {"ignore_changes": ["algorithm.parameters"]}, "keep unchanged r7"),
     ],
 )
+@pytest.mark.parametrize("is_on_record", [False, True])
 def test_number_of_the_revision_is_no_difference(
-    revision: int, phase: Phase, lr: float, lifecycle: dict[str, Any], expected: str
+    revision: int, phase: Phase, lr: float, lifecycle: dict[str, Any], expected: str, is_on_record: bool
 ) -> None:
     desired = a_job(
         lifecycle=lifecycle, algorithm__parameters={"lr": 0.1, "n": "r${job.revision}"}, **NUMBERED
     )
     was = a_job(algorithm__parameters={"lr": lr, "n": "r${job.revision}"}, **NUMBERED)
-    action = decided(desired, seen(was, revision=revision, phase=phase))
+    memory = a_memory(past(was, revision, phase)) if is_on_record else NO_HISTORY
+    action = decided(desired, seen(was, revision=revision, phase=phase), memory=memory)
     assert spelled(action) == expected
     changed = {change.path for change in action.changes}
     assert changed == ({"algorithm.parameters.lr"} if "immutable_changed" in expected else set())

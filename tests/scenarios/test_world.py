@@ -90,6 +90,8 @@ ACTIVE = ("Creating", "Pending", "Running", "Terminating")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 PHASES = ("Pending", "Running", *ENDED)
 DIGEST = "a" + "0" * 12
+#: The sweep of the keys that take turns, and how many of them may be active at once.
+SWEEP, AT_ONCE = "s", 2
 
 Lifecycle = dict[str, Any]
 _OF_EVENTS: dict[str, st.SearchStrategy[str | int]] = {
@@ -123,6 +125,7 @@ changes: st.SearchStrategy[Change] = st.one_of(
     st.builds(dict, priority=st.sampled_from([None, 1, 3])),
     st.builds(dict, protect=st.sampled_from([None, True, False])),
     st.builds(dict, is_absent=st.just(True)),
+    st.builds(dict, takes_turns=st.booleans()),
     st.builds(dict, needs=st.sets(keys, max_size=2).map(lambda needed: tuple(sorted(needed)))),
 )
 
@@ -142,6 +145,7 @@ class Entry:
     is_absent: bool = False
     needs: tuple[str, ...] = ()
     formerly: tuple[str, ...] = ()
+    takes_turns: bool = False
 
     @cache  # noqa: B019
     def job(self, key: str) -> DesiredJob:
@@ -150,7 +154,8 @@ class Entry:
         if self.priority:
             more["spec__schedule_policy"] = {"priority": self.priority}
         job = absent(key, **lifecycle) if self.is_absent else a_job(key, lifecycle=lifecycle, **more)
-        return replace(job, needs=self.needs, formerly=self.formerly)
+        job = replace(job, needs=self.needs, formerly=self.formerly)
+        return replace(job, sweep=SWEEP, max_parallel=AT_ONCE) if self.takes_turns else job
 
     @property
     def creates_first(self) -> bool:
@@ -215,9 +220,16 @@ class World(RuleBasedStateMachine):
         keys=st.sets(st.sampled_from(KEYS), max_size=3),
         lifecycle=lifecycles,
         phase=st.sampled_from(["Creating", "Running", "Completed", "Failed"]),
+        takes_turns=st.booleans(),
     )
     def begin(
-        self, remembers: tuple[bool, bool], foreign: int, keys: set[str], lifecycle: Lifecycle, phase: str
+        self,
+        remembers: tuple[bool, bool],
+        foreign: int,
+        keys: set[str],
+        lifecycle: Lifecycle,
+        phase: str,
+        takes_turns: bool,
     ) -> None:
         """Some jobs are there already; in a few worlds two pages of others' stand before them."""
         for number in range(foreign):
@@ -230,7 +242,8 @@ class World(RuleBasedStateMachine):
                 (checkout.root / "records.sqlite3").write_bytes(_empty_records())
                 self._open_records(checkout)
         if keys:
-            self.entries.update({key: Entry(lifecycle=tuple(lifecycle.items())) for key in sorted(keys)})
+            entry = Entry(lifecycle=tuple(lifecycle.items()), takes_turns=takes_turns)
+            self.entries.update(dict.fromkeys(sorted(keys), entry))
             self._apply_for_good(EVERY_GUARD)
             for job in self._ours():
                 self.service.store.set_phase(job.id, phase)
@@ -473,6 +486,8 @@ class World(RuleBasedStateMachine):
         plan, entries = self.here.saved.plan, self.here.saved.entries
         keys = {key for one in plan.actions for key in (one.key, *one.former_keys, *one.needs)}
         context = self._context(Stack(STACK, {}, frozenset(keys)))
+        declared = {key: SWEEP if entry.takes_turns else "" for key, entry in entries.items()}
+        context = context._replace(loaded=replace(context.loaded, declared=declared))
         self.service.forget_requests()
         has_moved = self.here.saved.there != self._state()
         try:
@@ -600,6 +615,7 @@ class World(RuleBasedStateMachine):
     ) -> Iterator[None]:
         """See that nothing is done that must not be; `waits`: what was deferred may be done as well."""
         before = {job.id: job for job in self._ours()}
+        active = {self._key(job, entries) for job in before.values() if job.life.phase in ACTIVE}
         all_lost = set(self.lost)
         lost = {job_id for job_id in self.lost if self.service.store.find(job_id).life.phase in ACTIVE}
         protected = {
@@ -634,6 +650,7 @@ class World(RuleBasedStateMachine):
         assert not any(ids <= stopped for ids in goes_on), "what runs as declared goes on"
         made = [job for job in self._ours() if job.id not in before.keys() | all_lost]
         self._check_none_was_started_beside_another(made, plan, entries)
+        self._check_turns_were_taken(made, active, entries)
         for job in made:
             key = self._key(job, entries)
             entry = entries[key]
@@ -674,6 +691,21 @@ class World(RuleBasedStateMachine):
                     assert min(job.life.ended_ms or math.inf, other.life.ended_ms) <= max(
                         job.create_ms, other.create_ms
                     ), f"{job.name} was started beside {other.name}"
+
+    def _check_turns_were_taken(self, made: Iterable[Job], active: set[str], entries: Entries) -> None:
+        """When a member was started whose key was not `active`, no more were than may be, itself included."""
+        members = {key for key, entry in entries.items() if entry.takes_turns}
+        jobs = [(self._key(job, entries), job) for job in self._ours()]
+        for job in made:
+            if (key := self._key(job, entries)) in members - active:
+                at_ms = job.create_ms
+                running = {
+                    other
+                    for other, one in jobs
+                    if other in members and one.create_ms <= at_ms < (one.life.ended_ms or math.inf)
+                }
+                assert len(running | {key}) <= AT_ONCE, f"{job.name} was started out of its turn"
+                self.told["turns"] += 1
 
     def _has_completed(self, key: str, entries: Entries) -> bool:
         entry = entries[key]
