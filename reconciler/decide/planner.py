@@ -307,7 +307,7 @@ def _deferred_reruns(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -
     for one in actions:
         chosen = proposed.decisions[one.key].chosen
         if one.action is Action.DEFER and chosen and chosen.reason is Reason.RERUN_REQUESTED:
-            fix = "add `--wait completed`, or pass `--rerun` again later: it is not remembered"
+            fix = "`apply --wait completed` starts it in its time; another apply needs `--rerun` again"
             yield PlanWarning(what="rerun deferred", why=one.detail, fix=fix, key=one.key)
 
 
