@@ -147,7 +147,7 @@ def render_why(found: Sequence[Explanation], style: Style = PLAIN, *, verbose: b
     for group in fold_alike(found, look):
         lines += (*_answer(group, style), "")
     lines.append(style.paint(render_head(found[0].stack, found[0].target), "bold"))
-    lines.append("reconciler why KEY shows what led to the action of one of them, -v to those of all.")
+    lines.append("`reconciler why KEY` shows what led to the action of one, -v to that of each.")
     return "\n".join(lines) + "\n"
 
 
@@ -168,16 +168,16 @@ def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
     """What is done about a key, or about several alike, what stands against it, and which rule decided."""
     explanation, keys = group[0], [one.key for one in group]
     if not explanation.actions:
-        yield f"{name_of(keys)}: nothing to do"
+        yield f"{', '.join(map(printable, keys))}: nothing to do"
     for action in explanation.actions:
         word = style.paint(action.action.value, action.traits.colour)
         shown = action.after or action.before if len(keys) == 1 else None
         why = action.explanation if len(keys) == 1 else without_name(action.explanation, action.key)
         head = f"{name_of(keys)}{f' r{shown.revision}' if shown else ''}: {word} ({action.reason.value})"
         yield f"{head}: {printable(why)}"
+        if len(keys) > 1 and action is explanation.actions[0]:
+            yield from render_keys(keys, style.width, is_sweep=True)
         yield from (_INDENT + render_change(change) for change in action.changes)
-    if len(keys) > 1:
-        yield from render_keys(keys, style.width)
     # What keeps the action from being done, in a few words each.
     against = [f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY]
     for one in explanation.guards:

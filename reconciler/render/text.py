@@ -72,9 +72,12 @@ def table(
             widths[name] = least[name] = min(widths[name], style.width * 2 // 5)
             for place in {*by_worth} - {name}:
                 head, *cells = columns[place]
-                least[place] = min(max(map(cell_len, cells), default=0), _NARROW)
-                words = head.split() if place in by_worth[:stay] else " ".join((head, *cells)).split()
-                least[place] = max(least[place], *map(cell_len, words))
+                if place in by_worth[:stay]:
+                    words, needed = head.split(), min(widths[place], _NARROW)
+                else:  # rather than many cells being broken, or a word standing out, the column goes
+                    words = " ".join(columns[place]).split()
+                    needed = sorted(map(cell_len, cells or [head]))[-1 - len(cells) // 4]
+                least[place] = max(needed, *map(cell_len, words))
         room = style.width + 2
         while len(by_worth) > stay and sum(least[place] + 2 for place in by_worth) > room:
             by_worth.pop()
