@@ -273,7 +273,7 @@ class _StackCheck:
         return self._planned(plan, plan.exit_code(detailed=bool(options.get("detailed_exitcode"))))
 
     def _planned(self, plan: Plan, code: ExitCode, **fields: Any) -> StackResult:
-        self._warn(blockers(plan))
+        self._warn(blockers(plan, is_text_shown="text" in self._request.formats))
         summary = {action.value: number for action, number in plan.summary.items()}
         has_changes = bool(plan.to_execute or plan.in_the_way or plan.refusals) or not plan.complete
         return self._found(Content.PLAN, plan, code, summary, plan.last_line, has_changes, **fields)

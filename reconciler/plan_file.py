@@ -35,6 +35,7 @@ from reconciler.decide.plan import (
     GROWING,
     Action,
     Before,
+    Guard,
     Plan,
     PlannedAction,
     Reason,
@@ -372,7 +373,9 @@ def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedP
         check([*missing, *(["modified since it was written; its seal does not match"] if is_edited else [])])
     refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
     # Another version may count other kinds.
-    read_now = {"refusals": refusals, "summary": count(plan.actions)}
+    read_now: dict[str, Any] = {"refusals": refusals, "summary": count(plan.actions)}
+    # What is unbounded passes a budget only where that was allowed.
+    read_now |= {"declared": tuple(options.declared), "has_budget": Guard.BUDGET in options.allow}
     return SavedPlan(plan.model_copy(update=read_now), options)
 
 

@@ -81,7 +81,8 @@ class Lines(JsonLines):
         if event.type in _WORDS:
             # What ended is told by this line, and is no change of a wait any more.
             self._changed.pop(key, None)
-            console.say(_event_line(event))
+            if event.action is not Action.BLOCKED:  # the plan says why
+                console.say(_event_line(event))
         if event.type is not EventType.ACTION_PROGRESS:
             return
         # A span of time within a text grows by itself.

@@ -120,13 +120,14 @@ def show_plan(
 ) -> None:
     """Write a plan to the outputs, see `requested_outputs`, and what refuses it or blocks keys to stderr.
 
-    `digest` is that of the plan's file, if it has one.
+    What the text on stdout says of single keys has only its place there. `digest` is that of the plan's
+    file, if it has one.
     """
     from reconciler.decide.guards import blockers
 
     final_outputs.about(plan.stack, plan.target.name)
     show(Content.PLAN, plan, outputs, View(show_keep=show_keep, digest=digest))
-    if found := blockers(plan):
+    if found := blockers(plan, is_text_shown=OutputSpec("text", None) in outputs):
         console.diagnostics(found)
 
 

@@ -213,3 +213,8 @@ class PreflightReason(StrEnum):
     def words(self) -> str:
         """The reason as people read it: the same words for the same problem."""
         return self.value.replace("_", " ")
+
+
+DENIED_BY_A_POLICY = "denied by a policy"
+#: What diagnostics say that the action of each key says as well.
+SAID_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})

@@ -84,12 +84,13 @@ def sum_of(all_costs: Iterable[Cost]) -> Cost:
     )
 
 
-def spell_cost(cost: Cost) -> str:
+def spell_cost(cost: Cost, *, has_budget: bool = False) -> str:
     """Say a cost for people: `at most 384.0 node-hours (CNY 10,944.00), 12.5 expected (CNY 356.25)`.
 
-    What nobody knows is left out: "" for a job that is unbounded and has never completed.
+    What nobody knows is left out: "" for a job that is unbounded and has never completed, where there is no
+    budget that it exceeds.
     """
-    parts = []
+    parts = ["unbounded node-hours"] if has_budget and cost.node_hours_max is None else []
     if cost.node_hours_max is not None:
         parts.append(f"at most {spell_work(cost.node_hours_max)}{_price(cost.cost_max, cost.currency)}")
     if cost.node_hours_expected is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.core.values import Denial, PlanWarning, TargetIdentity, node_hours
+from reconciler.core.values import SAID_AT_JOBS, Denial, PlanWarning, TargetIdentity, node_hours
 from reconciler.decide.actions import KeyDecision
 from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced
 from reconciler.decide.key_state import PlanContext, Snapshot
@@ -420,14 +420,19 @@ def limited(plan: Plan, max_actions: int | None) -> Plan:
 _MOST_FINDINGS = 20
 
 
-def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
-    """Why a plan is refused, and why keys of it are blocked; nothing where all of it may be done."""
+def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ...]:
+    """Why a plan is refused, and why keys of it are blocked; nothing where all of it may be done.
+
+    Where its text is shown, that says why a policy or pre-flight blocks a key: here stands the place only.
+    """
     found = [*plan.refusals]
     if plan.denied:
         from reconciler.decide.policies import refusals_of
 
         found += refusals_of(plan.denied)
-    found += _findings(plan.preflight or ())
+    found += (one._replace(fix=None) if is_text_shown else one for one in _findings(plan.preflight or ()))
+    if is_text_shown:
+        found = [one._replace(why="") if one.what in SAID_AT_JOBS else one for one in found]
     by_guard: dict[Guard, list[PlannedAction]] = {}
     for action in plan.blocked:
         if action.reason is Reason.GUARD:
@@ -439,7 +444,8 @@ def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
             work = sum(node_hours(action.elapsed, action.nodes) for action in actions)
             figures = f"{spell_work(work)} of running work would be discarded"
         elif guard is Guard.BUDGET:
-            figures = f"{spell_cost(sum_of(one.cost for one in actions if one.cost))} would be started"
+            figures = spell_cost(sum_of(one.cost for one in actions if one.cost), has_budget=True)
+            figures += " would be started"
         keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_NAMES)
         fix = way_out(guard, _keeping(actions) + REVIEW)
         found.append(Diagnostic(GUARDS[guard].title, f"blocks {keys}: {figures}", fix))

@@ -470,6 +470,8 @@ class Plan(Head):
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     refusals: tuple[Diagnostic, ...] = Field((), exclude=True)
+    declared: tuple[str, ...] = Field((), exclude=True, description="Keys in the order of the manifest.")
+    has_budget: bool = Field(False, exclude=True, description="Whether node-hours or cost are limited.")
 
     def document(self) -> dict[str, Any]:
         """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""

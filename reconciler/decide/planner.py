@@ -331,6 +331,8 @@ def guarded_plan(
         and not snapshot.ownership.unattributed,
         denied=denied,
         preflight=checked.found if checked else None,
+        declared=tuple(stack.whole or stack.jobs),
+        has_budget=(stack.limits.node_hours, stack.limits.cost) != (None, None),
         warnings=few_of_a_kind(
             (
                 *snapshot_warnings(stack, snapshot),
@@ -386,7 +388,8 @@ def make_destroy_plan(
     )
     context = context._replace(destroys=True, allowances=EVERY_GUARD)
     plan = make_plan(emptied, snapshot, context, target, manifest_digest=manifest_digest, version=version)
-    return plan.model_copy(update={"warnings": few_of_a_kind(snapshot_warnings(stack, snapshot))})
+    warnings = few_of_a_kind(snapshot_warnings(stack, snapshot))
+    return plan.model_copy(update={"warnings": warnings, "declared": tuple(stack.whole or stack.jobs)})
 
 
 def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ...]:
@@ -399,7 +402,9 @@ def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ..
         if stack.chosen is not None:
             told.insert(0, (stack.left_out, "declared but not in view"))
         keys = ((f"{count} key is" if count == 1 else f"{count} keys are", said) for count, said in told)
-        warnings += [PlanWarning(what=PARTIAL_VIEW, why=f"{count} {said}") for count, said in keys]
+        if told:
+            why = "; ".join(f"{count} {said}" for count, said in keys)
+            warnings.append(PlanWarning(what=PARTIAL_VIEW, why=why))
     warnings += unread(ownership)
     if memory.problem is not None:
         why = f"{memory.problem}; whatever depends on it is unknown"

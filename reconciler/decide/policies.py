@@ -18,7 +18,7 @@ from reconciler.core.body import manifest_form
 from reconciler.core.fields.field_types import Strict
 from reconciler.core.policy_expression import NotJudged, Question, not_evaluated
 from reconciler.core.stack import NO_PRICES, DesiredJob, Effect, Prices, Stack
-from reconciler.core.values import Denial, PlanWarning, Source, TargetIdentity
+from reconciler.core.values import DENIED_BY_A_POLICY, Denial, PlanWarning, Source, TargetIdentity
 from reconciler.decide.cost import cost_of
 from reconciler.decide.plan import ACTIONS, Action, Cost, PlannedAction, Reason
 from reconciler.errors import Diagnostic, Location
@@ -137,7 +137,6 @@ def _plain(tree: Any) -> Any:
 # --- what policies say
 
 
-DENIED_BY_A_POLICY = "denied by a policy"
 _FIX = "change the jobs, or the policy; --force does not override it"
 #: So many keys stand in a message.
 _MOST_KEYS = 5

@@ -151,6 +151,7 @@ class Review(Frozen):
     denied: tuple[Denial, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
     others: tuple[Review, ...] = ()
+    declared: tuple[str, ...] = Field((), exclude=True, description="Keys in the order of the manifests.")
 
     @property
     def each(self) -> tuple[Review, ...]:
@@ -258,6 +259,7 @@ def make_review(
             for one in verdicts.denied
         ),
         warnings=few_of_a_kind(warnings),
+        declared=tuple(key for one in (head, base) if one.stack for key in one.stack.whole or one.stack.jobs),
     )
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.values import PreflightReason
-from reconciler.decide.policies import DENIED_BY_A_POLICY
+from reconciler.core.values import SAID_AT_JOBS
 from reconciler.render import Content, Place, View
 from reconciler.render.sheet import Level, Row, sheet_of
 from reconciler.text import printable
@@ -18,16 +17,13 @@ from reconciler.text import printable
 if TYPE_CHECKING:
     from reconciler.decide.fleet import FleetReport
 
-#: Notes that the rows of single jobs say, too.
-_SAID_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})
-
 
 def render(content: Content, value: Any, view: View) -> str:
     """Workflow commands: errors of the whole, errors of jobs, warnings, and a notice."""
     sheet = sheet_of(content, value, view)
     lines = []
     for note in sheet.notes:
-        if note.level is Level.ERROR and note.what not in _SAID_AT_JOBS:
+        if note.level is Level.ERROR and note.what not in SAID_AT_JOBS:
             why = "; ".join(filter(None, (note.why, note.fix and f"fix: {note.fix}")))
             lines.append(_command(note.level, {"title": note.what}, why or note.what))
     lines += _rows(sheet.rows, Level.ERROR, view)

@@ -10,10 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reconciler.core.values import Change, node_hours
-from reconciler.decide.plan import ACTIONS, FOLDED_FROM, Action, PlannedAction, Reason, lost_sum, spell_work
+from reconciler.decide.plan import ACTIONS, FOLDED_FROM, PlannedAction, Reason, lost_sum, spell_work
 from reconciler.text import few
 
 if TYPE_CHECKING:
@@ -31,19 +31,29 @@ def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
 
 
 def fold_alike(
-    items: Iterable[_Item], look: Callable[[_Item], Hashable | None], *, is_folded: bool = True
+    items: Iterable[_Item],
+    look: Callable[[_Item], Hashable],
+    place: Callable[[_Item], int] = lambda _: 0,
+    *,
+    is_folded: bool = True,
 ) -> list[tuple[_Item, ...]]:
     """Put items of one look together, where they are many; each group where its first one was.
 
-    An item whose look is None stands for itself.
+    Within a group they are in the order of their places.
     """
     items = list(items)
     looks = [look(item) if is_folded else None for item in items]
-    many = {one for one, count in Counter(looks).items() if one is not None and count >= FOLDED_FROM}
+    many = {one for one, count in Counter(looks).items() if is_folded and count >= FOLDED_FROM}
     found: dict[object, list[_Item]] = {}
-    for place, (item, one) in enumerate(zip(items, looks, strict=True)):
-        found.setdefault(one if one in many else place, []).append(item)
-    return [tuple(members) for members in found.values()]
+    for number, (item, one) in enumerate(zip(items, looks, strict=True)):
+        found.setdefault(one if one in many else number, []).append(item)
+    return [tuple(sorted(members, key=place)) for members in found.values()]
+
+
+def place_in(keys: Iterable[str]) -> Callable[[Any], int]:
+    """Where an item stands among some keys; behind all of them, if its key is none."""
+    places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return lambda item: places.get(item.key, len(places))
 
 
 def without_name(text: str, key: str) -> str:
@@ -51,14 +61,8 @@ def without_name(text: str, key: str) -> str:
     return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", "the job", text)
 
 
-def is_one_sweep(places: Iterable[object]) -> bool:
-    """Whether keys are members of one sweep: all of them stand in one place of the manifest."""
-    found = set(places)
-    return len(found) == 1 and None not in found
-
-
 def in_braces(names: Iterable[str]) -> list[str]:
-    """The names of members of a sweep, as a shell's braces write them, in as few words as there are blocks.
+    """Names as a shell's braces write them, those of a sweep in as few words as there are blocks.
 
     What the braces of a word expand to are names of the list, each once, and no others.
     """
@@ -85,19 +89,10 @@ def look_of_changes(changes: Iterable[Change]) -> str:
     return json.dumps([change.model_dump(mode="json") for change in changes])
 
 
-def look_of_action(action: PlannedAction) -> Hashable | None:
-    """What is shown of an action beside its key, what it starts and what grows with time.
-
-    Creates without a change belong together if they are members of one sweep: they stand in one place of a
-    file.
-    """
-    sweep = None
-    if action.action is Action.CREATE and not action.changes:
-        if action.source is None:
-            return None
-        sweep = action.source
+def look_of_action(action: PlannedAction) -> Hashable:
+    """What is shown of an action beside its key, what it starts and what grows with time."""
     shown = (action.symbol, action.action, action.reason, action.detail, action.ended_badly)
-    return (*shown, action.next_run, look_of_changes(action.changes), action.rerun_of is not None, sweep)
+    return (*shown, action.next_run, look_of_changes(action.changes), action.rerun_of is not None)
 
 
 def explain_group(actions: Sequence[PlannedAction]) -> str:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.masking import texts_in
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import Action, Plan, PlannedAction, spell_work
+from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, spell_work
 from reconciler.render import Style, View
 from reconciler.render.groups import (
     explain_group,
     fold_alike,
     in_order_for_people,
-    is_one_sweep,
     look_of_action,
+    place_in,
 )
 from reconciler.render.text import (
+    FORCES_NEW_JOB,
     INDENT,
     name_of,
     render_change,
@@ -42,7 +43,7 @@ def plan_text(plan: Plan, view: View) -> str:
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
     shown = in_order_for_people(action for action in plan.actions if _is_shown(action, view))
-    groups = fold_alike(shown, look_of_action, is_folded=not view.verbose)
+    groups = fold_alike(shown, look_of_action, place_in(plan.declared), is_folded=not view.verbose)
     width = width_of_names((name_of([one.key for one in group]) for group in groups), style)
     for group in groups:
         first, keys, revisions = group[0], [one.key for one in group], [revision_of(one) for one in group]
@@ -55,16 +56,21 @@ def plan_text(plan: Plan, view: View) -> str:
             f"{revisions[0] if is_same else '':<4} {explain_group(group)}",
             style,
             width,
-            starts=[what_starts(one) for one in group],
+            starts=[what_starts(one, plan) for one in group],
             listed=keys if is_same else [" ".join(filter(None, pair)) for pair in pairs],
             # Nothing is lost if a person does not read each key: no job ends, and none needs help.
             is_cut=first.traits.is_harmless and not first.ended_badly,
-            is_sweep=is_same and is_one_sweep(one.source for one in group),
+            is_braced=is_same,
         )
         if view.verbose and first.desired is not None:
             # The whole body that is sent, secrets by name.
             body = json.dumps(show(first.desired), indent=2, ensure_ascii=False)
             lines += (INDENT + printable(line) for line in body.splitlines())
+    # Of many marks the first says it in full.
+    ends = (FORCES_NEW_JOB, f"{FORCES_NEW_JOB}  # sensitive")
+    marked = [number for number, line in enumerate(lines) if line.endswith(ends)]
+    for number in marked[1:] if len(marked) >= FOLDED_FROM and not view.verbose else ():
+        lines[number] = "  # new job".join(lines[number].rsplit(FORCES_NEW_JOB, 1))
     if shown:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
@@ -99,9 +105,11 @@ def revision_of(action: PlannedAction) -> str:
     return f"r{shown.revision}" if shown else ""
 
 
-def what_starts(action: PlannedAction) -> str:
+def what_starts(action: PlannedAction, plan: Plan) -> str:
     """What an action starts, and what that costs."""
-    cost = spell_cost(action.cost) if action.cost is not None and _shows_cost(action) else ""
+    cost = ""
+    if action.cost is not None and _shows_cost(action):
+        cost = spell_cost(action.cost, has_budget=plan.has_budget)
     return "; ".join(filter(None, (action.starts, cost)))
 
 
@@ -117,7 +125,8 @@ def sums_of(plan: Plan) -> Iterator[str]:
         yield f"Discards {spell_work(plan.lost_node_hours)} of work."
     # Of one action the sum says what its own line says.
     counted = sum(_shows_cost(one) for one in plan.actions if one.action is not Action.BLOCKED)
-    if plan.cost is not None and counted > 1 and (cost := spell_cost(plan.cost)):
+    cost = spell_cost(plan.cost, has_budget=plan.has_budget) if plan.cost and counted > 1 else ""
+    if cost:
         yield f"Starts {cost}."
 
 

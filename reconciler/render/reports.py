@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from reconciler.core.values import timestamp
 from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredDrift, Pending
 from reconciler.decide.outcome import Outcome, Result, Status, WaitEnd, spell_status
-from reconciler.decide.plan import spell_work
+from reconciler.decide.plan import Reason, spell_work
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import View
 from reconciler.render.groups import (
     fold_alike,
     in_order_for_people,
-    is_one_sweep,
     look_of_action,
     look_of_changes,
+    place_in,
     without_name,
 )
 from reconciler.render.plan import job_lines
@@ -104,7 +104,6 @@ def drift_text(report: DriftReport, view: View) -> str:
                 _words(group) + since_and_cost(*group),
                 style,
                 width,
-                is_sweep=is_one_sweep(item.source for item in group),
             )
             fix = (first.fix or "") if len(group) == 1 else first.remedy or REMEDIES[first.class_]
             if mark != GONE and fix:
@@ -217,16 +216,19 @@ def result_text(result: Result, view: View) -> str:
     """Text for people; the last line counts."""
     style, lines = view.style, list[str]()
 
-    def look(outcome: Outcome) -> Hashable | None:
+    def look(outcome: Outcome) -> Hashable:
         # What the plan shows once, the result shows once, if it ended in the same way.
-        planned = look_of_action(outcome.action)
-        return planned and (outcome.status, without_name(outcome.detail, outcome.key), planned)
+        detail = without_name(outcome.detail, outcome.key)
+        return outcome.status, detail, look_of_action(outcome.action)
 
-    for group in fold_alike(result.outcomes, look, is_folded=not view.verbose):
+    place = place_in(view.plan.declared if view.plan else ())
+    for group in fold_alike(result.outcomes, look, place, is_folded=not view.verbose):
         first, names = group[0], [_job_name(outcome) for outcome in group]
         colour = {Status.DONE: "green", Status.SKIPPED: "dim"}.get(first.status, "red")
         word = style.paint(f"{spell_status(first.status):<9}", colour)
         name, detail = names[0], first.detail
+        if first.action.reason in (Reason.PREFLIGHT, Reason.DENIED):
+            detail = detail.partition(": ")[0]  # the plan says the rest
         if len(group) > 1:
             name, detail = f"{len(group)} jobs", without_name(detail, first.key)
         said = f"{first.action.action.value} {name}" + (f": {detail}" if detail else "")
@@ -236,7 +238,6 @@ def result_text(result: Result, view: View) -> str:
                 names,
                 style.width,
                 is_cut=first.status is Status.DONE and first.action.traits.is_harmless,
-                is_sweep=is_one_sweep(outcome.action.source for outcome in group),
             )
     width = width_of_names((waited.key for waited in result.waits), style)
     words = []
@@ -282,15 +283,12 @@ def _review_lines(review: Review, view: View) -> str:
     style = view.style
     on = f" on {review.on}" if review.on else ""
 
-    def look(job: ReviewedJob) -> Hashable | None:
-        # An added job is shown with others of its sweep only.
-        if job.starts and job.sweep is None:
-            return None
-        sweep = job.sweep if job.starts else None
-        return job.symbol, job.action, job.change, _detail(job), look_of_changes(job.changes), sweep
+    def look(job: ReviewedJob) -> Hashable:
+        return job.symbol, job.action, job.change, _detail(job), look_of_changes(job.changes)
 
     lines = [style.paint(printable(f"Stack {review.stack}{on}: {sides_of(review)}"), "bold"), ""]
-    groups = fold_alike(in_order_for_people(review.jobs), look, is_folded=not view.verbose)
+    shown, place = in_order_for_people(review.jobs), place_in(review.declared)
+    groups = fold_alike(shown, look, place, is_folded=not view.verbose)
     width = width_of_names((name_of(_names(group)) for group in groups), style)
     for group in groups:
         first = group[0]
@@ -302,7 +300,7 @@ def _review_lines(review: Review, view: View) -> str:
             width,
             starts=[job.starts for job in group],
             is_cut=first.traits.is_harmless,
-            is_sweep=first.formerly is None and is_one_sweep(job.source for job in group),
+            is_braced=first.formerly is None,
         )
     if groups:
         lines.append("")

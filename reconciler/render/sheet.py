@@ -223,14 +223,16 @@ def _notes(refusals: Iterable[Diagnostic], warnings: Iterable[PlanWarning], clea
     return tuple(Note(level, *(clean(text or "") for text in texts)) for level, *texts in found)
 
 
-def _folded(rows: Sequence[Row]) -> tuple[Row, ...]:
+def _folded(rows: Sequence[Row], declared: Sequence[str] = ()) -> tuple[Row, ...]:
     """The rows in the order for people, with those that say the same of many jobs put together."""
 
     def look(row: Row) -> Hashable:
         return row.kind, row.symbol, row.rule, groups.without_name(row.text, row.key), row.changes
 
     found = []
-    for first, *others in groups.fold_alike(sorted(rows, key=lambda row: row.rank), look):
+    for first, *others in groups.fold_alike(
+        sorted(rows, key=lambda row: row.rank), look, groups.place_in(declared)
+    ):
         if others:
             keys = (first.key, *(row.key for row in others))
             first = first._replace(keys=keys, text=groups.without_name(first.text, first.key), revision="")
@@ -243,13 +245,14 @@ def _folded(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     """A row per action; what policies deny and pre-flight found in rows of their own."""
-    rows = tuple(_plan_row((action,), clean) for action in plan.actions)
+    rows = tuple(_plan_row((action,), plan, clean) for action in plan.actions)
     sources = {action.key: action.source for action in plan.actions}
     denied = [_row_of_denial(one, sources.get(one.key), clean) for one in plan.denied]
     for one in plan.preflight or ():
         text, rule = "; ".join(filter(None, (one.detail, one.fix))), one.reason.value
         denied.append(_row(clean, one.key, "refused", "!", "", text, True, rule=rule, source=one.source))
-    alike = groups.fold_alike(groups.in_order_for_people(plan.actions), groups.look_of_action)
+    shown, place = groups.in_order_for_people(plan.actions), groups.place_in(plan.declared)
+    alike = groups.fold_alike(shown, groups.look_of_action, place)
     return Sheet(
         Content.PLAN,
         **_head_of(plan, clean),
@@ -257,7 +260,7 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
         counts={action.value: count for action, count in plan.summary.items()},
         has_changes=bool(plan.to_execute),
         rows=rows,
-        folded=tuple(_plan_row(group, clean) for group in alike),
+        folded=tuple(_plan_row(group, plan, clean) for group in alike),
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         sums=tuple(map(clean, sums_of(plan))),
         notes=_notes(plan.refusals, plan.warnings, clean),
@@ -266,9 +269,9 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     )
 
 
-def _plan_row(actions: Sequence[PlannedAction], clean: Clean) -> Row:
+def _plan_row(actions: Sequence[PlannedAction], plan: Plan, clean: Clean) -> Row:
     action = actions[0]
-    counts = Counter(filter(None, map(what_starts, actions)))
+    counts = Counter(filter(None, (what_starts(one, plan) for one in actions)))
     # Of several the most frequent ones.
     many = [f"{count} {'job' if count == 1 else 'jobs'}: {what}" for what, count in counts.most_common()]
     starts = "".join(counts) if len(counts) < 2 else few(many)
@@ -433,7 +436,7 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
         counts=result.summary,
         has_changes=any(outcome.status is Status.DONE for outcome in result.outcomes),
         rows=tuple(rows),
-        folded=_folded(rows),
+        folded=_folded(rows, plan.declared if plan else ()),
         keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
         digest=view.digest,
         columns=("Outcome", "Job", "Why"),
@@ -469,7 +472,7 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
         has_changes=bool(rows or review.settings),
         version=clean(review.reconciler_version),
         rows=tuple(rows),
-        folded=_folded(rows),
+        folded=_folded(rows, review.declared),
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         notes=_notes(
             refusals_of(review.every_denial), (w for one in review.each for w in one.warnings), clean

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -131,8 +130,8 @@ WIDTH = 100
 NOTHING = "-"
 #: How many lines of keys are shown where none of them has to be read.
 _MOST_LINES = 2
-#: Braces are for lists that become this much shorter.
-_WORTH = 3
+#: How a change is marked that an active job cannot take.
+FORCES_NEW_JOB = "  # forces a new job"
 #: How many different things that jobs start are shown.
 _MOST_STARTS = 10
 #: How many problems are shown to a person at a terminal, who can ask for all of them.
@@ -177,7 +176,7 @@ def render_entry(
     *,
     listed: Sequence[str] | None = None,
     is_cut: bool = False,
-    is_sweep: bool = False,
+    is_braced: bool = True,
 ) -> Iterator[str]:
     """A line about one job, or about several with their keys below; the name is `width` wide.
 
@@ -185,50 +184,37 @@ def render_entry(
     """
     yield printable_line(f"{head} {pad(name_of(keys), width)}  ", text)
     if len(keys) > 1:
-        yield from render_keys(listed or keys, style.width, is_cut=is_cut, is_sweep=is_sweep)
+        yield from render_keys(listed or keys, style.width, is_cut=is_cut, is_braced=is_braced)
 
 
 def render_keys(
-    keys: Iterable[str], width: int | None = None, *, is_cut: bool = False, is_sweep: bool = False
+    keys: Iterable[str], width: int | None = None, *, is_cut: bool = False, is_braced: bool = True
 ) -> Iterator[str]:
-    """The keys of several jobs, several on a line; a list that `is_cut` says how many more there are.
+    """The keys of several jobs as a shell would write them: `sweep-batch-{32,64}-lr-{0_1,0_01}`.
 
-    On a terminal many members of one sweep are listed as a shell would write them:
-    `lr-{0_1,0_2}-batch-{32,64}`. Elsewhere all keys are on one line, unabbreviated, for
-    programs such as grep.
+    On a terminal they are broken behind commas, elsewhere they are one line. A list that `is_cut` says how
+    many more there are.
     """
+    from reconciler.render.groups import in_braces
+
     listed = [printable(key) for key in keys]
-    most = width or WIDTH
-    lines = wrapped(", ".join(listed), most)
-    if len(lines) > _MOST_LINES and width is None and not is_cut:
-        lines = [INDENT + ", ".join(listed)]
-    if len(lines) > _MOST_LINES and is_sweep:
-        from reconciler.render.groups import in_braces
-
-        # Broken behind commas only.
-        words = [word.replace(",", ", ") for word in in_braces(listed)]
-        braced = [line.replace(", ", ",") for word in words for line in wrapped(word, most)]
-        lines = braced if len(braced) * _WORTH <= len(lines) else lines
-    if len(lines) > _MOST_LINES and is_cut:
-        lines = wrapped(", ".join(listed), most)
-        # What is cut away makes room for the words that count it.
-        shown = sum(line.count(",") for line in lines[:_MOST_LINES])
-        while len(lines) > _MOST_LINES:
-            lines = wrapped(", ".join([*listed[:shown], f"and {len(listed) - shown} more"]), most)
-            shown -= 1
-    yield from lines
+    shown, words = len(listed), in_braces(listed) if is_braced else listed
+    lines = _broken_behind_commas(words, width or WIDTH)
+    while is_cut and len(lines) > _MOST_LINES:
+        shown = shown * 9 // 10
+        first = in_braces(listed[:shown]) if is_braced else listed[:shown]
+        words = [*first, f"and {len(listed) - shown} more"]
+        lines = _broken_behind_commas(words, width or WIDTH)
+    yield from [INDENT + ", ".join(words)] if width is None else lines
 
 
-def wrapped(text: str, width: int = WIDTH, indent: str = INDENT, hanging: str = INDENT) -> list[str]:
-    """The lines of a text whose words stay whole."""
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _broken_behind_commas(words: Sequence[str], width: int) -> list[str]:
+    lines = [INDENT]
+    for part in re.split("(?<=,)", ", ".join(words)):
+        if lines[-1] != INDENT and cell_len(lines[-1] + part) > width:
+            lines.append(INDENT)
+        lines[-1] += part if lines[-1] != INDENT else part.lstrip()
+    return lines
 
 
 def render_starts(starts: Sequence[str]) -> Iterator[str]:
@@ -248,7 +234,7 @@ def render_change(change: Change) -> str:
         "(none)" if value is None else json.dumps(value, ensure_ascii=False)
         for value in (change.before, change.after)
     )
-    mark = "  # forces a new job" if change.forces_new_job else ""
+    mark = FORCES_NEW_JOB if change.forces_new_job else ""
     note = "  # sensitive" if change.sensitive else ""
     return printable(f"{change.path}: {before} -> {after}") + mark + note
 
@@ -257,9 +243,14 @@ def render_change(change: Change) -> str:
 
 
 def render_warnings(warnings: Iterable[PlanWarning], style: Style) -> Iterator[str]:
-    """What a person should know, and how to fix it."""
-    for warning in warnings:
-        about = f"{warning.key}: " if warning.key else ""
+    """What a person should know, and how to fix it; the same of several keys once."""
+    from reconciler.render.groups import in_braces
+
+    keys_by_warning: dict[PlanWarning, list[str]] = {}
+    for one in warnings:
+        keys_by_warning.setdefault(one.model_copy(update={"key": None}), []).append(one.key or "")
+    for warning, keys in keys_by_warning.items():
+        about = f"{', '.join(in_braces(keys))}: " if any(keys) else ""
         yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
         if warning.fix:
             yield printable_line("  fix: ", warning.fix)
@@ -390,7 +381,7 @@ def render_fleet(report: FleetReport, view: View) -> str:
         name = printable(group[0].root) if len(group) == 1 else f"{len(group)} stacks"
         lines.append(style.paint(f"{name}: failed with exit code {exit_code}", "red"))
         if len(group) > 1:
-            lines += render_keys([one.root for one in group], style.width)
+            lines += render_keys([one.root for one in group], style.width, is_braced=False)
         lines += (*render_diagnostics(errors, style).rstrip("\n").split("\n"), "")
     if lines and lines[-1]:
         lines.append("")

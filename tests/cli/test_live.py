@@ -59,8 +59,8 @@ def test_many_jobs_on_few_rows_end_well_and_leave_nothing_that_was_drawn(seen: S
     assert [line for line in seen.last if line][-1] == f"Applied: {JOBS} succeeded."
     assert not seen.cursor_is_hidden
     assert [line for line in seen.whole if HEAD.match(line) or MORE.match(line) or COUNT.search(line)] == []
-    for begin in ("  + create ", "  succeeded ", "  Completed "):
-        assert sum(line.startswith(begin) for line in seen.whole) == JOBS
+    for begin, count in (("  + create ", 1), ("  succeeded ", 1), ("  Completed ", JOBS)):
+        assert sum(line.startswith(begin) for line in seen.whole) == count
     assert all(line.startswith("  Completed ") for line in seen.last[:-2] if line)
 
 

@@ -183,3 +183,11 @@ def test_options_can_be_given_by_the_environment(reconciler: Reconciler) -> None
     reconciler.setenv("RECONCILER_JSON", "1")
     said = reconciler.ends(2, "plan")
     assert said.document["stack"] == "test"
+
+
+def test_sweep_is_named_in_the_order_of_its_matrix_wherever_it_is_shown(reconciler: Reconciler) -> None:
+    matrix = "    matrix: {lr: [0.1, 0.01], batch: [64, 128, 256]}\n"
+    write(manifest("a").replace("  a:\n", f"  a:\n{matrix}"))
+    write(manifest("b"), "../base/jobs.yaml")
+    for line in ("review ../base .", "plan --out plan.json", "show plan.json", "apply -y", "destroy -y"):
+        reconciler.ends(0, line, out="        a-batch-{64,128,256}-lr-{0_1,0_01}\n")

@@ -37,12 +37,13 @@ def test_plan_says_key_place_value_and_way_out(world: World) -> None:
     said = world.ends(ExitCode.REFUSED, "plan --detailed-exitcode")
     detail = f'spec.resource.flavor_id "{TYPO}" is not offered by the target'
     hint = "use one of: reconciler flavors --target there"
+    where = "error: flavor not offered\n  --> jobs.yaml:15:3  jobs.b.spec.resource.flavor_id\n"
     assert f"  ! blocked   b       pre-flight: {detail}; {hint}; blocks create\n" in said.out
-    assert (
-        f"error: flavor not offered\n  --> jobs.yaml:15:3  jobs.b.spec.resource.flavor_id\n"
-        f"  why: b: {detail}\n  fix: {hint}\n"
-    ) in said.err
+    assert said.err == where
+    assert world("plan --json").err == f"{where}  why: b: {detail}\n  fix: {hint}\n"
     assert nothing_was_changed(world)
+    said = world.ends(ExitCode.REFUSED, "apply --yes", out="skipped   blocked b: pre-flight\n")
+    assert (said.out + said.err).count("not offered by") == 1
 
 
 def test_catalog_is_asked_once_where_something_would_be_started(world: World) -> None:
@@ -136,7 +137,7 @@ def test_saved_plan_is_blocked_by_what_its_target_says_now(world: World) -> None
     world.ends(0, "plan --out plan.json")
     world.store.quota = 1
     said = world.ends(ExitCode.REFUSED, "apply --plan plan.json --yes")
-    assert "why: b: 1 of 1 job records are left in the project, and 2 would be created" in said.err
+    assert "pre-flight: 1 of 1 job records are left in the project, and 2 would be created" in said.out
     assert nothing_was_changed(world)
     world.store.quota = 2
     world.ends(0, "apply --plan plan.json --yes")

@@ -12,13 +12,15 @@ import pytest
 
 from reconciler.core.observed import Unreadable
 from reconciler.core.stack import DesiredJob
+from reconciler.core.values import PlanWarning
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import FOLDED_FROM, Action, Plan
 from reconciler.errors import Location
-from reconciler.render import Content, View, render
+from reconciler.render import Content, Style, View, render
 from reconciler.render.reports import result_text as render_result
-from reconciler.render.text import INDENT
-from tests.builders import a_job, a_stack, seen
+from reconciler.render.sheet import sheet_of
+from reconciler.render.text import INDENT, render_warnings
+from tests.builders import a_job, a_stack, absent, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report
 
@@ -41,7 +43,9 @@ def text_of(plan: Plan, view: View | None = None) -> str:
 
 
 def names_in(text: str, names: Sequence[str]) -> list[str]:
-    return [name for name in names if re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
+    """Those that are named, in braces or alone."""
+    spread = re.sub(r"([\w-]+)\{(.+?)\}", lambda m: ", ".join(m[1] + one for one in m[2].split(",")), text)
+    return [name for name in names if re.search(rf"(?<![\w-]){name}(?![\w-])", spread)]
 
 
 # ── plans ──────────────────────────────────────────────────────────────────────────────────────────
@@ -86,6 +90,55 @@ def test_kept_jobs_that_ended_badly_are_all_named() -> None:
     stack = a_stack(*map(a_job, names))
     text = text_of(plan_for(stack, *(seen(a_job(key), phase="Failed") for key in names)))
     assert names_in(text, names) == names
+
+
+#: A sweep in the order of its matrix, and how it is written then.
+MATRIX = [f"s-batch-{batch}-lr-{lr}" for lr in ("0_1", "0_01", "0_001") for batch in (64, 128, 256)]
+IN_BRACES = f"{INDENT}s-batch-{{64,128,256}}-lr-{{0_1,0_01,0_001}}"
+OTHERS = [*"ecadb"]
+
+
+@pytest.mark.parametrize(
+    ("names", "named"), [(MATRIX, IN_BRACES), (OTHERS, INDENT + "{e,c,a,d,b}")], ids=["sweep", "others"]
+)
+@pytest.mark.parametrize("width", [None, 80])
+@pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE, Action.UPDATE, Action.TERMINATE])
+def test_same_action_is_shown_once_in_braces_in_the_order_of_the_manifest(
+    action: Action, width: int | None, names: list[str], named: str
+) -> None:
+    declared = [absent(key) if action is Action.TERMINATE else a_job(key) for key in names]
+    was = OLD if action is Action.REPLACE else {"description": "other"} if action is Action.UPDATE else {}
+    ran = [seen(a_job(key, **was)) for key in names] if action is not Action.CREATE else []
+    plan = plan_for(a_stack(*declared), *ran, allow=("terminations",))
+    assert plan.summary[action] == len(names)
+    view = View(Style(width=width), plan=plan)
+    lines = text_of(plan, view).splitlines()
+    assert lines[2].split()[1:4] == [action, str(len(names)), "jobs"]
+    assert lines[3] == named
+    done = Result(tuple(Outcome(one, Status.DONE) for one in plan.actions))
+    assert named.split("}")[0] in render_result(done, view)
+    folded = sheet_of(Content.PLAN, plan, view).folded[0], sheet_of(Content.RESULT, done, view).folded[0]
+    assert [row.keys for row in folded] == [tuple(names)] * 2
+
+
+def test_long_list_in_braces_is_broken_behind_commas() -> None:
+    names = [f"training-{number:03}" for number in range(40)]
+    plan = plan_for(a_stack(*map(a_job, names)), *(seen(a_job(key, **OLD)) for key in names))
+    [first, *rest] = text_of(plan, View(Style(width=60))).splitlines()[3:7]
+    assert first == f"{INDENT}training-{{000,001,002,003,004,005,006,007,008,009,"
+    assert all(line.startswith(f"{INDENT}0") and len(line) <= 60 for line in rest)
+
+
+def test_many_marks_of_a_forced_replacement_are_said_in_full_once() -> None:
+    jobs = [seen(a_job(key, algorithm__parameters={"lr": n})) for n, key in enumerate(keys(5))]
+    text = text_of(plan_for(a_stack(*map(a_job, keys(5))), *jobs))
+    assert (text.count("  # forces a new job\n"), text.count("  # new job\n")) == (1, 4)
+
+
+def test_same_warning_of_several_keys_is_said_once() -> None:
+    warned = [PlanWarning(what="policy big", why="ask", key=key) for key in MATRIX]
+    lines = [*render_warnings([*warned, PlanWarning(what="other", why="x")], Style())]
+    assert lines == [f"warning: {IN_BRACES.strip()}: policy big: ask", "warning: other: x"]
 
 
 def test_revisions_that_differ_stand_beside_the_keys() -> None:
@@ -143,8 +196,8 @@ def outcomes(status: Status, detail: str = "") -> Result:
 def test_what_became_of_many_jobs_is_shown_once() -> None:
     lines = render_result(outcomes(Status.DONE), View()).splitlines()
     assert lines[0] == f"  succeeded create {MANY} jobs"
-    assert len(lines) == 4
-    assert re.search(r"and \d+ more$", lines[-2])
+    assert re.fullmatch(rf"{INDENT}job-{{00,01,.*}}, and \d+ more", lines[1])
+    assert len(lines) == 3
     assert lines[-1] == f"Applied: {MANY} succeeded."
 
 
