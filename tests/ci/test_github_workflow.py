@@ -167,7 +167,7 @@ def test_pull_request_is_checked_without_credentials(story: Story) -> None:
     assert not check.failed, check.log
     assert "Valid: stack vision, 2 jobs" in check.log
     assert "1 added" in check.logs["Review"]
-    assert "::notice title=reconciler vision@prod::Review: 1 added" in check.log
+    assert "::notice title=reconciler vision@local::Review: 1 added" in check.log
     assert "1 added" in check.summary
 
 
