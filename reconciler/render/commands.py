@@ -176,7 +176,7 @@ def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
         head = f"{name_of(keys)}{f' r{shown.revision}' if shown else ''}: {word} ({action.reason.value})"
         yield f"{head}: {printable(why)}"
         if len(keys) > 1 and action is explanation.actions[0]:
-            yield from render_keys(keys, style.width, is_sweep=True)
+            yield from render_keys(keys, style.width)
         yield from (_INDENT + render_change(change) for change in action.changes)
     # What keeps the action from being done, in a few words each.
     against = [f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY]
