@@ -44,11 +44,7 @@ COMMANDS = {
     "engines": ("jobs", "List the preset engines that the target offers."),
     "doctor": ("project", "Check credentials, endpoint, clock and permissions, and say how to fix them."),
     "unlock": ("apply", "Break a lock, after asking."),
-    "schema": (
-        "project",
-        "Print a JSON Schema: manifest, plan, drift, events, history, status, review, "
-        "validate, why or fleet.",
-    ),
+    "schema": ("project", "Print a JSON Schema: manifest, plan, drift or events."),
     "explain": ("project", "Print the decision tables: states, fields."),
     "completion": ("project", "Print the script that completes commands in a shell."),
     "emulator": ("project", "Run the embedded emulator as an HTTP server."),
