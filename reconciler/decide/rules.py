@@ -365,7 +365,11 @@ def judge_name_taken(state: KeyState) -> Decision | None:
     return alone(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
 
 
-@rule("The same, but the history knows such a job as ours", None, Action.UPDATE)
+@rule(
+    "A job that the history knows as ours has a name of the key, without a marker; no newer job is owned",
+    None,
+    Action.UPDATE,
+)
 def judge_marker_lost(state: KeyState) -> Decision | None:
     ours = [(one, past) for one in _by_number(state) if (past := _as_ours(state, one))]
     return Decision([restored(state, one, past) for one, past in ours]) if ours else None
@@ -427,7 +431,7 @@ def judge_scheduled(state: KeyState) -> Decision | None:
 
 
 @rule(
-    "The same, but active; `overlap: replace`; blocked if it is protected",
+    "Active, however; a time of its schedule has come since; `overlap: replace`; blocked if it is protected",
     _there,
     Action.REPLACE,
     Action.BLOCKED,
@@ -556,7 +560,11 @@ def judge_retries_exhausted(state: KeyState) -> Decision | None:
     return keep_or_update(state, Reason.RETRIES_EXHAUSTED, f"{state.bad_end}; {attempt.detail}")
 
 
-@rule("The same, but a retry is left that is not due yet", _same, Action.DEFER)
+@rule(
+    "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; a retry is not due yet",
+    _same,
+    Action.DEFER,
+)
 def judge_retry_later(state: KeyState) -> Decision | None:
     if (attempt := state.attempt) is None or attempt.reason is not Reason.RETRY_LATER:
         return None
@@ -564,7 +572,11 @@ def judge_retry_later(state: KeyState) -> Decision | None:
     return alone(state, Action.DEFER, attempt.reason, detail, due_s=attempt.due_s)
 
 
-@rule("The same, but a retry is due", _same, Action.CREATE)
+@rule(
+    "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; a retry is due",
+    _same,
+    Action.CREATE,
+)
 def judge_retry(state: KeyState) -> Decision | None:
     if state.attempt is None:
         return None
