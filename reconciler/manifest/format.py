@@ -17,6 +17,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.resolver import VersionedResolver
+from ruamel.yaml.scanner import RoundTripScanner
 
 from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.manifest.yaml import SEPARATORS, Document, parse, parse_scalar, parser_events, shield
@@ -117,6 +118,8 @@ def _is_block_of_text(text: str) -> bool:
 #: that can only be meant as text, escapes in quotes, and line breaks to some readers only.
 _MEANT = ':{}\\"\x85\u2028\u2029'
 _STAND_INS = "\ue000\ue001\ue002\ue003\ue004\ue005\ue006\ue007"
+#: What stands around the number of a collection that is kept as it is.
+_KEPT = "\ue008"
 _HIDE = str.maketrans(_MEANT[3:], _STAND_INS[3:])
 _SHOW = str.maketrans(_STAND_INS, _MEANT)
 #: A text that does not come to rest sooner has no canonical layout.
@@ -136,15 +139,17 @@ def format_text(text: str, name: str) -> str:
     new = re.sub("\r\n?", "\n", text.removeprefix("\ufeff"))
     if not before.tree:
         return "".join(f"{line.rstrip()}\n" for line in new.strip("\n").split("\n") if new.strip())
-    comments = _comments_of(new)
-    for _ in range(_MOST_PASSES):
-        old, new = new, _laid_out(new)
-        # What is written replaces what people wrote: a defect here must not change what their jobs are.
-        after = _parsed(new, name)
-        if after.problems or after.tree != before.tree or _comments_of(new) != comments:
-            break
-        if new == old:
-            return new
+    comments, written = _comments_of(new), new
+    for keeps_flow in (False, True):
+        new = written
+        for _ in range(_MOST_PASSES):
+            old, new = new, _laid_out(new, keeps_flow=keeps_flow)
+            if new == old:
+                return new
+            # What is written replaces what people wrote: a defect here must not change what their jobs are.
+            after = _parsed(new, name)
+            if after.problems or after.tree != before.tree or _comments_of(new) != comments:
+                break
     why = "the layout cannot be changed without changing a value or losing a comment"
     fix = "move comments to lines of their own; write what has comments without braces and brackets"
     raise ManifestInvalid(Diagnostic("cannot be formatted", why, fix, Location(name, 1, 1)))
@@ -177,16 +182,55 @@ class _Resolver(VersionedResolver):  # type: ignore[misc]
         }
 
 
-def _laid_out(text: str) -> str:
-    """The text as the round-trip loader writes it; "" if it cannot read it."""
+class _Scanner(RoundTripScanner):  # type: ignore[misc]
+    """Looks once whether a token needs those behind it: the parser asks about each a dozen times."""
+
+    seen: tuple[int, int] | None = None
+
+    def peek_token(self) -> Any:
+        if self.seen != (self.tokens_taken, len(self.tokens)) or not self.tokens:
+            super().peek_token()
+            self.seen = self.tokens_taken, len(self.tokens)
+        return self.tokens[0] if self.tokens else None
+
+    def check_token(self, *choices: Any) -> bool:
+        token = self.peek_token()
+        return token is not None and (not choices or isinstance(token, choices))
+
+
+def _commented_flow(text: str) -> list[tuple[int, int]]:
+    """Where the outermost collections in braces or brackets stand that have comments inside."""
+    spans, open_at = [], list[int | None]()
+    for event in parser_events(text):
+        kind = type(event).__name__
+        if kind in ("MappingStartEvent", "SequenceStartEvent"):
+            open_at.append(event.start_mark.index if event.flow_style else None)
+        elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+            start, end = open_at.pop(), event.end_mark.index
+            is_outermost = all(one is None for one in open_at)
+            if start is not None and is_outermost and _comments_of(text[start:end]):
+                # Behind its anchor.
+                spans.append((start + len(re.split(r"[\[{]", text[start:end])[0]), end))
+    return spans
+
+
+def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
+    """The text as the round-trip loader writes it; "" if it cannot read it.
+
+    It loses the comments in a mapping in braces. With `keeps_flow` what has any is text to it, and stays.
+    """
+    kept = []
+    for start, end in reversed(_commented_flow(text)) if keeps_flow else ():
+        kept.append((_indent_at(text, start), text[start:end].split("\n")))
+        text = f"{text[:start]}{_KEPT}{len(kept) - 1}{_KEPT}{text[end:]}"
     yaml, out = YAML(), StringIO()
-    yaml.Resolver = _Resolver
+    yaml.Resolver, yaml.Scanner = _Resolver, _Scanner
     yaml.preserve_quotes = yaml.brace_single_entry_mapping_in_flow_sequence = True
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width = 2 * len(text)
     # It loses what stands before the start of the document.
-    start = re.match(r"(?:[ \t]*(?:#.*)?\n)*---[ \t]*\n", text)
-    head = start[0] if start else ""
+    before = re.match(r"(?:[ \t]*(?:#.*)?\n)*---[ \t]*\n", text)
+    head = before[0] if before else ""
     hidden = re.sub(rf'\\[\\"]?|[{SEPARATORS}]', lambda found: found[0].translate(_HIDE), text[len(head) :])
     try:
         tree = yaml.load(shield(hidden, *_STAND_INS[:3]))
@@ -194,7 +238,23 @@ def _laid_out(text: str) -> str:
         yaml.dump(tree, out)
     except Exception:  # it has any kind for a layout that it does not know
         return ""
-    return head + out.getvalue().translate(_SHOW)
+    new = head + out.getvalue().translate(_SHOW)
+
+    def put_back(found: re.Match[str]) -> str:
+        old, (first, *others) = kept[int(found[1])]
+        deeper = _indent_at(new, found.start()) - old
+        lines = (
+            " " * deeper + one if deeper > 0 else one[min(-deeper, _indent_at(one, 0)) :] for one in others
+        )
+        return "\n".join((first, *lines))
+
+    return re.sub(f"{_KEPT}(\\d+){_KEPT}", put_back, new) if kept else new
+
+
+def _indent_at(text: str, place: int) -> int:
+    """How far the line is indented that a place is in."""
+    line = text[text.rfind("\n", 0, place) + 1 :]
+    return len(line) - len(line.lstrip(" "))
 
 
 class _Comments:

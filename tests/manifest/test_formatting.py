@@ -54,7 +54,6 @@ def test_file_without_values_keeps_its_comments(text: str) -> None:
     "text",
     [
         "a:\n  # one\n  x\n",  # between a key and its value
-        "a: {b: 1,  # one\n  c: 2}\n",
         'a: "one\\\n  two"\n',
         "a: \ue000\n",  # what stands for a colon meanwhile
     ],
