@@ -38,6 +38,7 @@ from reconciler.core.past import RunKind
 from reconciler.core.record import LEASE_S, REMIND_S, Scope
 from reconciler.decide.fleet import StackMessage, StackResult
 from reconciler.decide.guards import blockers
+from reconciler.decide.history import make_timeline
 from reconciler.decide.outcome import ApplyEvent, EventType, Status, exit_code_of
 from reconciler.decide.plan import ACTIONS, Allowances, Plan
 from reconciler.decide.wait import Goal
@@ -54,6 +55,7 @@ from reconciler.records.recording import digest_of
 from reconciler.render import FORMATS, PLAIN, Content, Style, View, render, render_part
 from reconciler.render.json import dump, redacted
 from reconciler.render.reports import result_last_line
+from reconciler.render.timeline import render_lanes
 from reconciler.rollout import Rollout
 from reconciler.secrets import Redactor, without_secrets
 from reconciler.text import printable, visible
@@ -350,19 +352,23 @@ class _StackCheck:
 
     def _history(self) -> StackResult:
         """What is recorded of the stack, or of one key, which another stack may have."""
-        key: str | None = self._options.get("key")
+        options = self._options
+        key: str | None = options.get("key")
         loaded = self._known(load(self._files(), target=self._target, offline=True, **self._values))
         with open_records_of(loaded, self._target, self._records.url, self._runtime) as place:
             self._scopes = (place.scope,)
             try:
-                report = place.history(key, self._options.get("limit"))
+                report = place.history(key, options.get("limit"))
             except WrongUsage:
                 assert key is not None
                 self._unmatched.add(key)
                 report = place.history(None, 1).limited_to(0)._replace(key=key)
+        page = {"html": render_lanes(make_timeline(report), self._redact)} if options.get("html") else {}
+        report = report.limited_to(options.get("shown") or 1)
         summary = {"runs": len(report.runs), "revisions": len(report.revisions)}
         said = ", ".join(f"{number} {name}" for name, number in summary.items())
-        return self._found(Content.HISTORY, report, ExitCode.DONE, summary, said, any(summary.values()))
+        found = self._found(Content.HISTORY, report, ExitCode.DONE, summary, said, any(summary.values()))
+        return replace(found, parts={**found.parts, **page})
 
     def _validate(self) -> StackResult:
         """Whether the manifest is valid, and what policies say; an invalid one has no document."""

@@ -248,7 +248,8 @@ def history_command(
     if fleet:
         from reconciler.cli.fleet import check_fleet
 
-        return check_fleet(paths=paths, key=key, limit=limit or _SHOWN)
+        read = limit if html else limit or _SHOWN
+        return check_fleet(paths=paths, key=key, limit=read, shown=limit or _SHOWN)
     loaded = load_stack(paths, **options, offline=True)
     with open_records_of(loaded, options["target"], records, runtime()) as place:
         report = place.history(key, limit if html else limit or _SHOWN)

@@ -54,7 +54,6 @@ _OF_ONE_STACK = {
     ("apply", "plan_file"): ("--plan", "apply --plan FILE"),
     ("apply", "approved"): ("--approve", "apply --plan FILE --approve DIGEST"),
     ("status", "watch"): ("--watch", "status PATH --watch"),
-    ("history", "html"): ("--html", "history PATH --html FILE"),
 }
 #: Options that say how the report is shown, and where; they are not for a stack.
 _OF_REPORT = frozenset({"paths", "outputs", "plan_file", "fleet", "handover"})
@@ -118,6 +117,8 @@ def check_fleet(**more: Any) -> int:
     if command == "apply":
         return _apply(request, tasks, report, specs, is_confirmed=options["yes"])
     show(Content.FLEET, report, specs, is_redacted=True)
+    if page := options.get("html"):
+        console.write_file(page, render(Content.FLEET, report, "html", View()), is_redacted=True)
     return report.exit_code
 
 

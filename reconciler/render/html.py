@@ -40,7 +40,8 @@ def render_fleet(report: FleetReport, view: View) -> str:
     """One page with what is said of each stack, under one filter."""
     part = _part()
     title = f"{report.command.capitalize()} of {format_count(len(report.results), 'stack')}"
-    return _page(title, part.title(title, printable(report.last_line), 1), part.fleet(report), report.version)
+    head, body = part.title(title, printable(report.last_line), 1), part.fleet(report)
+    return _page(title, head, body, report.version, "timeline" if report.command == "history" else "")
 
 
 def _part() -> Any:
@@ -48,14 +49,20 @@ def _part() -> Any:
     return _environment().get_template("part.html").module
 
 
-def _page(title: str, head: str, body: str, version: str) -> str:
-    return page("page", title=title, head=head, body=body, version=version, script=_read("page.js"))
+def _page(title: str, head: str, body: str, version: str, style: str = "") -> str:
+    values = {"title": title, "head": head, "body": body, "version": version}
+    return page("page", style, **values, script=_read("page.js"))
 
 
-def page(name: str, **values: Any) -> str:
-    """The page that a template of `page/` makes, with the style of that name."""
-    style = "".join(map(_read, dict.fromkeys(("page.css", f"{name}.css"))))
-    return _environment().get_template(f"{name}.html").render(**values, style=style) + "\n"
+def page(name: str, style: str = "", **values: Any) -> str:
+    """The page that a template of `page/` makes, with the style of that name, or another one."""
+    style = "".join(map(_read, dict.fromkeys(("page.css", f"{style or name}.css"))))
+    return fragment(name, **values, style=style) + "\n"
+
+
+def fragment(name: str, **values: Any) -> str:
+    """What a template of `page/` makes; all texts in it are escaped."""
+    return _environment().get_template(f"{name}.html").render(**values)
 
 
 @cache

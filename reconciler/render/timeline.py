@@ -16,7 +16,7 @@ from reconciler.core.values import timestamp
 from reconciler.decide.history import Bar, Lane, MarkKind, Timeline
 from reconciler.decide.outcome import spell_counts
 from reconciler.render.history import COLOURS, life_of, origin_of
-from reconciler.render.html import page
+from reconciler.render.html import fragment, page
 from reconciler.text import format_count, printable
 
 #: How wide a lane is, and the least that can be seen in it, in units of its own.
@@ -56,6 +56,13 @@ class TimelineRow(NamedTuple):
 
 def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> str:
     """A page with a lane per key; no secret that `redact` knows is in it."""
+    report, lanes = timeline.report, render_lanes(timeline, redact, level=1)
+    title = printable(redact(f"History {report.stack}@{report.target.name}"))
+    return page("timeline", title=title, body=lanes, version=report.version)
+
+
+def render_lanes(timeline: Timeline, redact: Callable[[str], str] = str, *, level: int = 3) -> str:
+    """What the page shows; in the page of a fleet it has a heading of a lower level."""
     clean = cache(lambda text: printable(redact(text)))
     report, lanes, runs = timeline.report, timeline.lanes, timeline.runs
     begin_s, span_s = timeline.begin_s, max(1.0, report.at_s - timeline.begin_s)
@@ -97,13 +104,13 @@ def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> s
         )
         if number
     ]
-    return page(
-        "timeline",
+    return fragment(
+        "lanes",
+        level=level,
         stack=clean(report.stack),
         target=clean(report.target.name),
         where=clean(report.target.about),
         key="" if report.key is None else clean(report.key),
-        version=report.version,
         created_at=timestamp(report.at_s),
         summary=f"{', '.join(counts)}." if lanes or runs else "Nothing is recorded yet.",
         hidden=f"Not shown: {' and '.join(hidden)}." if hidden else "",

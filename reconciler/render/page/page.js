@@ -2,8 +2,8 @@
 (() => {
   const filter = document.getElementById("filter");
   const shown = document.getElementById("shown");
-  const rows = [...document.querySelectorAll(".jobs > tbody > tr")];
-  const texts = rows.map((row) => `${row.dataset.key} ${row.dataset.action} ${row.textContent}`.toLowerCase());
+  const rows = [...document.querySelectorAll("tr[data-key]")];
+  const texts = rows.map((row) => `${row.dataset.key} ${row.dataset.action || ""} ${row.textContent}`.toLowerCase());
   const details = [...document.querySelectorAll("details")];
   const sections = document.querySelectorAll("section");
 
@@ -15,7 +15,7 @@
       count += row.hidden ? 0 : 1;
     });
     sections.forEach((one) => {
-      one.hidden = words.length > 0 && !one.querySelector(".jobs > tbody > tr:not([hidden])");
+      one.hidden = words.length > 0 && !one.querySelector("tr[data-key]:not([hidden])");
     });
     shown.value = `${count} of ${rows.length}`;
   }
