@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, Unpac
 
 from reconciler.cli import exits
 from reconciler.cli.console import console
-from reconciler.cli.output import final_outputs
+from reconciler.cli.output import command_in, final_outputs
 from reconciler.cli.progress import reading
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Severity
 from reconciler.modelarts import clock
@@ -100,7 +100,7 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
         reading=reading,
         stop=stop,
         # The name of the command only: its options may hold values that must not be seen.
-        command=next((word for word in sys.argv[1:] if not word.startswith("-")), ""),
+        command=command_in(sys.argv[1:]),
     )
 
 

@@ -92,12 +92,19 @@ class FinalOutputs:
 
     def find(self, args: Sequence[str]) -> None:
         """Take what is asked for from a command line that was too wrong to be parsed as far as that."""
-        command = next((word for word in args if not word.startswith("-")), "")
         asked = [*os.environ.get("RECONCILER_OUTPUT", "").split("\n"), *option_values(args, "--output", "-o")]
         parts = (text.partition("=") for text in asked)
         self.ask(
-            command, [OutputSpec(n, Path(file) if file else None) for n, _, file in parts if n in FORMATS]
+            command_in(args),
+            [OutputSpec(n, Path(file) if file else None) for n, _, file in parts if n in FORMATS],
         )
+
+
+def command_in(args: Sequence[str]) -> str:
+    """The first word of a command line that is no option, nor the value of one that stands before it."""
+    pairs = zip(args, ("", *args), strict=False)
+    words = (word for word, before in pairs if before not in ("--color", "--log-format"))
+    return next((word for word in words if not word.startswith("-")), "")
 
 
 def option_values(args: Sequence[str], name: str, short: str | None = None) -> Iterator[str]:

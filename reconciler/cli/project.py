@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 #: What is typed after `init`.
 NEXT = """\
 Next:
-{cd}  reconciler plan            shows what it would start, on the embedded emulator
+{cd}  reconciler plan            what would be started, on the embedded emulator
   reconciler apply           starts it there
-  reconciler plan -t prod    shows the same for ModelArts; say in the manifest where prod is
-For CI, the head of .github/workflows/reconciler.yml names the variable and the secrets to set."""
+  reconciler plan -t prod    the same on ModelArts; set targets.prod first
+CI: .github/workflows/reconciler.yml names the variable and secrets to set."""
 
 
 @opt.command(

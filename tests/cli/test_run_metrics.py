@@ -65,8 +65,9 @@ def test_changes_and_refusals_are_successes_and_wrong_use_is_none(reconciler: Re
     for wrong in ("--no-such-option", "--parallelism none", "--target nowhere", "no-such-path"):
         run(reconciler, 64, f"plan {wrong}", 0)
         Path(FILE).unlink()
-        reconciler.ends(64, f"plan --output=prometheus={FILE} {wrong}")
-        assert Metrics()["reconciler_run_success"] == 0
+        reconciler.ends(64, f"--color never plan --output=prometheus={FILE} {wrong}")
+        metrics = Metrics()
+        assert (metrics["reconciler_run_success"], metrics.labels["command"]) == (0, "plan")
 
 
 @pytest.mark.parametrize(
