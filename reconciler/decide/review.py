@@ -30,7 +30,7 @@ from reconciler.core.past import PastRevision
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import not_evaluated
 from reconciler.core.record import HistorySnapshot
-from reconciler.core.stack import Declared, DesiredJob, Limits, Stack, Target
+from reconciler.core.stack import Declared, DesiredJob, Limits, Prices, Stack, Target
 from reconciler.core.values import FORMAT_VERSION, Change, Denial, Frozen, PlanWarning, Source, few_of_a_kind
 from reconciler.decide.actions import PROTECTED, KeyDecision, rename_command
 from reconciler.decide.cost import cost_of_all
@@ -253,7 +253,7 @@ def make_review(
             if before.get(path) != after.get(path)
         ),
         nodes=Nodes(before=was.total(), after=now.total(), flavors=flavors),
-        cost=_cost(plan),
+        cost=_cost(plan, (head.stack or base.stack or plan.stack).prices),
         denied=tuple(
             one.model_copy(update={"source": _without_prefix(one.source, head.file_prefix)})
             for one in verdicts.denied
@@ -293,9 +293,8 @@ def _bodies(jobs: Mapping[str, DesiredJob]) -> list[Mapping[str, Any]]:
     return [job.body for job in jobs.values() if not job.is_absent and job.body is not None]
 
 
-def _cost(plan: _Plan) -> ReviewedCost | None:
+def _cost(plan: _Plan, prices: Prices) -> ReviewedCost | None:
     """What the jobs cost before and after, by the same prices; None where there are no prices."""
-    prices = plan.stack.prices
     if not prices.node_hour:
         return None
     sides = zip(*(cost_of_all(_bodies(jobs), prices) for jobs in (plan.before, plan.after)), strict=True)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.stack import DesiredJob, Effect, IgnoreRule, Limits, Policy, Stack, Target
+from reconciler.core.stack import DesiredJob, Effect, IgnoreRule, Limits, Policy, Prices, Stack, Target
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.review import ChangeKind, Review, ReviewedSide, Side, make_review
+from reconciler.decide.review import Amount, ChangeKind, Review, ReviewedSide, Side, make_review
 from reconciler.secrets import SecretText
 from tests.builders import a_job, a_stack, absent
 
@@ -263,7 +263,10 @@ def test_manifest_that_loses_all_jobs_is_a_warning() -> None:
 
 def test_deleted_manifest_is_a_warning() -> None:
     nothing = Side(ReviewedSide(name="HEAD"))
-    found = make_review(side(a_job()), nothing, target=None, version="1")
+    prices = Prices.model_validate({"currency": "CNY", "node_hour": {"modelarts.vm.cpu.2u": 1.5}})
+    found = make_review(side(stack=a_stack(a_job(), prices=prices)), nothing, target=None, version="1")
+    assert found.cost is not None
+    assert found.cost.cost_per_hour == Amount(before=1.5, after=0.0)
     assert [warning.what for warning in found.warnings] == ["no manifest"]
     assert found.settings == ()
 
