@@ -76,12 +76,14 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
 def _growing_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs of the emulator write a line each ten seconds, as those of the service do."""
 
-    def log(job: Any, task: str) -> list[str]:
+    def log(_: object, job: Any, task: str, most: int | None = None) -> tuple[bytes, int]:
         count = min(job.status["duration"] // 10_000 + 1, 10_000)
         times = [datetime.fromtimestamp(job.life.started_ms / 1000 + n * 10, UTC) for n in range(count)]
-        return [f"[{at:%Y-%m-%dT%H:%M:%SZ}] [{task}] step {n}" for n, at in enumerate(times)]
+        lines = (f"[{at:%Y-%m-%dT%H:%M:%SZ}] [{task}] step {n}\n" for n, at in enumerate(times))
+        text = "".join(lines).encode()
+        return text[-most:] if most else text, len(text)
 
-    monkeypatch.setattr("reconciler.emulator.logs._log", log)
+    monkeypatch.setattr("reconciler.emulator.Store.log", log)
 
 
 @pytest.fixture

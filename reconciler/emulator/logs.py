@@ -11,20 +11,8 @@ from reconciler.emulator import responses
 from reconciler.emulator.jobs import ApiRequest
 from reconciler.emulator.schemas import ApiError, ApiResponse, json_response, refuse_if
 from reconciler.emulator.search import milliseconds_of
-from reconciler.emulator.store import Job
+from reconciler.emulator.store import METRICS, Job
 
-LOG = "emulator: jobs are pretended, so there is no log"
-METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")
-_MESSAGES = {
-    "Creating": "Training job created.",
-    "Pending": "Training job is queuing for resources.",
-    "Running": "Training job started running.",
-    "Terminating": "Training job is being terminated.",
-    "Terminated": "Training job terminated.",
-    "Completed": "Training job completed.",
-    "Failed": "Training job failed.",
-    "Abnormal": "Training job is abnormal.",
-}
 _CHINESE = {"scheduling": "作业调度", "preparing": "环境准备", "running": "作业运行", "end": "作业结束"}
 _ORDERS = frozenset({"asc", "desc"})
 _LEVELS = frozenset({"Info", "Error", "Warning"})
@@ -46,16 +34,10 @@ def events(request: ApiRequest) -> ApiResponse:
     level = _one_of(query.get("level"), _LEVELS)
     source = _one_of(query.get("source"), _SOURCES) if request.settings.cloud == "otc" else None
     first_ms, last_ms = _time(query.get("start_time")), _time(query.get("end_time"))
-    levels = {"Failed": "Error", "Abnormal": "Error", "Terminating": "Warning"}
     found = [
-        {
-            "time": _iso(step.at_ms),
-            "level": levels.get(step.phase, "Info"),
-            "message": _MESSAGES.get(step.phase, f"Training job is {step.phase}."),
-            "source": "Job",
-        }
-        for step in job.life.past
-        if (first_ms is None or step.at_ms >= first_ms) and (last_ms is None or step.at_ms <= last_ms)
+        {"time": _iso(event.at_ms), "level": event.level, "message": event.message, "source": "Job"}
+        for event in request.store.events(job)
+        if (first_ms is None or event.at_ms >= first_ms) and (last_ms is None or event.at_ms <= last_ms)
     ]
     found = [
         event
@@ -127,9 +109,10 @@ def route_plan(request: ApiRequest) -> ApiResponse:
 
 def log_preview(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobLogsPreview: 200, the end of the log; 204 while there is none."""
-    text = "".join(f"{line}\n" for line in _log(*_task(request)))
-    shown, size = text.encode()[-_LOG_BYTES:], len(text.encode())
-    return json_response(200, {"content": shown.decode(), "current_size": len(shown), "full_size": size})
+    text, size = request.store.log(*_task(request), _LOG_BYTES)
+    return json_response(
+        200, {"content": text.decode(errors="replace"), "current_size": len(text), "full_size": size}
+    )
 
 
 def log_url(request: ApiRequest) -> ApiResponse:
@@ -143,7 +126,7 @@ def log_url(request: ApiRequest) -> ApiResponse:
 
 def log_lines(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobLogsFromAom: 200, `lines` lines from `base_line` on; 204 while there is no log."""
-    log = _log(*_task(request))
+    log = request.store.log(*_task(request))[0].decode(errors="replace").splitlines()
     lines = _number(request.query.get("lines"), 50, 1, 500)
     order = request.query.get("order") or "desc"
     refuse_if(order not in _ORDERS, f"order {order} is not one of asc, desc.", "ModelArts.2764")
@@ -166,15 +149,9 @@ def log_lines(request: ApiRequest) -> ApiResponse:
 
 
 def metrics(request: ApiRequest) -> ApiResponse:
-    """ShowTrainingJobMetrics: 200, a -1 for each minute: no value; 204 before the start."""
-    job, _ = _task(request, "ModelArts.2777")
-    minutes = job.status["duration"] // 60_000 + 1
-    # Nothing runs that could be measured.
-    return json_response(200, {"metrics": [{"metric": name, "value": [-1] * minutes} for name in METRICS]})
-
-
-def _log(job: Job, task: str) -> list[str]:
-    return [LOG]
+    """ShowTrainingJobMetrics: 200, values of each metric, -1 where there is none; 204 before the start."""
+    values = request.store.metrics(*_task(request, "ModelArts.2777"))
+    return json_response(200, {"metrics": [{"metric": name, "value": values[name]} for name in METRICS]})
 
 
 def _task(request: ApiRequest, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.emulator import catalog, lifecycle, responses
 from reconciler.emulator.database import EmulatorClock, JobDatabase, SharedClock
@@ -115,6 +115,34 @@ MAX_ROW_LAG_MS = 60_000
 """How far a row may stay behind the life of its job, in emulated time, where no search is about phases."""
 USER_ID = "0e1d2c3b4a5968778695a4b3c2d1e0f1"
 DEFAULT_QUOTA = 10_000
+
+
+LOG = b"emulator: jobs are pretended, so there is no log\n"
+METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")
+_MESSAGES = {
+    "Creating": "Training job created.",
+    "Pending": "Training job is queuing for resources.",
+    "Running": "Training job started running.",
+    "Terminating": "Training job is being terminated.",
+    "Terminated": "Training job terminated.",
+    "Completed": "Training job completed.",
+    "Failed": "Training job failed.",
+    "Abnormal": "Training job is abnormal.",
+}
+_LEVELS = {"Failed": "Error", "Abnormal": "Error", "Terminating": "Warning"}
+
+
+class JobEvent(NamedTuple):
+    """Something that happened to a job. `level` is Info, Warning or Error."""
+
+    at_ms: int
+    level: str
+    message: str
+
+    @classmethod
+    def of(cls, step: LifecycleStep) -> JobEvent:
+        message = _MESSAGES.get(step.phase, f"Training job is {step.phase}.")
+        return cls(step.at_ms, _LEVELS.get(step.phase, "Info"), message)
 
 
 @dataclass(frozen=True)
@@ -325,6 +353,20 @@ class Store:
         # The conditions are built from a table of this package; the values are bound.
         rows = self.database.all(f"SELECT * FROM jobs WHERE {where} ORDER BY seq DESC", values)  # noqa: S608
         return [self._job(row, now) for row in rows]
+
+    # ── what a job reports; a store whose jobs really run says more ────────────────────────────
+
+    def log(self, job: Job, task: str, most: int | None = None) -> tuple[bytes, int]:
+        """Return the end of a task's log, at most `most` bytes of it, and the size of all of it in bytes."""
+        return LOG, len(LOG)
+
+    def metrics(self, job: Job, task: str) -> dict[str, list[float]]:
+        """Return the values of each of `METRICS`, oldest first: here one for each minute, and none known."""
+        return {name: [-1] * (job.status["duration"] // 60_000 + 1) for name in METRICS}
+
+    def events(self, job: Job) -> list[JobEvent]:
+        """Return what happened to a job, oldest first."""
+        return [JobEvent.of(step) for step in job.life.past]
 
     # ── what a test may do to it ───────────────────────────────────────────────────────────────
 

@@ -140,7 +140,8 @@ def test_log_steers_neither_the_terminal_nor_a_ci_service(here: World) -> None:
         "##[error]e": r"\x23#[error]e",
         "\u202ef": r"\u202ef",
     }
-    here.patch.setattr("reconciler.emulator.logs._log", lambda *_: [*shown])
+    log = "".join(f"{line}\n" for line in shown).encode()
+    here.patch.setattr("reconciler.emulator.Store.log", lambda *_: (log, len(log)))
     assert here("jobs logs resnet50").out.splitlines() == [*shown.values()]
     said = here.ends(0, "jobs logs resnet50 --json", lacks=["##", "\u202e"])
     assert said.document["log"].splitlines() == [*shown]
