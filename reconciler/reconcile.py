@@ -371,7 +371,8 @@ def _check_catalog(context: Context, actions: Sequence[PlannedAction]) -> Catalo
     starting = core.jobs_to_start(actions)
     reader = context.catalog or context.new_catalog_reader()
     answers = answers_about(reader, starting, with_offers=context.target.checks_offers)
-    found = core.find(starting, answers, context.target.identity.name)
+    offers = answers.offers._replace(runs_images=context.target.runs_images)
+    found = core.find(starting, answers._replace(offers=offers), context.target.identity.name)
     return CatalogCheck(found, tuple(core.unchecked_warnings(answers.unchecked)))
 
 

@@ -11,6 +11,8 @@ import pytest
 from tests.sources import modules
 
 CORE, DECIDE, EMULATOR, CLI = "core", "decide", "emulator", "cli"
+#: Jobs that run as processes of this machine.
+PROCESSES = "processes"
 EDGES = frozenset({"manifest", "modelarts", "apply", "records", "render", "notify", "metrics"})
 #: The loop, and what puts edges together.
 LOOP = frozenset(
@@ -52,9 +54,11 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     **{edge: FACTS | {FILES, EXPRESSIONS} for edge in EDGES},
     # The embedded target is the emulator, called inside the process.
     "modelarts": FACTS | {FILES, EMULATOR},
+    # They are kept where pretended ones are.
+    PROCESSES: FACTS | {FILES, EMULATOR, "modelarts"},
     **{module: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
     "api": FACTS | LOOP | EDGES | {FILES},
-    CLI: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS, "api", ""},
+    CLI: FACTS | LOOP | EDGES | {EMULATOR, PROCESSES, FILES, EXPRESSIONS, "api", ""},
     "": FACTS | LOOP | EDGES | {EMULATOR, FILES, "api"},
     "__main__": frozenset({CLI}),
 }
@@ -74,10 +78,12 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "ruamel": ("manifest/",),
     "sqlalchemy": ("records/",),
     "sqlite3": ("emulator/", "records/"),
+    "psutil": ("processes/",),
     "subprocess": (
         "cli/console.py",
         "expressions/evaluator.py",
         "manifest/git.py",
+        "processes/",
         "run_metadata.py",
         "watch.py",
     ),

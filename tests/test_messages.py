@@ -38,7 +38,7 @@ _OF_OTHERS = frozenset(
     [
         *("--no-optional-locks", "--porcelain", "--no-pager", "--git-common-dir", "--show-prefix"),
         *("--verify", "--quiet", "--full-tree", "--batch", "--get", "--get-regexp", "--name-only"),
-        *("--ignore-submodules", "--upgrade"),
+        *("--ignore-submodules", "--upgrade", "--system-site-packages", "--query-gpu", "--format"),
     ]
 )
 

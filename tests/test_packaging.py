@@ -32,7 +32,16 @@ NOT_IMPORTED = {
 #: Imported for the type checker only, which brings it along.
 ONLY_FOR_TYPES = {"_typeshed"}
 #: Used by name of a command or as a plugin of pytest, or types.
-TOOLS = {"mypy", "pytest-cov", "pytest-timeout", "pytest-xdist", "ruff", "types-jsonschema", "types-requests"}
+TOOLS = {
+    "mypy",
+    "pytest-cov",
+    "pytest-timeout",
+    "pytest-xdist",
+    "ruff",
+    "types-jsonschema",
+    "types-psutil",
+    "types-requests",
+}
 
 
 def _requirements(*sections: list[str]) -> dict[str, Requirement]:

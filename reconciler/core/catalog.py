@@ -61,11 +61,13 @@ class RecordQuota(NamedTuple):
 class Offers(NamedTuple):
     """What is offered. None is a part that is not known.
 
-    `most_nodes` gives for each flavor of the public pools how many nodes a job may have (None: not said).
+    `most_nodes` gives for each flavor of the public pools how many nodes a job may have (None: not said);
+    `runs_images` whether the command of an image can run there.
     """
 
     most_nodes: Mapping[str, int | None] | None = None
     engines: Collection[EngineOffer] | None = None
+    runs_images: bool = True
 
 
 class Missing(NamedTuple):
@@ -128,6 +130,13 @@ def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
     if offers.most_nodes is not None:
         for path, resource in _resources(body):
             found += _missing_flavor(path, resource, offers.most_nodes)
+    if not offers.runs_images:
+        for path, algorithm in placed(body, "algorithm", "algorithm"):
+            if command := algorithm.get("command"):
+                why = "needs its container image, and the target runs none"
+                found.append(
+                    Missing(PreflightReason.NEEDS_ITS_CONTAINER_IMAGE, f"{path}.command", command, why)
+                )
     return found
 
 

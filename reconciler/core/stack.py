@@ -70,6 +70,12 @@ NOT_IN_DEFAULTS = {
 NOT_IN_TEMPLATES = {name: NOT_IN_DEFAULTS[name] for name in ("matrix", "name", "max_parallel", "formerly")}
 
 
+class ProcessEnvironment(Strict):
+    """What processes get of the variables of the caller."""
+
+    inherit: list[str] = described("Names of the variables that a job gets; none of them a credential.")
+
+
 class Target(Strict):
     """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
 
@@ -83,6 +89,17 @@ class Target(Strict):
     )
     profile: str | None = optional("Section of the credentials file.")
     insecure: Flag = optional("Allow plain http to an address other than this machine.", default=False)
+
+    # What only a target of kind process has.
+    python: str | None = optional("Interpreter of preset engines; default: the one that runs reconciler.")
+    storage: str | dict[str, str] | None = optional(
+        "Where obs:// paths lie: a directory, or directories by prefix; default: .reconciler/obs."
+    )
+    slots: int | None = optional("How many jobs run at once; default: 1.", ge=1)
+    environment: ProcessEnvironment | None = optional("Which variables of the caller jobs get.")
+    install_requirements: bool | None = optional("Install the requirements file in the code of a job.")
+    images: Literal["host"] | None = optional("host: run the commands of images on this machine.")
+    keep: int | None = optional("How many ended jobs keep their files; default: 20.", ge=0)
 
     @property
     def traits(self) -> TargetKind:

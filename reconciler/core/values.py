@@ -75,7 +75,7 @@ class TargetKind(NamedTuple):
     `module` has two functions, `open_target` and `identity_of`, see `modelarts.connect`; it is
     imported when a target of the kind is opened. `is_embedded` says that the jobs lie beside the root file,
     and the records with them; `has_address` that a target needs a region or an endpoint. `note` is what
-    people who look at jobs there should know.
+    people who look at jobs there should know. `settings` are members of a target that not every kind has.
     """
 
     summary: str
@@ -83,13 +83,12 @@ class TargetKind(NamedTuple):
     is_embedded: bool = False
     has_address: bool = False
     note: str = ""
+    settings: tuple[str, ...] = ()
 
-
-#: What only a target that has an address may say.
-CLOUD_ONLY = ("region", "endpoint", "project_id", "cloud", "profile")
 
 LOCAL = "local"
 MODELARTS = "modelarts"
+PROCESS = "process"
 
 #: A new kind of target is a row here.
 TARGET_KINDS: dict[str, TargetKind] = {
@@ -99,7 +98,19 @@ TARGET_KINDS: dict[str, TargetKind] = {
         is_embedded=True,
         note="emulator: jobs are pretended",
     ),
-    MODELARTS: TargetKind("modelarts", "reconciler.modelarts.connect", has_address=True),
+    PROCESS: TargetKind(
+        "process (processes of this machine)",
+        "reconciler.processes.target",
+        is_embedded=True,
+        note="this machine: flavor, pool and engine have no effect",
+        settings=("python", "storage", "slots", "environment", "install_requirements", "images", "keep"),
+    ),
+    MODELARTS: TargetKind(
+        "modelarts",
+        "reconciler.modelarts.connect",
+        has_address=True,
+        settings=("region", "endpoint", "project_id", "cloud", "profile"),
+    ),
 }
 
 
@@ -208,6 +219,7 @@ class PreflightReason(StrEnum):
     ENGINE_NOT_OFFERED = "engine_not_offered"
     POOL_REJECTED = "pool_rejected"
     QUOTA_EXCEEDED = "quota_exceeded"
+    NEEDS_ITS_CONTAINER_IMAGE = "needs_its_container_image"
 
     @property
     def words(self) -> str:

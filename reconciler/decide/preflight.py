@@ -98,6 +98,8 @@ def _find_in_bodies(
         for one in refused:
             command = _COMMANDS.get(one.reason)
             listed = f"use one of: reconciler {command} --target {target}" if command else None
+            if one.reason is PreflightReason.NEEDS_ITS_CONTAINER_IMAGE:
+                listed = f"set `images: host` on target {target} to run the command without its image"
             yield PreflightFinding(
                 key=action.key,
                 reason=one.reason,

@@ -22,7 +22,7 @@ from reconciler.core.addresses import (
 )
 from reconciler.core.scalar import Reference, escape, join_parts, parts_of, scalar_text
 from reconciler.core.stack import SECTIONS, Target, TargetEntry
-from reconciler.core.values import CLOUD_ONLY
+from reconciler.core.values import TARGET_KINDS
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.manifest.expressions import Expander, credential_in, problems_in
 from reconciler.manifest.merge import (
@@ -167,12 +167,11 @@ def _is_credential(name: str) -> bool:
 
 
 def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) -> Iterator[Diagnostic]:
-    if target.traits.is_embedded:
-        for name in CLOUD_ONLY:
-            if tree.get(name) is not None:
-                why = f"kind {target.kind} does not support {name}"
-                yield entry.diagnose((name,), "incompatible fields", why, at_key=True)
-    elif target.traits.has_address and not target.region and not target.endpoint:
+    for name in (name for kind in TARGET_KINDS.values() for name in kind.settings):
+        if tree.get(name) is not None and name not in target.traits.settings:
+            why = f"kind {target.kind} does not support {name}"
+            yield entry.diagnose((name,), "incompatible fields", why, at_key=True)
+    if target.traits.has_address and not target.region and not target.endpoint:
         why = f'"region" or "endpoint" is required for kind {target.kind}'
         yield entry.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
     if target.endpoint is not None and not isinstance(tree["endpoint"], Unexpanded):

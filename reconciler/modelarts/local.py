@@ -41,24 +41,33 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
         LocalFileFailed: it cannot be used.
     """
     # Here and below: the identity of a local target is asked for without opening it.
-    from reconciler.emulator import Store, create_app
-    from reconciler.modelarts.http import SessionOptions
-    from reconciler.modelarts.inprocess import connect_inprocess
+    from reconciler.emulator import Store
 
     file = record_directory(root) / "local.sqlite3"
     private_file(file)
-    with _store_errors(file):
+    with store_errors(file):
         store = Store(str(file))
+    return open_store(store, file, identity_of(name, target, runtime.environ), target, runtime, cleanup)
+
+
+def open_store(
+    store: Store, file: Path, identity: TargetIdentity, target: Target, runtime: Runtime, cleanup: ExitStack
+) -> Connected:
+    """Serve the jobs of a store inside this process, as if they were those of the service."""
+    from reconciler.emulator import create_app
+    from reconciler.modelarts.http import SessionOptions
+    from reconciler.modelarts.inprocess import connect_inprocess
+
     cleanup.callback(store.close)
-    app = create_app(store, project_id=LOCAL_PROJECT)
+    app = create_app(store, project_id=identity.project_id)
 
     def wrapped_app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        with _store_errors(file):
+        with store_errors(file):
             return app(environ, start_response)
 
     backend = connect_inprocess(
         wrapped_app,
-        project_id=LOCAL_PROJECT,
+        project_id=identity.project_id,
         workspace_id=target.workspace_id,
         options=SessionOptions(
             listener=runtime.on_request, clock=runtime.clock, stop=runtime.stop, redact=runtime.redactor
@@ -66,12 +75,11 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     )
     cleanup.callback(backend.close)
     backend.reading = runtime.reading or backend.reading
-    identity = identity_of(name, target, runtime.environ)
     return Connected(backend, identity, Cloud.HUAWEI, _LocalClock(store, runtime.clock))
 
 
 @contextmanager
-def _store_errors(file: Path) -> Iterator[None]:
+def store_errors(file: Path) -> Iterator[None]:
     from reconciler.emulator import StoreError
 
     try:

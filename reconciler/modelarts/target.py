@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 class Connected(NamedTuple):
     """An open target: its backend, its identity, what its cloud can change on a job, and its clock.
 
-    `checks_offers` says that the service refuses a create which names what its catalog does not have. What
-    only some kinds of target can do is a property that raises `NotSupported` where this kind cannot.
+    `checks_offers` says that the service refuses a create which names what its catalog does not have,
+    `runs_images` that it runs the commands of container images. What only some kinds of target can do is a
+    property that raises `NotSupported` where this kind cannot.
     """
 
     backend: Backend
@@ -42,6 +43,7 @@ class Connected(NamedTuple):
     cloud: Cloud
     clock: Clock
     checks_offers: bool = False
+    runs_images: bool = True
 
     @property
     def search(self) -> SupportsSearch:

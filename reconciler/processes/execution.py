@@ -1,0 +1,307 @@
+"""What a job declares, as directories, variables and commands of this machine.
+
+Source of the facts: docs/local-runs.md, "What a container is, and what a process is instead".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reconciler.errors import Rejected
+
+#: What a job gets of the caller's variables unless the target says otherwise: none of them is a credential.
+INHERITED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+)
+REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt", "requirements.txt")
+#: The home of a container. A path below it means the same place below the directory of the job.
+CONTAINER_HOME = "/home/ma-user"
+#: By this variable the processes of a job are found, wherever they went.
+JOB_VARIABLE = "RECONCILER_JOB_ID"
+
+
+class CannotRun(Rejected):
+    """The job cannot run on this machine; `message` is what its log says."""
+
+    what = "cannot run the job here"
+
+
+class Machine(NamedTuple):
+    """What a target says of this machine.
+
+    `storage`: directories by prefix of an OBS address. `keep`: how many ended jobs keep their files. The rest
+    is said by no manifest: how long a job that is stopped has before it is killed, and what its log may hold.
+    """
+
+    python: str = sys.executable
+    storage: Mapping[str, str] = {}
+    slots: int = 1
+    inherit: tuple[str, ...] = INHERITED
+    install_requirements: bool = False
+    runs_images: bool = False
+    keep: int = 20
+    stop_grace_s: float = 30.0
+    max_log_bytes: int = 100_000_000
+
+    def directory(self, address: str) -> Path:
+        """Return where an `obs://` address lies on this machine; the longest prefix decides."""
+        prefix = max((one for one in self.storage if address.startswith(one)), key=len, default=None)
+        if prefix is None:
+            raise CannotRun(f"{address} lies nowhere on this machine", fix="name its prefix under `storage`")
+        place = Path(os.path.normpath(Path(self.storage[prefix]) / address[len(prefix) :].lstrip("/")))
+        if not place.is_relative_to(os.path.normpath(self.storage[prefix])):
+            raise CannotRun(f"{address} leads out of {self.storage[prefix]}", fix="write it without `..`")
+        return place
+
+
+class Layout(NamedTuple):
+    """The directories of one job."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def mount(self) -> Path:
+        return self.home / "modelarts"
+
+    @property
+    def code(self) -> Path:
+        return self.mount / "user-job-dir"
+
+    @property
+    def logs(self) -> Path:
+        return self.mount / "log"
+
+    def log(self, task: str) -> Path:
+        return self.root / f"{task}.log"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.jsonl"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def processes(self) -> Path:
+        """The processes that the supervisor has seen: they are ended if it is killed."""
+        return self.root / "processes.jsonl"
+
+    def place(self, container_path: str) -> Path:
+        """Return where a path of the container lies here.
+
+        Raises:
+            CannotRun: it is not below the home of a container, and does not exist here.
+        """
+        path = Path(os.path.normpath(container_path))
+        if path.is_relative_to(CONTAINER_HOME):
+            return self.home / path.relative_to(CONTAINER_HOME)
+        if path.is_absolute() and not path.exists():
+            raise CannotRun(
+                f"{container_path} does not exist on this machine", fix=f"name a path below {CONTAINER_HOME}"
+            )
+        return path
+
+
+class OutputCopy(NamedTuple):
+    """A directory that the job writes, and where it is copied to."""
+
+    directory: Path
+    target: Path
+
+
+class TaskProcess(NamedTuple):
+    """One process of a job: `worker-N` on node N."""
+
+    name: str
+    command: tuple[str, ...]
+    directory: Path
+    environment: Mapping[str, str]
+
+
+class PreparedJob(NamedTuple):
+    """A job that is ready to run: its processes, its outputs, and a requirements file to install first."""
+
+    tasks: tuple[TaskProcess, ...]
+    outputs: tuple[OutputCopy, ...]
+    requirements: Path | None
+
+
+def image_needed(body: Mapping[str, Any], machine: Machine) -> bool:
+    """Whether a job runs a command of its image, which this target does not run."""
+    return bool((body.get("algorithm") or {}).get("command")) and not machine.runs_images
+
+
+def prepare(
+    job_id: str, body: Mapping[str, Any], root: Path, machine: Machine, environ: Mapping[str, str]
+) -> PreparedJob:
+    """Make the directories of a job, copy its code, and return what to run.
+
+    `body` is the create request; `environ` the variables of the caller.
+
+    Raises:
+        CannotRun: something that the job needs is not here.
+        OSError: the directories cannot be made, or the code cannot be copied.
+    """
+    algorithm = body.get("algorithm") or {}
+    if image_needed(body, machine):
+        raise CannotRun("it needs its container image", fix="set `images: host` on the target")
+    layout = Layout(root)
+    for directory in (layout.code, layout.logs, layout.mount / "inputs", layout.mount / "outputs"):
+        directory.mkdir(parents=True, exist_ok=True)
+    code = _copy_code(algorithm, layout, machine)
+    variables = _own_variables(job_id, layout, body, machine, environ)
+    arguments = [f"--{one['name']}={one.get('value') or ''}" for one in algorithm.get("parameters") or ()]
+    outputs: list[OutputCopy] = []
+    for channel in algorithm.get("inputs") or ():
+        source = machine.directory(_address(channel))
+        if not source.exists():
+            raise CannotRun(
+                f"input {channel['name']}: {source} does not exist", fix=f"put {_address(channel)} there"
+            )
+        _pass(channel, _linked(channel, source, layout), arguments, variables)
+    for index, channel in enumerate(algorithm.get("outputs") or ()):
+        directory = layout.place(
+            channel.get("local_dir") or f"{CONTAINER_HOME}/modelarts/outputs/{channel['name']}_{index}"
+        )
+        directory.mkdir(parents=True, exist_ok=True)
+        outputs.append(OutputCopy(directory, machine.directory(_address(channel))))
+        _pass(channel, directory, arguments, variables)
+    declared = {name: str(value) for name, value in (algorithm.get("environments") or {}).items()}
+    declared[JOB_VARIABLE] = job_id
+    command = _command(algorithm, code, arguments, machine)
+    directory = layout.place(algorithm["working_dir"]) if algorithm.get("working_dir") else layout.home
+    tasks = tuple(
+        TaskProcess(
+            f"worker-{index}", command, directory, {**variables, **_node_variables(job_id, index), **declared}
+        )
+        for index in range(node_count(body))
+    )
+    return PreparedJob(
+        tasks, tuple(outputs), _requirements(code) if code and not algorithm.get("command") else None
+    )
+
+
+def node_count(body: Mapping[str, Any]) -> int:
+    return int(((body.get("spec") or {}).get("resource") or {}).get("node_count") or 1)
+
+
+def copy_outputs(outputs: Iterable[OutputCopy]) -> None:
+    """Copy what a job has written to its place in the storage, as the service does again and again."""
+    for output in outputs:
+        if output.directory.is_dir():
+            shutil.copytree(output.directory, output.target, dirs_exist_ok=True)
+
+
+def _copy_code(algorithm: Mapping[str, Any], layout: Layout, machine: Machine) -> Path | None:
+    code_dir = algorithm.get("code_dir")
+    if not code_dir:
+        return None
+    address = _obs_address(code_dir)
+    source = machine.directory(address)
+    if not source.is_dir():
+        raise CannotRun(f"code_dir: {source} is no directory", fix=f"put {address} there, or declare `code`")
+    parent = layout.place(algorithm["local_code_dir"]) if algorithm.get("local_code_dir") else layout.code
+    return Path(shutil.copytree(source, parent / source.name, dirs_exist_ok=True))
+
+
+def _command(
+    algorithm: Mapping[str, Any], code: Path | None, arguments: Sequence[str], machine: Machine
+) -> tuple[str, ...]:
+    if command := algorithm.get("command"):
+        return ("bash", "-c", " ".join([command, *map(shlex.quote, arguments)]))
+    if code is None or not algorithm.get("boot_file"):
+        raise CannotRun(
+            "it has neither a `command` nor a `boot_file` in a `code_dir`", fix="declare its code"
+        )
+    base = _obs_address(algorithm["code_dir"]).rstrip("/") + "/"
+    boot_file = code / _obs_address(algorithm["boot_file"]).removeprefix(base)
+    if not boot_file.is_file():
+        raise CannotRun(f"boot_file: {boot_file} does not exist", fix="name a file of the code")
+    return (machine.python, str(boot_file), *arguments)
+
+
+def _own_variables(
+    job_id: str, layout: Layout, body: Mapping[str, Any], machine: Machine, environ: Mapping[str, str]
+) -> dict[str, str]:
+    nodes = node_count(body)
+    return {
+        **{name: environ[name] for name in machine.inherit if name in environ},
+        "MA_HOME": str(layout.home),
+        "MA_MOUNT_PATH": str(layout.mount),
+        "MA_JOB_DIR": str(layout.code),
+        "MA_LOG_DIR": str(layout.logs),
+        "MA_SCRIPT_INTERPRETER": "",
+        "MA_CURRENT_IP": "127.0.0.1",
+        "MA_NUM_GPUS": str(_gpu_count(environ)),
+        "MA_TASK_NAME": "worker",
+        "MA_NUM_HOSTS": str(nodes),
+        "VC_WORKER_NUM": str(nodes),
+        "VC_WORKER_HOSTS": ",".join(["127.0.0.1"] * nodes),
+        "MA_VJ_NAME": f"ma-job-{job_id}",
+        "PYTHONPATH": str(layout.code),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _node_variables(job_id: str, index: int) -> dict[str, str]:
+    return {"VC_TASK_INDEX": str(index), "MA_CURRENT_INSTANCE_NAME": f"modelarts-job-{job_id}-worker-{index}"}
+
+
+def _gpu_count(environ: Mapping[str, str]) -> int:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([one for one in visible.split(",") if one.strip() not in {"", "-1"}])
+    return len([one for one in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", one.name)])
+
+
+def _linked(channel: Mapping[str, Any], source: Path, layout: Layout) -> Path:
+    """An input is the local directory itself; where the job names a place for it, a link stands there."""
+    if not channel.get("local_dir"):
+        return source
+    place = layout.place(channel["local_dir"])
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(source, target_is_directory=source.is_dir())
+    return place
+
+
+def _pass(channel: Mapping[str, Any], place: Path, arguments: list[str], variables: dict[str, str]) -> None:
+    if channel.get("access_method") == "env":
+        variables[channel["name"]] = str(place)
+    else:
+        arguments.append(f"--{channel['name']}={place}")
+
+
+def _address(channel: Mapping[str, Any]) -> str:
+    address = ((channel.get("remote") or {}).get("obs") or {}).get("obs_url")
+    if not address:
+        raise CannotRun(f"{channel['name']} is not in OBS", fix="declare it as an obs:// path")
+    return _obs_address(address)
+
+
+def _obs_address(path: str) -> str:
+    return path if path.startswith("obs://") else f"obs://{path.lstrip('/')}"
+
+
+def _requirements(code: Path) -> Path | None:
+    return next((code / name for name in REQUIREMENTS if (code / name).is_file()), None)

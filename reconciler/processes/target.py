@@ -1,0 +1,87 @@
+"""The target of kind `process`: its jobs are processes of this machine, beside the root file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from reconciler.core.identity import parse_description
+from reconciler.core.stack import Target
+from reconciler.core.values import TargetIdentity
+from reconciler.files import record_directory
+from reconciler.modelarts.local import open_store, store_errors
+from reconciler.modelarts.target import Connected, Runtime, identify
+from reconciler.processes.execution import CannotRun, Machine
+from reconciler.processes.table import ProcessStore
+
+PROJECT = "processes"
+
+
+def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity:
+    return identify(name, target, "process://this-machine", PROJECT)
+
+
+def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
+    """Open the jobs of this machine that belong to a stack, and start those that are due.
+
+    Raises:
+        LocalFileFailed: their database cannot be used.
+    """
+    directory = _directory(root)
+    with store_errors(directory / "jobs.sqlite3"):
+        store = ProcessStore(directory, machine_of(target, root))
+        store.start_due()
+    identity = identity_of(name, target, runtime.environ)
+    connected = open_store(store, directory / "jobs.sqlite3", identity, target, runtime, cleanup)
+    return connected._replace(runs_images=target.images == "host")
+
+
+def machine_of(target: Target, root: Path) -> Machine:
+    """Return what a target says of this machine; its paths are relative to the directory of the root file."""
+    storage = target.storage or str(record_directory(root) / "obs")
+    by_prefix = {"obs://": storage} if isinstance(storage, str) else storage
+    given = {
+        "python": target.python and str(_absolute(root, target.python)),
+        "slots": target.slots,
+        "inherit": target.environment and tuple(target.environment.inherit),
+        "install_requirements": target.install_requirements,
+        "runs_images": target.images == "host",
+        "keep": target.keep,
+    }
+    return Machine(
+        storage={prefix: str(_absolute(root, place)) for prefix, place in by_prefix.items()},
+        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+    )
+
+
+def completed_number(root: Path, stack: str, key: str) -> int:
+    """Return the number of the newest revision of a key of a stack that has completed on this machine.
+
+    Raises:
+        CannotRun: none has.
+    """
+    with ProcessStore(_directory(root)) as store:
+        described = [
+            parse_description(job.body["metadata"].get("description") or "").marker
+            for job in store.jobs()
+            if job.life.phase == "Completed"
+        ]
+    owned = [one for one in described if one and (one.stack, one.key) == (stack, key)]
+    if not owned:
+        raise CannotRun(
+            f"{key} has not completed on this machine", fix="apply it first, or name another input"
+        )
+    return max(one.revision for one in owned)
+
+
+def _directory(root: Path) -> Path:
+    directory = record_directory(root) / "processes"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return directory
+
+
+def _absolute(root: Path, place: str) -> Path:
+    path = Path(place).expanduser()
+    # Without `resolve`: the Python of a virtual environment is a link, and must stay one.
+    return path if path.is_absolute() else Path(root).absolute() / path

@@ -1,0 +1,151 @@
+"""The processes of a job: which they are, what they use, and how all of them are ended.
+
+A pid is trusted only together with the time at which its process started: the system gives it away again. A
+process belongs to a job if the supervisor has it among its descendants, or if the job's id stands in its
+environment, whatever it did to get away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import psutil
+
+from reconciler.processes.execution import JOB_VARIABLE
+
+#: How far the start of a process may be off, in seconds, between two who ask for it.
+_START_TOLERANCE_S = 0.5
+
+
+class ProcessIdentity(NamedTuple):
+    pid: int
+    started_s: float
+
+    @classmethod
+    def own(cls) -> ProcessIdentity:
+        process = psutil.Process()
+        return cls(process.pid, process.create_time())
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """The process; None if it has ended, whoever has its pid by now."""
+        try:
+            process = psutil.Process(self.pid)
+            is_same = abs(process.create_time() - self.started_s) < _START_TOLERANCE_S
+            return process if is_same and process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.Error:
+            return None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None
+
+
+def with_descendants(identities: Iterable[ProcessIdentity]) -> set[psutil.Process]:
+    """Return the processes that are still there, and all that they started."""
+    found: set[psutil.Process] = set()
+    for process in filter(None, (identity.process for identity in identities)):
+        with contextlib.suppress(psutil.Error):
+            found |= {process, *process.children(recursive=True)}
+    return found
+
+
+class Sample(NamedTuple):
+    """What the processes of a job use: percent of one machine's CPUs and memory, and of its GPUs if any."""
+
+    cpu: float
+    memory: float
+    gpu: float | None = None
+    gpu_memory: float | None = None
+
+
+def processes_of(job_id: str) -> list[psutil.Process]:
+    """Find the processes of a job by its id in their environment; but not the one that asks."""
+    return [process for process in psutil.process_iter() if _is_of(process, job_id)]
+
+
+def _is_of(process: psutil.Process, job_id: str) -> bool:
+    try:
+        is_running = process.status() != psutil.STATUS_ZOMBIE
+        return is_running and process != psutil.Process() and process.environ().get(JOB_VARIABLE) == job_id
+    except (psutil.Error, OSError):
+        return False  # it has ended, or is somebody else's
+
+
+def end_all(job_id: str, more: Iterable[psutil.Process] = (), *, grace_s: float) -> None:
+    """End the processes of a job: SIGTERM, after `grace_s` SIGKILL, until there is none."""
+    asked: set[psutil.Process] = set()
+    deadline = time.monotonic() + grace_s
+    while remaining := _alive({*more, *processes_of(job_id)}):
+        is_over = time.monotonic() >= deadline
+        for process in remaining:
+            with contextlib.suppress(psutil.Error):
+                if is_over:
+                    process.kill()
+                elif process not in asked:
+                    process.terminate()
+        asked |= remaining
+        psutil.wait_procs(
+            list(remaining), timeout=0.2 if is_over else min(0.2, max(0.0, deadline - time.monotonic()))
+        )
+
+
+def _alive(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
+    def is_alive(process: psutil.Process) -> bool:
+        try:
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    return {process for process in processes if is_alive(process)}
+
+
+class Sampler:
+    """Measures the processes of a job again and again; a share of the CPU needs two looks."""
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+        self._cpu_s, self._at = 0.0, time.monotonic()
+
+    def sample(self) -> Sample:
+        processes = processes_of(self._job_id)
+        cpu_s = sum(_measured(processes, lambda one: sum(one.cpu_times()[:4])))
+        memory = sum(_measured(processes, lambda one: one.memory_percent()))
+        now = time.monotonic()
+        share = max(0.0, cpu_s - self._cpu_s) / max(1e-6, now - self._at) / (psutil.cpu_count() or 1)
+        self._cpu_s, self._at = cpu_s, now
+        return Sample(round(100 * min(1.0, share), 1), round(memory, 2), *_gpu())
+
+
+def _measured(processes: Sequence[psutil.Process], measure) -> Iterator[float]:  # type: ignore[no-untyped-def]
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            yield measure(process)
+
+
+def _gpu() -> tuple[float, float] | tuple[()]:
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    command = [
+        "nvidia-smi",
+        "--query-gpu=utilization.gpu,memory.used,memory.total",
+        "--format=csv,noheader,nounits",
+    ]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, ZeroDivisionError):
+        answer = subprocess.run(  # noqa: S603 - a fixed program and fixed arguments
+            command, capture_output=True, text=True, timeout=5, check=True
+        )
+        rows = [
+            [float(cell) for cell in line.split(",")] for line in answer.stdout.splitlines() if line.strip()
+        ]
+        if rows:
+            return (
+                round(sum(row[0] for row in rows) / len(rows), 1),
+                round(100 * sum(row[1] for row in rows) / sum(row[2] for row in rows), 1),
+            )
+    return ()

@@ -1,0 +1,118 @@
+"""A target whose jobs are processes of this machine, from the command line: it is one like the others."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from reconciler.emulator.lifecycle import ENDED
+from reconciler.errors import ExitCode
+from reconciler.processes.table import ProcessStore
+from tests.cli.conftest import Reconciler, write
+
+MANIFEST = """\
+apiVersion: reconciler/v1
+stack: vision
+target: laptop
+targets: {laptop: {kind: process, slots: 2, storage: store}}
+jobs:
+"""
+JOB = """\
+  {key}:
+    {more}
+    algorithm:
+      code_dir: obs://b/code/
+      boot_file: obs://b/code/{file}
+      engine: {{engine_id: any}}
+      parameters: {{text: "of {key}"}}
+      outputs: {{out: "obs://b/out/{key}/"}}
+    spec: {{resource: {{flavor_id: any}}}}
+"""
+
+
+def job(key: str, more: str = "description: a job", file: str = "train.py") -> str:
+    return JOB.format(key=key, more=more, file=file)
+
+
+@pytest.fixture(autouse=True)
+def code(reconciler: Reconciler) -> None:
+    for name, program in {
+        "train.py": "import sys; print(sys.argv[1]); open(sys.argv[-1][6:] + '/model', 'w').write('m')",
+        "fail.py": "raise SystemExit(3)",
+        "wait.py": "import time; print('waits'); time.sleep(600)",
+    }.items():
+        file = Path("store/b/code") / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(program, encoding="utf-8")
+
+
+def test_declared_job_really_runs_and_the_next_plan_is_empty(reconciler: Reconciler) -> None:
+    write(MANIFEST + job("a") + job("b", "needs: [a]"))
+    said = reconciler.ends(
+        ExitCode.DONE, "plan", out=["1 to create", "flavor, pool and engine have no effect"]
+    )
+    assert said.out.count("have no effect") == 1
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="2 succeeded")
+    assert Path("store/b/out/b/model").read_text(encoding="utf-8") == "m"
+    reconciler.ends(ExitCode.DONE, "plan --detailed-exitcode", out="2 to keep")
+    reconciler.ends(ExitCode.DONE, "drift", out="Drift: none")
+    reconciler.ends(ExitCode.DONE, "jobs logs a", out=["--text=of a", "return code: 0"])
+    reconciler.ends(ExitCode.DONE, "jobs events a", out="[worker-0] Training finished. Exit code 0.")
+    reconciler.ends(ExitCode.DONE, "status", out=["Completed", "2 Completed"])
+
+
+def test_failed_job_tells_its_exit_code_and_is_retried(reconciler: Reconciler) -> None:
+    write(MANIFEST + job("a", "lifecycle: {on_failure: retry, max_retries: 1, retry_delay: 0s}", "fail.py"))
+    reconciler.ends(ExitCode.ENDED_BADLY, "apply --yes --wait completed")
+    listed = reconciler.ends(ExitCode.DONE, "jobs list --json").document["items"]
+    assert {one["metadata"]["name"] for one in listed} == {"a", "a-r2"}
+    shown = reconciler.ends(ExitCode.DONE, "jobs show a --json").document
+    assert shown["status"]["task_statuses"] == [{"task": "worker-0", "exit_code": 3, "message": ""}]
+
+
+def test_job_that_is_taken_out_is_ended(reconciler: Reconciler) -> None:
+    write(MANIFEST + job("a", file="wait.py"))
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait running")
+    reconciler.ends(ExitCode.DONE, "jobs logs a", out="waits")
+    write(MANIFEST + job("b"))
+    reconciler.ends(ExitCode.DONE, "apply --yes", out="2 succeeded")
+    with ProcessStore(Path(".reconciler/processes")) as store:
+        ended = next(one.id for one in store.jobs() if one.name == "a")
+        deadline = time.monotonic() + 60
+        while store.find(ended).life.phase not in ENDED and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert store.find(ended).life.phase == "Terminated"
+
+
+def test_command_of_an_image_is_blocked_and_the_others_go_on(reconciler: Reconciler) -> None:
+    image = """\
+  image:
+    algorithm:
+      command: echo hello > $out/said
+      engine: {image_url: org/image:1}
+      outputs: {out: {access_method: env, remote: {obs: {obs_url: "obs://b/said/"}}}}
+    spec: {resource: {flavor_id: any}}
+"""
+    write(MANIFEST + job("a") + image)
+    said = reconciler.ends(ExitCode.REFUSED, "apply --yes --wait completed", out="1 succeeded")
+    assert "needs its container image" in said.err
+    assert "set `images: host` on target laptop" in said.err
+    write((MANIFEST + job("a") + image).replace("slots: 2", "images: host"))
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="1 succeeded")
+    assert Path("store/b/said/said").read_text(encoding="utf-8") == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("kind: process, region: cn-north-4", "kind process does not support region"),
+        ("kind: local, slots: 2", "kind local does not support slots"),
+        ("kind: process, slots: 0", "slots"),
+        ("kind: process, images: all", "images"),
+    ],
+)
+def test_setting_of_another_kind_is_refused(reconciler: Reconciler, target: str, why: str) -> None:
+    write(MANIFEST.replace("kind: process, slots: 2, storage: store", target) + job("a"))
+    reconciler.ends(ExitCode.INVALID, "validate", err=why)

@@ -1,0 +1,166 @@
+"""What a job declares becomes directories, variables and commands of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.processes.execution import CannotRun, Machine, PreparedJob, copy_outputs, prepare
+
+ID = "0b1c"
+
+
+class Here:
+    """A machine whose storage is a directory of the test."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.storage = root / "obs"
+        self.machine = Machine(python="/usr/bin/python3", storage={"obs://": str(self.storage)})
+        self.put("code/src/train.py", "print()")
+
+    def put(self, path: str, text: str = "") -> Path:
+        file = self.storage / "b" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def prepare(
+        self, *, nodes: int = 1, environ: dict[str, str] | None = None, **algorithm: Any
+    ) -> PreparedJob:
+        code = {"code_dir": "obs://b/code/src/", "boot_file": "obs://b/code/src/train.py"}
+        body = {"algorithm": {**code, **algorithm}, "spec": {"resource": {"node_count": nodes}}}
+        return prepare(ID, body, self.job, self.machine, environ or {})
+
+    @property
+    def job(self) -> Path:
+        return self.root / "job"
+
+    @property
+    def code(self) -> Path:
+        return self.job / "home/modelarts/user-job-dir/src"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+def channel(name: str, path: str, **more: str) -> dict[str, Any]:
+    return {"name": name, "remote": {"obs": {"obs_url": f"obs://b/{path}"}}, **more}
+
+
+def test_arguments_are_parameters_then_inputs_then_outputs_each_whole(here: Here) -> None:
+    here.put("data/x")
+    [task] = here.prepare(
+        parameters=[{"name": "z", "value": "a b; rm"}, {"name": "lr", "value": "0.1"}, {"name": "flag"}],
+        inputs=[channel("data", "data/")],
+        outputs=[channel("out", "out/")],
+    ).tasks
+    output = here.job / "home/modelarts/outputs/out_0"
+    data = here.storage / "b/data"
+    assert task.command == (
+        *("/usr/bin/python3", str(here.code / "train.py")),
+        *("--z=a b; rm", "--lr=0.1", "--flag=", f"--data={data}", f"--out={output}"),
+    )
+    assert output.is_dir()
+
+
+def test_code_is_a_copy_under_the_last_level_of_its_directory(here: Here) -> None:
+    here.prepare()
+    (here.code / "train.py").write_text("changed by the job", encoding="utf-8")
+    assert (here.storage / "b/code/src/train.py").read_text(encoding="utf-8") == "print()"
+
+
+def test_variables_are_those_of_a_container_and_nothing_of_the_caller_but_what_is_named(here: Here) -> None:
+    environ = {"PATH": "/bin", "HUAWEICLOUD_SDK_SK": "secret", "CUDA_VISIBLE_DEVICES": "0,1"}
+    first, second = here.prepare(nodes=2, environ=environ, environments={"A": "1", "MA_NUM_GPUS": "8"}).tasks
+    home = here.job / "home"
+    assert second.environment == {
+        "PATH": "/bin",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "MA_HOME": str(home),
+        "MA_MOUNT_PATH": str(home / "modelarts"),
+        "MA_JOB_DIR": str(home / "modelarts/user-job-dir"),
+        "MA_LOG_DIR": str(home / "modelarts/log"),
+        "MA_SCRIPT_INTERPRETER": "",
+        "MA_CURRENT_IP": "127.0.0.1",
+        "MA_NUM_GPUS": "8",
+        "MA_TASK_NAME": "worker",
+        "MA_NUM_HOSTS": "2",
+        "VC_WORKER_NUM": "2",
+        "VC_WORKER_HOSTS": "127.0.0.1,127.0.0.1",
+        "VC_TASK_INDEX": "1",
+        "MA_CURRENT_INSTANCE_NAME": f"modelarts-job-{ID}-worker-1",
+        "MA_VJ_NAME": f"ma-job-{ID}",
+        "PYTHONPATH": str(home / "modelarts/user-job-dir"),
+        "PYTHONUNBUFFERED": "1",
+        "A": "1",
+        "RECONCILER_JOB_ID": ID,
+    }
+    assert first.name == "worker-0"
+    assert first.environment["VC_TASK_INDEX"] == "0"
+
+
+def test_channel_by_variable_and_at_a_place_of_its_own(here: Here) -> None:
+    here.put("data/x", "1")
+    [task] = here.prepare(
+        inputs=[channel("data", "data/", access_method="env", local_dir="/home/ma-user/in")],
+        outputs=[channel("out", "out/", access_method="env", local_dir="/home/ma-user/out")],
+        working_dir="/home/ma-user/work",
+    ).tasks
+    home = here.job / "home"
+    assert (task.environment["data"], task.environment["out"]) == (str(home / "in"), str(home / "out"))
+    assert (home / "in/x").read_text(encoding="utf-8") == "1"
+    assert task.directory == home / "work"
+    assert len(task.command) == 2
+
+
+def test_outputs_are_copied_to_their_place(here: Here) -> None:
+    here.put("out/old", "kept")
+    execution = here.prepare(outputs=[channel("out", "out/")])
+    (execution.outputs[0].directory / "model").write_text("m", encoding="utf-8")
+    copy_outputs(execution.outputs)
+    assert {path.name for path in (here.storage / "b/out").iterdir()} == {"old", "model"}
+
+
+def test_command_of_an_image_runs_only_where_the_target_says_so(here: Here) -> None:
+    command = "cd x && python train.py"
+    with pytest.raises(CannotRun, match="needs its container image"):
+        here.prepare(command=command)
+    here.machine = here.machine._replace(runs_images=True)
+    [task] = here.prepare(command=command, parameters=[{"name": "p", "value": "a b"}]).tasks
+    assert task.command == ("bash", "-c", f"{command} '--p=a b'")
+
+
+def test_longest_prefix_of_the_storage_decides(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "sample").mkdir()
+    storage = {**here.machine.storage, "obs://b/data/": str(tmp_path / "sample")}
+    here.machine = here.machine._replace(storage=storage)
+    [task] = here.prepare(inputs=[channel("data", "data/")]).tasks
+    assert task.command[-1] == f"--data={tmp_path / 'sample'}"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "why"),
+    [
+        ({"inputs": [channel("data", "none/")]}, "input data: .*/obs/b/none does not exist"),
+        ({"inputs": [channel("data", "../../../etc/")]}, "leads out of"),
+        ({"inputs": [{"name": "d", "remote": {"dataset": {"id": "1"}}}]}, "d is not in OBS"),
+        ({"code_dir": "obs://b/none/"}, "code_dir: .*/obs/b/none is no directory"),
+        ({"boot_file": "obs://b/code/src/other.py"}, "boot_file: .*other.py does not exist"),
+        ({"code_dir": None}, "neither a `command` nor a `boot_file`"),
+        ({"working_dir": "/no/such/place"}, "/no/such/place does not exist on this machine"),
+    ],
+)
+def test_what_is_not_here_is_named(here: Here, algorithm: dict[str, Any], why: str) -> None:
+    with pytest.raises(CannotRun, match=why):
+        here.prepare(**algorithm)
+
+
+def test_address_that_no_prefix_covers_is_named(here: Here) -> None:
+    here.machine = here.machine._replace(storage={"obs://other/": "/tmp"})
+    with pytest.raises(CannotRun, match="obs://b/code/src/ lies nowhere on this machine"):
+        here.prepare()

@@ -1,0 +1,297 @@
+"""Jobs as processes: each comes to one end, in its turn, and leaves no process behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from reconciler.emulator.lifecycle import ENDED
+from reconciler.processes import tree
+from reconciler.processes.execution import JOB_VARIABLE, Machine
+from reconciler.processes.table import ProcessStore
+from reconciler.processes.tree import ProcessIdentity
+
+PROJECT = "processes"
+#: Longer than any of these tests, and than a process that got away would be noticed.
+LONG_S = "600"
+
+
+class Host:
+    """The jobs of one target of this machine, and what a test asks of them."""
+
+    def __init__(self, root: Path, **machine: Any) -> None:
+        self.root = root
+        self.mark = f"0.{time.time_ns()}"
+        storage = {"obs://": str(root / "obs")}
+        (root / "jobs").mkdir()
+        self.store = ProcessStore(root / "jobs", Machine(storage=storage, stop_grace_s=1, **machine))
+
+    def create(self, name: str, program: str, *, priority: str = "", **spec: Any) -> str:
+        code = self.root / "obs/b" / name
+        code.mkdir(parents=True)
+        (code / "t.py").write_text(program.replace("LONG", LONG_S + self.mark[1:]), encoding="utf-8")
+        if priority:
+            spec["schedule_policy"] = {"priority": priority}
+        address = f"obs://b/{name}/"
+        body = {
+            "kind": "job",
+            "metadata": {"name": name},
+            "algorithm": {
+                "code_dir": address,
+                "boot_file": f"{address}t.py",
+                "outputs": [{"name": "out", "remote": {"obs": {"obs_url": f"obs://b/out/{name}/"}}}],
+            },
+            "spec": {"resource": {"flavor_id": "f", "node_count": 1}, **spec},
+        }
+        return self.store.create(PROJECT, body).id
+
+    def phase(self, job_id: str) -> str:
+        return self.store.find(job_id).life.phase
+
+    def until(self, is_so: Callable[[], object], what: str = "") -> None:
+        deadline = time.monotonic() + 60
+        while not is_so():
+            assert time.monotonic() < deadline, f"waited for too long: {what}"
+            time.sleep(0.02)
+
+    def until_gone(self, job_id: str) -> None:
+        self.until(lambda: not self.store.layout(job_id).root.exists(), "the removal of its files")
+
+    def end_of(self, job_id: str) -> str:
+        self.until(lambda: self.phase(job_id) in ENDED, f"the end of a job in {self.phase(job_id)}")
+        return self.phase(job_id)
+
+    def log(self, job_id: str) -> str:
+        return self.store.log(self.store.find(job_id), "worker-0")[0].decode()
+
+    def owner(self, job_id: str) -> ProcessIdentity:
+        row = self.store.database.one("SELECT * FROM runs WHERE job_id = ?", (job_id,))
+        return ProcessIdentity(row["owner_pid"], row["owner_started_s"])
+
+    def left(self) -> list[str]:
+        """The processes that the jobs of this test started and that are still there, whatever they did."""
+        return [
+            " ".join(process.info["cmdline"] or ())
+            for process in psutil.process_iter(["cmdline"])
+            if self.mark[1:] in " ".join(process.info["cmdline"] or ())
+        ]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    yield from _host(tmp_path, slots=2)
+
+
+@pytest.fixture
+def one_slot(tmp_path: Path) -> Iterator[Host]:
+    yield from _host(tmp_path, slots=1)
+
+
+def _host(root: Path, **machine: Any) -> Iterator[Host]:
+    host = Host(root, **machine)
+    yield host
+    for job in host.store.jobs():
+        if job.life.phase not in ENDED:
+            host.store.terminate(PROJECT, job.id)
+            host.end_of(job.id)
+    # The supervisor of the last one ends after it has said so.
+    host.until(
+        lambda: (
+            not any(str(root) in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+        )
+    )
+    host.store.close()
+
+
+#: It starts processes in sessions of their own, with an environment of their own, that ignore SIGTERM.
+ESCAPES = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", "LONG"], start_new_session=True)
+subprocess.Popen(["env", "-i", "setsid", "sleep", "LONG"])
+subprocess.Popen(["sh", "-c", 'trap "" TERM; env -i setsid sh -c "sleep LONG" & exec sleep LONG'])
+open("ready", "w").close()
+"""
+
+
+def wait_until_ready(host: Host, job_id: str) -> None:
+    ready = host.store.layout(job_id).home / "ready"
+    host.until(lambda: ready.exists() and len(host.left()) >= 4, "processes that try to get away")
+    time.sleep(0.5)  # the supervisor looks for them again and again; nothing tells when it has
+
+
+def test_job_runs_and_its_output_lies_in_the_storage(host: Host) -> None:
+    job_id = host.create(
+        "a", "import sys; open(sys.argv[1].partition('=')[2] + '/model', 'w').write('m'); print('loss')"
+    )
+    assert host.end_of(job_id) == "Completed"
+    assert (host.root / "obs/b/out/a/model").read_text(encoding="utf-8") == "m"
+    assert host.log(job_id) == "loss\n[ModelArts Service Log] Training end with return code: 0\n"
+    messages = [event.message for event in host.store.events(host.store.find(job_id))]
+    assert messages[-2:] == ["Training output is copied.", "Training job completed."]
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9), ("raise ValueError('why')", 1)],
+)
+def test_exit_code_is_told(host: Host, program: str, code: int) -> None:
+    job_id = host.create("a", program)
+    assert host.end_of(job_id) == "Failed"
+    [status] = host.store.find(job_id).status["task_statuses"]
+    assert (status["task"], status["exit_code"]) == ("worker-0", code)
+
+
+def test_job_that_cannot_run_fails_with_a_line_in_its_log(host: Host) -> None:
+    job_id = host.create("a", "")
+    again = host.store.find(job_id).body
+    host.end_of(job_id)
+    again["metadata"]["name"] = "b"
+    again["algorithm"]["code_dir"] = "obs://b/none/"
+    job_id = host.store.create(PROJECT, again).id
+    assert host.end_of(job_id) == "Failed"
+    assert "code_dir" in host.log(job_id)
+
+
+@pytest.mark.parametrize("ends", ["by itself", "terminated", "auto_stop"])
+def test_no_process_of_a_job_survives_it(host: Host, ends: str) -> None:
+    stop = {"time_unit": "SECONDS", "duration": 2} if ends == "auto_stop" else None
+    job_id = host.create("a", ESCAPES + ("" if ends == "by itself" else "time.sleep(LONG)"), auto_stop=stop)
+    if ends == "terminated":
+        wait_until_ready(host, job_id)
+        host.store.terminate(PROJECT, job_id)
+    assert host.end_of(job_id) == ("Completed" if ends == "by itself" else "Terminated")
+    assert host.left() == []
+
+
+def test_killed_supervisor_leaves_no_process_and_its_job_is_abnormal(host: Host) -> None:
+    job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
+    wait_until_ready(host, job_id)
+    os.kill(host.owner(job_id).pid, signal.SIGKILL)
+    host.until(lambda: not host.owner(job_id).is_alive)
+    assert host.phase(job_id) == "Running"
+    host.store.start_due()  # as any command does that looks
+    assert host.phase(job_id) == "Abnormal"
+    host.until(lambda: host.left() == [])
+
+
+def test_pid_that_was_given_away_is_no_supervisor() -> None:
+    own = ProcessIdentity.own()
+    assert own.is_alive
+    assert not own._replace(started_s=own.started_s - 100).is_alive
+
+
+def test_one_slot_runs_one_after_the_other_the_most_important_first(one_slot: Host) -> None:
+    host = one_slot
+    gate = host.root / "gate"
+    first = host.create("first", f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(.02)")
+    ids = [
+        first,
+        *(host.create(f"p{n}", "", priority=priority) for n, priority in enumerate(["1", "1", "3", "2"])),
+    ]
+    assert [host.phase(one) for one in ids[1:]] == ["Pending"] * 4
+    gate.touch()
+    for one in ids:
+        assert host.end_of(one) == "Completed"
+    in_order = sorted(ids, key=lambda one: host.store.find(one).life.started_ms)
+    assert [host.store.find(one).name for one in in_order] == ["first", "p2", "p3", "p0", "p1"]
+
+
+def test_more_jobs_than_slots_never_run_at_once(host: Host) -> None:
+    here = "import os, time; p = os.environ['HERE']; open(p, 'w').close(); time.sleep(.1); os.remove(p)"
+    ids = []
+    (host.root / "running").mkdir()
+    for n in range(12):
+        ids.append(
+            host.create(
+                f"j{n}", here.replace("os.environ['HERE']", repr(str(host.root / "running" / str(n))))
+            )
+        )
+    most = 0
+    while any(host.phase(one) not in ENDED for one in ids):
+        most = max(most, len(list((host.root / "running").iterdir())))
+    assert [host.phase(one) for one in ids] == ["Completed"] * 12
+    assert most <= 2
+
+
+def test_claim_of_one_who_died_before_the_supervisor_began_is_taken_back(one_slot: Host) -> None:
+    host = one_slot
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from reconciler.processes import table\n"
+        "table._start_supervisor = lambda *_: None\n"
+        "table.ProcessStore(Path(sys.argv[1])).start_due()\n"
+    )
+    blocker = host.create("blocker", "import time; time.sleep(LONG)")
+    job_id = host.create("a", "")
+    host.store._own(job_id, ProcessIdentity(1, 0.0), is_claim=True)  # nobody's: pid 1 began at another time
+    host.store.terminate(PROJECT, blocker)
+    assert host.end_of(blocker) == "Terminated"
+    subprocess.run([sys.executable, "-c", program, str(host.store.directory)], check=True)
+    host.store.start_due()
+    assert host.end_of(job_id) == "Completed"
+
+
+def test_waiting_job_that_is_terminated_never_starts(one_slot: Host) -> None:
+    host = one_slot
+    blocker = host.create("blocker", "import time; time.sleep(LONG)")
+    job_id = host.create("a", "")
+    assert host.store.terminate(PROJECT, job_id).life.phase == "Terminated"
+    host.store.terminate(PROJECT, blocker)
+    assert host.end_of(blocker) == "Terminated"
+    assert host.store.find(job_id).life.started_ms == 0
+
+
+def test_log_is_capped_and_keeps_no_job_waiting(tmp_path: Path) -> None:
+    for host in _host(tmp_path, max_log_bytes=1000):
+        job_id = host.create(
+            "a", "import sys\nfor _ in range(500): sys.stdout.buffer.write(b'\\xff' * 10_000)"
+        )
+        assert host.end_of(job_id) == "Completed"
+        text, size = host.store.log(host.store.find(job_id), "worker-0")
+        assert size == len(text) < 1200
+        assert b"the log ends at 1,000 bytes" in text
+
+
+def test_files_of_the_last_jobs_are_kept_and_the_records_of_all(tmp_path: Path) -> None:
+    for host in _host(tmp_path, keep=1):
+        first = host.create("a", "print(1)")
+        host.end_of(first)
+        second = host.create("b", "print(2)")
+        host.end_of(second)
+        host.until_gone(first)
+        assert host.store.layout(second).root.exists()
+        assert host.log(first) == "the files of this job are not kept any more\n"
+        assert len(host.store.jobs()) == 2
+
+
+def test_samples_are_real(tmp_path: Path) -> None:
+    environment = {**os.environ, JOB_VARIABLE: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"], env=environment) as busy:
+        try:
+            sampler = tree.Sampler(str(tmp_path))
+            deadline = time.monotonic() + 20
+            while (found := sampler.sample()).cpu <= 0 and time.monotonic() < deadline:
+                pass
+        finally:
+            busy.kill()
+    assert 0 < found.cpu <= 100
+    assert 0 < found.memory < 50
+
+
+def test_samples_of_a_job_are_kept_as_it_runs(host: Host) -> None:
+    job_id = host.create("a", "import time; time.sleep(.5)")
+    host.end_of(job_id)
+    lines = host.store.layout(job_id).metrics.read_text(encoding="utf-8").splitlines()
+    assert {"ts", "cpu", "memory", "gpu", "gpu_memory"} == json.loads(lines[0]).keys()
+    assert len(host.store.metrics(host.store.find(job_id), "worker-0")["cpuUsage"]) == len(lines)
