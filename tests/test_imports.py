@@ -117,7 +117,18 @@ LATE: Mapping[str, str] = {
     "expressions/worker.py": "the limits of the process come before the library",
     **{
         f"cli/{name}.py": OPTIONS
-        for name in ("apply", "context", "drift", "jobs", "main", "options", "output", "plan", "project")
+        for name in (
+            "apply",
+            "context",
+            "drift",
+            "jobs",
+            "main",
+            "options",
+            "output",
+            "plan",
+            "project",
+            "run",
+        )
     },
     **dict.fromkeys(
         [

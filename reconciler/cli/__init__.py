@@ -5,7 +5,7 @@ imports only files that stand before it::
 
     console progress exits live output options context
     job_actions execution export doctor        what commands do
-    fleet watch
+    fleet watch run
     plan apply jobs drift project              the commands, by topic
     main                                       their table, and running one
 """

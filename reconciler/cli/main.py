@@ -29,6 +29,7 @@ COMMANDS = {
     "policies": ("project", "Test the policies of a stack against small cases."),
     "notify": ("project", "Send a test message to each notification URL of a stack."),
     "apply": ("apply", "Make the service match the manifest."),
+    "run": ("run", "Run a job once in the foreground, on this machine."),
     "destroy": ("apply", "Terminate the jobs that the stack owns."),
     "adopt": ("apply", "Make an unmanaged job the next revision of a key; nothing restarts."),
     "release": ("apply", "Take the marker off every revision of a key; what runs goes on."),

@@ -254,12 +254,13 @@ KEY = click.argument("key", metavar="KEY")
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", type=ANY_PATH)
 
 #: How variables get their values.
+ASSIGNMENT = Parsed("name=value", _parse_assignment, split=by_line)
 VARIABLES = (
     many(
         "--var",
         "Set a variable; repeatable.",
         "variables",
-        type=Parsed("name=value", _parse_assignment, split=by_line),
+        type=ASSIGNMENT,
     ),
     many("--var-file", "Read variables from a YAML file; repeatable.", "var_files", type=ANY_PATH),
 )

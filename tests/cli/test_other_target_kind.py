@@ -59,6 +59,7 @@ WALKS = (
     works("plan", "--out", "plan.json", says="sha256:"),
     works("apply", "--yes", says="1 to keep"),
     works("apply", "--yes", "--wait", "running", says="1 to keep"),
+    Walk(("run", KEY), ExitCode.WRONG_USAGE, "run needs one of kind process"),
     works("destroy", "--yes", says="terminate"),
     works("adopt", "--from-stack", "before", says="nothing to do"),
     works("release", KEY, "--yes", says="released"),

@@ -1,0 +1,66 @@
+"""One job in the foreground: no revision, no record; its output is passed through."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+from reconciler.errors import ExitCode
+from reconciler.processes import tree
+from reconciler.processes.execution import PreparedJob
+
+#: What a program that ends by itself can return; the rest means something to a shell.
+_PASSED_ON = range(64)
+
+
+def run(job_id: str, execution: PreparedJob, grace_s: float) -> int:
+    """Run the processes of a job to their end, and return an exit code: the first that is not 0, up to 63."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for task in execution.tasks:
+            task.directory.mkdir(parents=True, exist_ok=True)
+            processes.append(
+                subprocess.Popen(  # noqa: S603 - the job that was declared
+                    task.command,
+                    cwd=task.directory,
+                    env=dict(task.environment),
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            )
+        code = _first_failure(processes)
+    finally:
+        # Whatever ended it, Ctrl-C too: nothing goes on. Who presses it twice does not want to wait.
+        try:
+            tree.end_all(job_id, grace_s=grace_s)
+        except BaseException:
+            tree.end_all(job_id, grace_s=0)
+            raise
+        for process in processes:
+            process.wait()
+    return code if code in _PASSED_ON else ExitCode.FAILED
+
+
+def _first_failure(processes: list[subprocess.Popen[bytes]]) -> int:
+    """Wait until all have ended with 0, or one with another code."""
+    left = list(processes)
+    while left:
+        for process in left:
+            try:
+                code = process.wait(timeout=0.1 if len(left) > 1 else None)
+            except subprocess.TimeoutExpired:
+                continue
+            if code:
+                return code
+        left = [process for process in left if process.returncode is None]
+    return 0
+
+
+def spell(execution: PreparedJob) -> str:
+    """Write what would run as a shell would take it: directory, variables, command."""
+    blocks = []
+    for task in execution.tasks:
+        lines = [f"# {task.name}", f"cd {shlex.quote(str(task.directory))}"]
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(task.environment.items())]
+        blocks.append("\n".join([*lines, shlex.join(task.command), ""]))
+    return "\n".join(blocks)

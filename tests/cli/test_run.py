@@ -1,0 +1,127 @@
+"""`run` runs one job in the foreground, and leaves no trace of it on the target."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reconciler.errors import ExitCode
+from tests.cli.conftest import Reconciler, write
+
+MANIFEST = """\
+apiVersion: reconciler/v1
+stack: vision
+target: laptop
+targets: {laptop: {kind: process, storage: store}, emulated: {kind: local}}
+variables: {token: {sensitive: true, default: "hunter2-hunter2"}}
+jobs:
+  train:
+    algorithm:
+      code_dir: obs://b/code/
+      boot_file: obs://b/code/train.py
+      engine: {engine_id: any}
+      parameters: {code: 0, text: "of train"}
+      environments: {TOKEN: "${var.token}"}
+      outputs: {out: "obs://b/out/r${job.revision}/"}
+    spec: {resource: {flavor_id: any}}
+  next:
+    algorithm:
+      code_dir: obs://b/code/
+      boot_file: obs://b/code/train.py
+      engine: {engine_id: any}
+      parameters: {code: 0}
+      inputs: {data: "${jobs.train.outputs.out}"}
+    spec: {resource: {flavor_id: any}}
+"""
+TRAIN = """
+import argparse, os, sys, time
+p = argparse.ArgumentParser()
+for name in ("code", "text", "out", "data"): p.add_argument(f"--{name}")
+a = p.parse_args()
+print("text", a.text, "data", a.data, flush=True)
+if a.out: open(a.out + "/model", "w").write(os.environ["TOKEN"])
+if a.code == "wait": time.sleep(600)
+sys.exit(int(a.code))
+"""
+
+
+@pytest.fixture(autouse=True)
+def stack(reconciler: Reconciler) -> None:
+    write(MANIFEST)
+    Path("store/b/code").mkdir(parents=True)
+    Path("store/b/code/train.py").write_text(TRAIN, encoding="utf-8")
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "reconciler", "run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(("code", "ends"), [("0", 0), ("3", 3), ("63", 63), ("64", 1), ("255", 1)])
+def test_exit_code_of_the_job_is_returned(code: str, ends: int) -> None:
+    with started("train", "--param", f"code={code}", "--param", "text=a b") as run:
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == ends
+    assert out == "text a b data None\n"
+    [output] = [
+        Path(line.removeprefix("output: ")) for line in err.splitlines() if line.startswith("output: ")
+    ]
+    assert (output / "model").read_text(encoding="utf-8") == "hunter2-hunter2"
+    assert not Path("store/b/out").exists()
+
+
+def test_nothing_is_recorded(reconciler: Reconciler) -> None:
+    reconciler.ends(ExitCode.DONE, "run train")
+    reconciler.ends(ExitCode.DONE, "plan", out="create    train  r1")
+    assert reconciler("jobs list --json").document["items"] == []
+
+
+def test_interrupt_ends_the_job() -> None:
+    with started("train", "--param", "code=wait") as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "text of train data None\n"
+        began = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+    assert run.returncode == ExitCode.INTERRUPTED
+    assert time.monotonic() - began < 20
+
+
+def test_print_shows_secrets_by_name_and_starts_nothing(reconciler: Reconciler) -> None:
+    said = reconciler.ends(
+        ExitCode.DONE, "run train --print", out=["--text=of train", "export TOKEN='${var.token}'"]
+    )
+    assert "hunter2" not in said.out + said.err
+    assert "export MA_JOB_DIR=" in said.out
+
+
+def test_input_is_what_the_newest_completed_revision_wrote(reconciler: Reconciler) -> None:
+    said = reconciler.ends(ExitCode.FAILED, "run next", err="train has not completed on this machine")
+    assert "fix: apply it first" in said.err
+    reconciler.ends(ExitCode.DONE, "apply --yes --only train --wait completed")
+    with started("next") as run:
+        out, _ = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, f"text None data {Path.cwd() / 'store/b/out/r1'}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("run trian", "trian"),
+        ("run train --param lr=1", "train has no parameter lr; it has: code, text"),
+        ("run train --param lr", "write NAME=VALUE"),
+        ("run train -t emulated", "run needs one of kind process"),
+    ],
+)
+def test_wrong_use_is_told(reconciler: Reconciler, line: str, words: str) -> None:
+    reconciler.ends(ExitCode.WRONG_USAGE, line, err=words)
