@@ -26,7 +26,7 @@ from reconciler.cli.main import cli, run
 from reconciler.emulator import ManualClock, Store
 from reconciler.secrets import Redactor
 from tests.apply.service import SharedTime
-from tests.render.test_golden import check
+from tests.render.test_golden import GOLDEN, check
 
 _ROWS = 100
 MANIFEST = """\
@@ -134,5 +134,7 @@ def test_screens(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "drift",
     )
     screens += [(command, screen(command)) for command in commands]
-    for name, text in screens:
-        check(f"screens/{columns}-{name.replace(' ', '-')}.text", text)
+    named = {f"{columns}-{name.replace(' ', '-')}.text": text for name, text in screens}
+    for name, text in named.items():
+        check(f"screens/{name}", text)
+    assert {path.name for path in (GOLDEN / "screens").glob(f"{columns}-*")} == named.keys()
