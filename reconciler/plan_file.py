@@ -103,9 +103,12 @@ def failed_preconditions(
     needed = {key for action in plan.to_execute for key in action.needs}
     executed = {action.key for action in plan.to_execute}
     actions_by_key = {key: [*of_key] for key, of_key in groupby(plan.actions, key=lambda action: action.key)}
+
+    def view_of(key: str) -> KeyView:
+        return snapshot.view_of(key, next((one.former_keys for one in actions_by_key.get(key, ())), ()))
+
     for key in sorted(executed | needed):
-        actions = actions_by_key.get(key, [])
-        view = snapshot.view_of(key, actions[0].former_keys if actions else ())
+        actions, view = actions_by_key.get(key, []), view_of(key)
         looked_at = (one for one in actions if one.traits.is_executed or one.action is Action.KEEP)
         moved = [said for action in looked_at for said in _moved(action, view, at_s, known)]
         # An action was chosen after the key's other jobs had been looked at.
@@ -134,7 +137,7 @@ def failed_preconditions(
     for sweep, first in {sweeps.get(action.key): action for action in starting}.items():
         members = {key for key, entry in sweeps.items() if entry == sweep}.union(first.beside)
         new = {action.key for action in starting if sweeps.get(action.key) == sweep}
-        active = sorted(key for key in members - new if snapshot.view(key).may_be_active)
+        active = sorted(key for key in members - new if view_of(key).may_be_active)
         if len(active) + len(new) > (first.max_parallel or 0):
             limit = f"max_parallel: {first.max_parallel}, and the plan starts {len(new)}"
             found.append(f"{sweep}: {few(active)} {'is' if len(active) == 1 else 'are'} active; {limit}")

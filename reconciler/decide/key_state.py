@@ -198,11 +198,12 @@ class Difference(NamedTuple):
         Where all that was declared there is reported, and does not explain the digest, a field that the
         service does not report was edited.
         """
-        changed = [change.path for change in self.changes]
-        unknown = [one for one in self.unreported if _is_below(one, paths) or _is_above(one, paths)]
-        is_explained = self.is_exact or bool(unknown) or not self.unreported
-        is_known_below = is_explained and all(_is_below(path, paths) for path in changed)
-        return is_known_below and bool(changed or unknown or not self.is_known)
+        is_unknown = any(
+            _is_below(one, paths) or _is_below(path, [one]) for one in self.unreported for path in paths
+        )
+        if self.is_known and not (self.is_exact or is_unknown) and (self.unreported or not self.changes):
+            return False
+        return all(_is_below(change.path, paths) for change in self.changes)
 
     @property
     def said(self) -> str:
@@ -215,10 +216,6 @@ class Difference(NamedTuple):
 
 def _is_below(path: str, paths: Iterable[str]) -> bool:
     return any(f"{path}.".startswith(f"{one}.") for one in paths)
-
-
-def _is_above(path: str, paths: Iterable[str]) -> bool:
-    return any(_is_below(one, [path]) for one in paths)
 
 
 #: Stands for a number that nobody knows.
@@ -567,6 +564,13 @@ class KeyState:
             tries = islice(others, lifecycle.max_retries + 1)
             yield from takewhile(lambda one: is_bad(one.job.phase), tries)
 
+    def _ignored_since(self, revision: Revision) -> Difference | None:
+        """What was edited since a revision was made, if all of that is ignored."""
+        paths, found = self.desired.lifecycle.ignore_changes, None
+        if paths:
+            found = self._difference if revision is self.latest else self._difference_from(revision)
+        return found if found and not found.is_empty and found.is_below(paths) else None
+
     def _difference_from(self, revision: Revision) -> Difference | None:
         marker = revision.marker
         if self.desired.is_declared_by(marker.digest) or not is_known(marker.digest):
@@ -581,8 +585,8 @@ class KeyState:
     @cached_property
     def ignored(self) -> str:
         """What was edited and is ignored, for people; "" if nothing was, or something that is not ignored."""
-        found, paths = self._difference, self.desired.lifecycle.ignore_changes
-        if not paths or found is None or found.is_empty or not found.is_below(paths):
+        found, paths = self._ignored_since(self.revision), self.desired.lifecycle.ignore_changes
+        if found is None:
             return ""
         changed = [
             one for one in paths if any(_is_below(change.path, [one]) for change in found.changes)
@@ -599,22 +603,16 @@ class KeyState:
         found, paths = self._difference, self.desired.lifecycle.ignore_changes
         if found is None or found.is_empty or self.ignored:
             return None
-        if found.is_exact or not all(_is_below(change.path, paths) for change in found.changes):
-            return found
-        return found._replace(changes=())
+        is_elsewhere = not found.is_exact and all(_is_below(change.path, paths) for change in found.changes)
+        return found._replace(changes=()) if is_elsewhere else found
 
     def made_as(self, revision: Revision) -> DesiredJob:
         """The entry as a revision was made of it, where all that was edited since is ignored."""
-        paths = self.desired.lifecycle.ignore_changes
-        if not paths:
-            return self.desired
-        found = self._difference if revision is self.latest else self._difference_from(revision)
-        if found is None or found.is_empty or not found.is_below(paths):
+        if self._ignored_since(revision) is None:
             return self.desired
         body = dict(self.desired.body or {})
-        if _is_below("spec.auto_stop", paths):
-            job = self.snapshot.details.get(revision.job.id) or revision.job
-            there = job.body.get("spec") or {}
+        if _is_below("spec.auto_stop", self.desired.lifecycle.ignore_changes):
+            there = (self.snapshot.details.get(revision.job.id) or revision.job).body.get("spec") or {}
             body["spec"] = {**(body.get("spec") or {}), "auto_stop": there.get("auto_stop")}
         return replace(self.desired, body=body, digest=revision.marker.digest)
 
