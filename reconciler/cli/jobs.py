@@ -136,6 +136,36 @@ def events(job: str, limit: int, as_json: bool, **where: Any) -> None:
         console.say("No matching events.")
 
 
+@opt.command("metrics", _JOB, opt.WHERE, _TASK, opt.JSON, of=jobs_command)
+def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
+    """Print how busy a task's node was: the newest value of each metric, the mean and the highest.
+
+    In percent. The service has a value for each minute, a target of kind process one for each ten seconds.
+    """
+    from statistics import fmean
+
+    from reconciler.modelarts.jobs import first_task
+    from reconciler.render.text import render_table
+
+    with open_target(**where) as there:
+        found = there.find(job)
+        measured = there.target.logs.metrics(found.id, task or first_task(found)) or ()
+    if as_json:
+        documents = [metric.model_dump(mode="json") for metric in measured]
+        console.document({"job": found.id, "metrics": documents})
+        return
+    known = [(one.metric, [value for value in one.value if value is not None]) for one in measured]
+    rows = [
+        (name, *(f"{amount:.1f} %" for amount in (values[-1], fmean(values), max(values))))
+        for name, values in known
+        if values
+    ]
+    head = ("METRIC", "NEWEST", "MEAN", "HIGHEST")
+    console.result(render_table(head, rows, console.style(sys.stdout), head))
+    if not rows:
+        console.say("No values yet.")
+
+
 @opt.command("terminate", _JOBS, opt.BESIDE_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
 def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
     """Terminate jobs, after asking.

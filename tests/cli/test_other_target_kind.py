@@ -86,6 +86,7 @@ WALKS = (
     lacks("jobs", "logs", KEY, ability=REPORTS),
     lacks("jobs", "logs", KEY, "--follow", ability=REPORTS),
     lacks("jobs", "events", KEY, ability=REPORTS),
+    lacks("jobs", "metrics", KEY, ability=REPORTS),
     works("jobs", "wait", KEY, "--for", "running", says="Running"),
     works("jobs", "terminate", KEY, "--yes", "--force", says="terminating"),
     lacks("jobs", "delete", KEY, "--yes", "--force", ability="delete the records of jobs"),
