@@ -320,10 +320,12 @@ def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
     if as_json:
         console.document(checks_document({"stack": loaded.stack.name, "target": place}, checks))
     else:
-        where = ""
-        if place["project_id"] is not None:
-            where = f", {place['endpoint']}, project {place['project_id']}, workspace {place['workspace_id']}"
-        head = f"Stack {loaded.stack.name} on {place['name']} ({chosen.traits.note or chosen.kind}{where})"
+        where = chosen.traits.note or chosen.kind
+        if place["project_id"] is not None and not chosen.traits.is_embedded:
+            where += (
+                f", {place['endpoint']}, project {place['project_id']}, workspace {place['workspace_id']}"
+            )
+        head = f"Stack {loaded.stack.name} on {place['name']} ({where})"
         console.result(render_checks(head, checks, console.style(sys.stdout)))
     troubles = {check.trouble for check in checks if check.health is Health.WRONG}
     if Trouble.ACCESS in troubles:

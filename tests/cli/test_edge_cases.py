@@ -160,3 +160,11 @@ def test_local_store_that_breaks_later_is_said_to_be_broken(reconciler: Reconcil
     reconciler.ends(8, "plan", out="cannot use the file of the local target")
     reconciler.ends(1, "jobs list", out="", err="no such table: jobs\n  fix: remove ")
     reconciler.ends(1, "doctor")
+
+
+def test_every_command_that_shows_the_emulator_names_it(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    shown = ("plan --out p", "show p", "status", "drift", "why a", "history", "doctor", "plan -o markdown")
+    for line in ("apply --yes", *shown, "destroy --yes", "release a --yes"):
+        assert "(emulator: jobs are pretended)" in reconciler(line).out, line
+    assert "emulator: jobs are pretended" in reconciler("plan -o html").out
