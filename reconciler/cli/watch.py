@@ -127,7 +127,7 @@ def check_command(
             if value is True:
                 command.append(option)
                 continue
-            for one in value if parameter.multiple else () if value is None else (value,):
+            for one in value if isinstance(value, tuple) else () if value is None else (value,):
                 text = (
                     f"{one:f}s"
                     if isinstance(one, float)
