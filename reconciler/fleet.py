@@ -39,7 +39,7 @@ from reconciler.core.record import LEASE_S, REMIND_S, Scope
 from reconciler.decide.fleet import StackMessage, StackResult
 from reconciler.decide.guards import blockers
 from reconciler.decide.history import make_timeline
-from reconciler.decide.outcome import ApplyEvent, EventType, Status, exit_code_of
+from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, exit_code_of
 from reconciler.decide.plan import ACTIONS, Allowances, Plan
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, Interrupted, ManifestInvalid, ReconcilerError, WrongUsage
@@ -295,11 +295,13 @@ class _StackCheck:
             plan = reconcile.plan(context, self._allowed, with_preflight=self._with_preflight)
             approved, shown = _name_of_actions(plan), self._task.approved
             if shown and shown != approved:
-                why = "the manifest or the service has changed since the plan was shown; nothing was changed"
+                why = "the manifest or the service has changed since the plan was shown"
                 raise StalePlan(Diagnostic("stale plan", why, "run it again, and read the new plan"))
             if not shown and (plan.applyable or (goal and not plan.refusals)):
-                code, document = plan.exit_code(detailed=False), {"plan": plan.document(), "events": []}
-                return self._planned(plan, code, document=document, approved=approved)
+                document = _apply_document(plan, Result(), [])
+                return self._planned(
+                    plan, plan.exit_code(detailed=False), document=document, approved=approved
+                )
             events: list[ApplyEvent] = []
             stream = EventStream(context.target.clock, events.append)
             stream.begin(plan)
@@ -307,9 +309,8 @@ class _StackCheck:
             result = Rollout(context, RunKind.APPLY, stream, self._stop, *how, lock=lock).run(plan)
             stream.complete(result, plan.refusals[0].what if plan.refusals else None)
             code = exit_code_of(plan, result, ExitCode.INTERRUPTED if self._stop.is_set() else None)
-            told = [one.document() for one in events if one.type is not EventType.ACTION_PROGRESS]
             fields: dict[str, Any] = {
-                "document": {"plan": plan.document(), "events": told},
+                "document": _apply_document(plan, result, events),
                 "notifications_failed": notify_apply(context, plan, result),
                 "traceback": "".join(map(self._trace, result.faults[:1])),
             }
@@ -493,6 +494,12 @@ class _StackCheck:
             duration_s=time.monotonic() - self._started_s,
             **fields,
         )
+
+
+def _apply_document(plan: Plan, result: Result, events: Iterable[ApplyEvent]) -> dict[str, Any]:
+    """What an apply of one stack says in the document of all."""
+    told = [one.document() for one in events if one.type is not EventType.ACTION_PROGRESS]
+    return {"plan": plan.document(), "events": told, "summary": result.summary}
 
 
 def _name_of_actions(plan: Plan) -> str:

@@ -109,9 +109,7 @@ def check_fleet(**more: Any) -> int:
         shown = place.relative_to(here) if place.is_relative_to(here) else place
         prefix = "" if shown == Path() else f"{shown.as_posix().rstrip('/')}/"
         tasks.append(StackTask(str(place), place.relative_to(top).as_posix(), prefix, root.name))
-    report = FleetReport.of(
-        "plan" if command == "apply" else command, _check_all(request, tasks, results), __version__
-    )
+    report = FleetReport.of(command, _check_all(request, tasks, results), __version__)
     _check_names(report)
     _show_messages(report)
     if command == "apply":

@@ -127,7 +127,9 @@ class FleetReport:
             words[1] = f"{len(self.changed)} with drift"
         if self.failed:
             words.append(f"{len(self.failed)} failed")
-        if self.command == "plan":  # what was counted in all stacks is worded as for one
+        if (
+            self.command == "plan" or Action.CREATE in self.counts
+        ):  # what was counted in all stacks is worded as for one
             counted = last_line({action: self.counts.get(action, 0) for action in Action}).partition(": ")[2]
         elif self.command == "apply":
             counted = f"{spell_counts(self.counts) or 'nothing to do'}."
