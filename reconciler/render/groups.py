@@ -70,7 +70,8 @@ def in_braces(names: Iterable[str]) -> list[str]:
     for place in reversed(range(max(map(len, words), default=0))):
         alike: dict[object, list[_Word]] = {}
         for word in words:
-            alike.setdefault((len(word), word[:place], word[place + 1 :]), []).append(word)
+            rest = (len(word), word[:place], word[place + 1 :]) if len(word) > 1 else word
+            alike.setdefault(rest, []).append(word)
         words = [
             (*word[:place], tuple(part for other in same for part in other[place]), *word[place + 1 :])
             if len(same) > 1

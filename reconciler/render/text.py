@@ -197,23 +197,31 @@ def render_keys(
     """
     from reconciler.render.groups import in_braces
 
+    def spelled(names: list[str]) -> list[str]:
+        words = in_braces(names) if is_braced else names
+        return ["{" + ",".join(names) + "}"] if is_braced and len(words) == len(names) > 1 else words
+
     listed = [printable(key) for key in keys]
-    shown, words = len(listed), in_braces(listed) if is_braced else listed
+    shown, words = len(listed), spelled(listed)
     lines = _broken_behind_commas(words, width or WIDTH)
     while is_cut and len(lines) > _MOST_LINES:
         shown = shown * 9 // 10
-        first = in_braces(listed[:shown]) if is_braced else listed[:shown]
-        words = [*first, f"and {len(listed) - shown} more"]
+        words = [*spelled(listed[:shown]), f"and {len(listed) - shown} more"]
         lines = _broken_behind_commas(words, width or WIDTH)
     yield from [INDENT + ", ".join(words)] if width is None else lines
 
 
 def _broken_behind_commas(words: Sequence[str], width: int) -> list[str]:
+    """Lines of words; a word is broken only where it is too long for a line of its own."""
     lines = [INDENT]
-    for part in re.split("(?<=,)", ", ".join(words)):
-        if lines[-1] != INDENT and cell_len(lines[-1] + part) > width:
-            lines.append(INDENT)
-        lines[-1] += part if lines[-1] != INDENT else part.lstrip()
+    for word in [*(f"{word}," for word in words[:-1]), *words[-1:]]:
+        is_whole = cell_len(INDENT + word) <= width
+        for number, part in enumerate([word] if is_whole else re.split("(?<=,)(?=.)", word)):
+            gap = "" if number or lines[-1] == INDENT else " "
+            if lines[-1] != INDENT and cell_len(lines[-1] + gap + part) > width:
+                lines.append(INDENT)
+                gap = ""
+            lines[-1] += gap + part
     return lines
 
 
