@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reconciler.core.values import Change, node_hours
@@ -17,6 +17,7 @@ from reconciler.decide.plan import ACTIONS, FOLDED_FROM, PlannedAction, Reason, 
 from reconciler.text import few
 
 if TYPE_CHECKING:
+    from reconciler.core.values import PlanWarning
     from reconciler.decide.review import ReviewedJob
 
 _Item = TypeVar("_Item")
@@ -83,6 +84,16 @@ def in_braces(names: Iterable[str]) -> list[str]:
         "-".join(parts[0] if len(parts) == 1 else "{" + ",".join(parts) + "}" for parts in word)
         for word in words
     ]
+
+
+def said_once(warnings: Iterable[PlanWarning], declared: Iterable[str] = ()) -> Iterator[PlanWarning]:
+    """Those that say the same of several keys as one of all of these, in the order of the manifest."""
+    keys_by_warning: dict[PlanWarning, list[PlanWarning]] = {}
+    for one in warnings:
+        keys_by_warning.setdefault(one.model_copy(update={"key": None}), []).append(one)
+    for warning, alike in keys_by_warning.items():
+        keys = [one.key for one in sorted(alike, key=place_in(declared)) if one.key]
+        yield warning.model_copy(update={"key": ", ".join(in_braces(keys)) or None})
 
 
 def look_of_changes(changes: Iterable[Change]) -> str:

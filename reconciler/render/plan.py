@@ -73,7 +73,7 @@ def plan_text(plan: Plan, view: View) -> str:
         lines[number] = "  # new job".join(lines[number].rsplit(FORCES_NEW_JOB, 1))
     if shown:
         lines.append("")
-    lines += render_warnings(plan.warnings, style)
+    lines += render_warnings(plan.warnings, style, plan.declared)
     lines += sums_of(plan)
     lines.append(plan.last_line)
     return "\n".join(lines) + "\n"

@@ -305,7 +305,7 @@ def _review_lines(review: Review, view: View) -> str:
     if groups:
         lines.append("")
     lines += (*review_settings(review), *review_nodes(review), *review_cost(review))
-    lines += render_warnings(review.warnings, style)
+    lines += render_warnings(review.warnings, style, review.declared)
     lines += render_denials(review.denied, style)
     lines.append(review.last_line)
     return "\n".join(lines) + "\n"

@@ -216,10 +216,16 @@ def _row_of_denial(denial: Denial, source: Source | None, clean: Clean) -> Row:
     return _row(clean, denial.key, DENIED, "!", "", text, True, rule=clean(denial.policy), source=source)
 
 
-def _notes(refusals: Iterable[Diagnostic], warnings: Iterable[PlanWarning], clean: Clean) -> tuple[Note, ...]:
+def _notes(
+    refusals: Iterable[Diagnostic],
+    warnings: Iterable[PlanWarning],
+    clean: Clean,
+    declared: Iterable[str] = (),
+) -> tuple[Note, ...]:
     """Why a guard or policy refuses the whole, then warnings."""
     found = [(Level.ERROR, one.what, one.why, one.fix, "") for one in refusals]
-    found += ((Level.WARNING, one.what, one.why, one.fix, one.key or "") for one in warnings)
+    for one in groups.said_once(warnings, declared):
+        found.append((Level.WARNING, one.what, one.why, one.fix, one.key or ""))
     return tuple(Note(level, *(clean(text or "") for text in texts)) for level, *texts in found)
 
 
@@ -263,7 +269,7 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
         folded=tuple(_plan_row(group, plan, clean) for group in alike),
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         sums=tuple(map(clean, sums_of(plan))),
-        notes=_notes(plan.refusals, plan.warnings, clean),
+        notes=_notes(plan.refusals, plan.warnings, clean, plan.declared),
         denied=tuple(denied),
         digest=view.digest,
     )

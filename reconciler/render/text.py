@@ -250,15 +250,14 @@ def render_change(change: Change) -> str:
 # ── warnings, denials, problems ─────────────────────────────────────────────────────────────────────
 
 
-def render_warnings(warnings: Iterable[PlanWarning], style: Style) -> Iterator[str]:
+def render_warnings(
+    warnings: Iterable[PlanWarning], style: Style, declared: Iterable[str] = ()
+) -> Iterator[str]:
     """What a person should know, and how to fix it; the same of several keys once."""
-    from reconciler.render.groups import in_braces
+    from reconciler.render.groups import said_once
 
-    keys_by_warning: dict[PlanWarning, list[str]] = {}
-    for one in warnings:
-        keys_by_warning.setdefault(one.model_copy(update={"key": None}), []).append(one.key or "")
-    for warning, keys in keys_by_warning.items():
-        about = f"{', '.join(in_braces(keys))}: " if any(keys) else ""
+    for warning in said_once(warnings, declared):
+        about = f"{warning.key}: " if warning.key else ""
         yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
         if warning.fix:
             yield printable_line("  fix: ", warning.fix)

@@ -136,8 +136,8 @@ def test_many_marks_of_a_forced_replacement_are_said_in_full_once() -> None:
 
 
 def test_same_warning_of_several_keys_is_said_once() -> None:
-    warned = [PlanWarning(what="policy big", why="ask", key=key) for key in MATRIX]
-    lines = [*render_warnings([*warned, PlanWarning(what="other", why="x")], Style())]
+    warned = [PlanWarning(what="policy big", why="ask", key=key) for key in sorted(MATRIX)]
+    lines = [*render_warnings([*warned, PlanWarning(what="other", why="x")], Style(), MATRIX)]
     assert lines == [f"warning: {IN_BRACES.strip()}: policy big: ask", "warning: other: x"]
 
 
