@@ -87,16 +87,14 @@ def table(
             excess -= 1
     shown, lines = sorted(by_worth), list[list[str]]()
     for row in rows:
-        cells = list[list[str]]()
-        below = 0
-        for place in shown:
-            cell = _broken(row[place], widths[place], style) if wraps else [row[place]]
+        cells, below = list[list[str]](), 0
+        for text, width in ((row[place], widths[place]) for place in shown):
+            fits = cell_len(text) <= width
+            cell = [text] if fits else _broken(re.split("(?= )", style.redact(text)), width)
             cells.append([""] * below + cell)
-            if wraps and max(map(cell_len, cell)) > widths[place]:
-                below = len(cells[-1])
-        padded = (
-            map(pad, line, (widths[place] for place in shown)) for line in zip_longest(*cells, fillvalue="")
-        )
+            below = len(cells[-1]) if max(map(cell_len, cell)) > width else below
+        across = zip_longest(*cells, fillvalue="")
+        padded = (map(pad, line, (widths[place] for place in shown)) for line in across)
         lines.append(["  ".join(line).rstrip() for line in padded])
     heads, *body = lines
     heads[0] += ellipsis
@@ -105,17 +103,14 @@ def table(
     return [*heads, *chain.from_iterable(body)]
 
 
-def _broken(text: str, width: int, style: Style) -> list[str]:
-    """The lines of a cell, which is broken at spaces only, and never within a secret."""
-    if cell_len(text) <= width:
-        return [text]
-    lines = [""]
-    for word in style.redact(text).split():
-        if cell_len(lines[-1]) + 1 + cell_len(word) <= width:
-            lines[-1] = f"{lines[-1]} {word}".lstrip()
-        else:
-            lines.append(word)
-    return lines[1:] if lines[1:] and not lines[0] else lines
+def _broken(parts: Iterable[str], width: int, indent: str = "") -> list[str]:
+    """The parts of a text on lines of that width, which are broken between parts only."""
+    lines = [indent]
+    for part in parts:
+        if lines[-1] != indent and cell_len(lines[-1] + part) > width:
+            lines.append(indent)
+        lines[-1] += part if lines[-1] != indent else part.lstrip()
+    return lines
 
 
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,16 +208,11 @@ def render_keys(
 
 def _broken_behind_commas(words: Sequence[str], width: int) -> list[str]:
     """Lines of words; a word is broken only where it is too long for a line of its own."""
-    lines = [INDENT]
-    for word in [*(f"{word}," for word in words[:-1]), *words[-1:]]:
-        is_whole = cell_len(INDENT + word) <= width
-        for number, part in enumerate([word] if is_whole else re.split("(?<=,)(?=.)", word)):
-            gap = "" if number or lines[-1] == INDENT else " "
-            if lines[-1] != INDENT and cell_len(lines[-1] + gap + part) > width:
-                lines.append(INDENT)
-                gap = ""
-            lines[-1] += gap + part
-    return lines
+    parts = list[str]()
+    for word in [*(f" {word}," for word in words[:-1]), *(f" {word}" for word in words[-1:])]:
+        is_whole = cell_len(INDENT + word) - 1 <= width
+        parts += [word] if is_whole else re.split("(?<=,)(?=.)", word)
+    return _broken(parts, width, INDENT)
 
 
 def render_starts(starts: Sequence[str]) -> Iterator[str]:
