@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     URL,
@@ -26,7 +26,7 @@ from sqlalchemy import (
     literal,
     select,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.dml import Insert
@@ -36,6 +36,9 @@ from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
 from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
 from reconciler.records.schema import LOCKS, METADATA, REVISIONS, SCOPES, Damaged
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 #: How long another process's write, or a free connection, is waited for; seconds.
 BUSY_S = 5.0
@@ -52,12 +55,15 @@ class Dialect(ABC):
     errors: tuple[tuple[str, str, str], ...]
     #: What is called missing if the driver cannot be imported.
     title: str
-    insert: Callable[[Table], sqlite.Insert | postgresql.Insert]
     #: The file of the store, if it is one: process locks lie beside it.
     file: Path | None = None
 
     def __init__(self, url: StoreUrl) -> None:
         self.url, self.place = url, url.shown
+
+    @abstractmethod
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        """An insert in the words of the database."""
 
     @abstractmethod
     def create_engine(self) -> Engine:
@@ -126,7 +132,6 @@ def _integer(*_: object, **__: object) -> str:
 
 class Sqlite(Dialect):
     title = "SQLite"
-    insert = staticmethod(sqlite.insert)
     errors = (
         ("readonly", UNWRITABLE, "let this user write to the file and its directory: chmod u+w {place}"),
         ("unable to open", UNREACHABLE, "check the path, and that this user may open it: ls -l {place}"),
@@ -141,6 +146,9 @@ class Sqlite(Dialect):
         self.file: Path = Path("/" + url.name.lstrip("/"))
         self.place = str(self.file)
         self._turn = threading.Lock()
+
+    def insert(self, table: Table) -> sqlite.Insert:
+        return sqlite.insert(table)
 
     def create_engine(self) -> Engine:
         engine = create_engine(
@@ -235,7 +243,6 @@ _NETWORK = {
 
 class Postgresql(Dialect):
     title = "PostgreSQL"
-    insert = staticmethod(postgresql.insert)
     errors = (
         ("password", UNREACHABLE, "check the user and password of {place}, PGPASSWORD and ~/.pgpass"),
         ("does not exist", UNREACHABLE, "check the names in {place}, and create what is missing"),
@@ -251,6 +258,11 @@ class Postgresql(Dialect):
         url = self.url
         options = {name: found[0] if len(found) == 1 else found for name, found in url.options.items()}
         return URL.create("postgresql+psycopg", url.user, url.password, url.host, url.port, url.name, options)
+
+    def insert(self, table: Table) -> postgresql.Insert:
+        from sqlalchemy.dialects import postgresql  # a store in a file needs none of it
+
+        return postgresql.insert(table)
 
     def create_engine(self) -> Engine:
         # The driver is imported here: one that is missing is reported like any other failure.
