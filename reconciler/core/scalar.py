@@ -15,12 +15,11 @@ VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 #: The name of an axis of a sweep.
 AXIS_NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 
-_NAME = re.compile(VARIABLE_NAME)
 #: Between the braces of an expression may stand the value of an axis: `${jobs.train-${matrix.lr}.outputs.x}`.
 _AXIS = r"\$\{\s*matrix\.[^{}]*\}"
 _PART = re.compile(rf"\$\$\{{|\$\{{((?:{_AXIS}|[^{{}}])*+)(\}}?)")
 _LITERALS = {"$${": "${", "${$}": "$"}
-_OUTPUT = re.compile(rf"jobs\.((?:{_AXIS}|[^.\s])+)\.outputs\.(\S+)")
+_OUTPUT = rf"jobs\.((?:{_AXIS}|[^.\s])+)\.outputs\.(\S+)"
 
 
 class OutputName(NamedTuple):
@@ -40,11 +39,11 @@ class Reference(NamedTuple):
     @property
     def variable(self) -> str | None:
         kind, _, name = self.inner.partition(".")
-        return name if self.is_closed and kind == "var" and _NAME.fullmatch(name) else None
+        return name if self.is_closed and kind == "var" and re.fullmatch(VARIABLE_NAME, name) else None
 
     @property
     def output(self) -> OutputName | None:
-        named = _OUTPUT.fullmatch(self.inner) if self.is_closed else None
+        named = re.fullmatch(_OUTPUT, self.inner) if self.is_closed else None
         return OutputName(*named.groups()) if named else None
 
 

@@ -32,7 +32,7 @@ _QUOTED = 120
 _LONGEST_MESSAGE = 1000
 #: No error is longer than this, in bytes; of one that is the beginning is quoted.
 _LONGEST_BODY = 2**20
-_NO_CODE = re.compile(r"[^A-Za-z0-9._-]")
+_NO_CODE = r"[^A-Za-z0-9._-]"
 
 
 class Meaning(NamedTuple):
@@ -149,11 +149,11 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
     for level in (level for level in levels if isinstance(level, dict)):
         code, message = _first(level, "error_code", "errorCode", "code"), _first(level, *_MESSAGES)
         if code or message:
-            known = _NO_CODE.sub("", code)
+            known = re.sub(_NO_CODE, "", code)
             # A known code is no secret, and decides what the failure means.
             is_known = canonical_code(known) in CODES
             return ErrorBody(
-                known if is_known else redact(_NO_CODE.sub("", redact(code)))[:64],
+                known if is_known else redact(re.sub(_NO_CODE, "", redact(code)))[:64],
                 harmless(message or _first(level, "title") or code, redact=redact),
                 harmless(_first(level, "error_solution"), redact=redact),
                 harmless(_first(level, "request_id") or _first(body, "request_id"), 128, redact),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.core.ports import ReadingListener, Secrets
 
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
 #: Paths that look like a job's.
 _NOT_IDS = frozenset({"batch-delete", "autosearch"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -268,7 +268,7 @@ class Workspace:
         Raises:
             NotFound: this cannot be a job's id; as a path it would mean something else.
         """
-        if not _ID.fullmatch(job_id) or job_id in _NOT_IDS:
+        if not re.fullmatch(_ID, job_id) or job_id in _NOT_IDS:
             raise NotFound(f"{job_id!r} is not a valid job id")
         return f"{self._root}/training-jobs/{job_id}"
 
