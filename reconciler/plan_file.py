@@ -35,7 +35,6 @@ from reconciler.decide.plan import (
     GROWING,
     Action,
     Before,
-    Guard,
     Plan,
     PlannedAction,
     Reason,
@@ -287,7 +286,7 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
             if value != PlannedAction.model_fields[name].default:
                 shown[name] = as_json.get(name, value)
     refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
-    saved_options = options.model_copy(update={"refusals": refusals})
+    saved_options = options.model_copy(update={"refusals": refusals, "has_budget": plan.has_budget})
     return {**result, "options": saved_options.model_dump(mode="json", exclude_none=True)}
 
 
@@ -377,8 +376,7 @@ def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedP
     refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
     # Another version may count other kinds.
     read_now: dict[str, Any] = {"refusals": refusals, "summary": count(plan.actions)}
-    # What is unbounded passes a budget only where that was allowed.
-    read_now |= {"declared": tuple(options.declared), "has_budget": Guard.BUDGET in options.allow}
+    read_now |= {"declared": tuple(options.declared), "has_budget": options.has_budget}
     return SavedPlan(plan.model_copy(update=read_now), options)
 
 

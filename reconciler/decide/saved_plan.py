@@ -32,4 +32,5 @@ class SavedOptions(Frozen):
     sources: dict[str, VariableSource] = Field(
         default_factory=dict, description="Source of each secret's value."
     )
+    has_budget: bool = Field(False, description="Whether node-hours or cost of an apply are limited.")
     refusals: tuple[Refusal, ...] = Field((), description="Guards that refuse the whole plan.")

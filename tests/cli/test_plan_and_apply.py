@@ -191,3 +191,15 @@ def test_sweep_is_named_in_the_order_of_its_matrix_wherever_it_is_shown(reconcil
     write(manifest("b"), "../base/jobs.yaml")
     for line in ("review ../base .", "plan --out plan.json", "show plan.json", "apply -y", "destroy -y"):
         reconciler.ends(0, line, out="        a-batch-{64,128,256}-lr-{0_1,0_01}\n")
+
+
+@pytest.mark.parametrize("limits", ["node_hours: 50", "cost: 50", "lost_node_hours: 5"])
+def test_unbounded_create_says_so_where_there_is_a_budget(reconciler: Reconciler, limits: str) -> None:
+    write(manifest("a", "b", more=f"limits: {{{limits}}}\n"))
+    has_budget = not limits.startswith("lost")
+    said = reconciler("plan --out plan.json --allow budget")
+    count = 3 if has_budget else 0
+    assert said.out.count("unbounded node-hours") == count
+    assert reconciler("show plan.json").out.count("unbounded node-hours") == count
+    said = reconciler("plan")
+    assert ("why: blocks a, b: unbounded node-hours would be started\n" in said.err) is has_budget
