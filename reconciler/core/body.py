@@ -97,12 +97,19 @@ def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _span(text: str) -> Any:
-    """Whole hours as the service has them, of text such as `8h`; any other is for the models to refuse."""
+    """A span as the service has it, of text such as `8h`; what it is not is for the models to refuse."""
     try:
-        hours, rest = divmod(parse_duration(text), 3600)
+        seconds = parse_duration(text)
     except ValueError:
         return text
-    return text if rest or not hours else {"time_unit": "HOURS", "duration": int(hours)}
+    if seconds < 1 or seconds % 1:
+        return text
+    hours, rest = divmod(int(seconds), 3600)
+    return (
+        {"time_unit": "SECONDS", "duration": int(seconds)}
+        if rest
+        else {"time_unit": "HOURS", "duration": hours}
+    )
 
 
 def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
@@ -361,8 +368,11 @@ def resources(body: Mapping[str, Any]) -> list[UsedNodes]:
 
 def auto_stop_hours(body: Mapping[str, Any]) -> float | None:
     """After how many hours the service stops the job; None if it does not, or that cannot be told."""
-    duration = mapping_at(body, "spec", "auto_stop").get("duration")
-    return float(duration) if _is_positive(duration) else None
+    span = mapping_at(body, "spec", "auto_stop")
+    duration = span.get("duration")
+    if not _is_positive(duration):
+        return None
+    return duration / 3600 if span.get("time_unit") == "SECONDS" else float(duration)
 
 
 def _is_positive(value: Any) -> TypeGuard[float]:
@@ -383,8 +393,9 @@ def summarize(body: Mapping[str, Any]) -> str:
     engines = [mapping_at(one, "engine") for _, one in placed(body, "algorithm", "algorithm")]
     texts = (" ".join(str(engine[name]) for name in names if engine.get(name)) for engine in engines)
     parts += dict.fromkeys(filter(None, texts))
-    if duration := mapping_at(body, "spec", "auto_stop").get("duration"):
-        parts.append(f"at most {duration} h")
+    span = mapping_at(body, "spec", "auto_stop")
+    if duration := span.get("duration"):
+        parts.append(f"at most {duration} {'s' if span.get('time_unit') == 'SECONDS' else 'h'}")
     return ", ".join(parts)
 
 

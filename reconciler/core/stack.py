@@ -97,7 +97,9 @@ class Target(Strict):
     )
     slots: int | None = optional("How many jobs run at once; default: 1.", ge=1)
     environment: ProcessEnvironment | None = optional("Which variables of the caller jobs get.")
-    install_requirements: bool | None = optional("Install the requirements file in the code of a job.")
+    install_requirements: Flag = optional(
+        "Install the requirements file in the code of a job.", default=False
+    )
     images: Literal["host"] | None = optional("host: run the commands of images on this machine.")
     keep: int | None = optional("How many ended jobs keep their files; default: 20.", ge=0)
 

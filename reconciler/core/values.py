@@ -75,7 +75,8 @@ class TargetKind(NamedTuple):
     `module` has two functions, `open_target` and `identity_of`, see `modelarts.connect`; it is
     imported when a target of the kind is opened. `is_embedded` says that the jobs lie beside the root file,
     and the records with them; `has_address` that a target needs a region or an endpoint. `note` is what
-    people who look at jobs there should know. `settings` are members of a target that not every kind has.
+    people who look at jobs there should know. `takes_seconds` that `auto_stop` need not be
+    whole hours; `settings` are members of a target that not every kind has.
     """
 
     summary: str
@@ -83,6 +84,7 @@ class TargetKind(NamedTuple):
     is_embedded: bool = False
     has_address: bool = False
     note: str = ""
+    takes_seconds: bool = False
     settings: tuple[str, ...] = ()
 
 
@@ -103,6 +105,7 @@ TARGET_KINDS: dict[str, TargetKind] = {
         "reconciler.processes.target",
         is_embedded=True,
         note="this machine: flavor, pool and engine have no effect",
+        takes_seconds=True,
         settings=("python", "storage", "slots", "environment", "install_requirements", "images", "keep"),
     ),
     MODELARTS: TargetKind(

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from reconciler.core.body import auto_stop_hours, mapping_at
 from reconciler.core.past import Call, PastAction, PastRevision, PastRun, PastStep, RunKind
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.values import FORMAT_VERSION, TargetIdentity, timestamp, timestamp_or_none
-from reconciler.decide.key_state import AUTO_STOP_SLACK_S
+from reconciler.decide.key_state import has_run_for
 from reconciler.decide.outcome import Status, spell_status
 from reconciler.decide.plan import Action, Reason
 
@@ -272,13 +274,10 @@ def _marks_of_revision(bar: Bar, ended: set[str | None]) -> Iterator[TimelineMar
 
 
 def _stopped_itself(one: PastRevision) -> bool:
-    """Whether it ran for its auto_stop, give or take five minutes (docs/semantics.md, "Decisions")."""
-    found: object = one.declared.immutable if one.declared else None
-    for name in ("spec", "auto_stop", "duration"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    try:
+    """Whether it ran for its auto_stop (docs/semantics.md, "Decisions")."""
+    span = mapping_at(one.declared.immutable if one.declared else {}, "spec", "auto_stop")
+    with suppress(TypeError, ValueError):
         # In the canonical form a number may be a text.
-        hours = float(found) if isinstance(found, str | int | float) else None
-    except ValueError:
-        return False
-    return hours is not None and (one.duration_s or 0.0) >= hours * 3600 - AUTO_STOP_SLACK_S
+        amount = {**span, "duration": float(span["duration"])} if "duration" in span else {}
+        return has_run_for(one.duration_s, auto_stop_hours({"spec": {"auto_stop": amount}}))
+    return False

@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from reconciler.core.body import CURRENT, digest_of, is_known, manifest_form, one_spelling
+from reconciler.core.body import CURRENT, auto_stop_hours, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
@@ -308,10 +308,16 @@ class Attempt(NamedTuple):
 
 def stopped_itself(desired: DesiredJob, job: ObservedJob) -> bool:
     """Whether the job ended by its own auto_stop: it ran for that long, give or take five minutes."""
-    auto_stop = ((desired.body or {}).get("spec") or {}).get("auto_stop")
-    if not auto_stop or job.phase not in _ENDED_OTHERWISE_THAN_WELL:
+    if job.phase not in _ENDED_OTHERWISE_THAN_WELL:
         return False
-    return (job.duration_s or 0.0) >= float(auto_stop["duration"]) * 3600 - AUTO_STOP_SLACK_S
+    return has_run_for(job.duration_s, auto_stop_hours(desired.body or {}))
+
+
+def has_run_for(duration_s: float | None, hours: float | None) -> bool:
+    """Whether a run came to its auto_stop, give or take five minutes, or a tenth of one below an hour."""
+    if hours is None:
+        return False
+    return (duration_s or 0.0) >= hours * 3600 - min(AUTO_STOP_SLACK_S, hours * 360)
 
 
 def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> Attempt | None:

@@ -75,7 +75,7 @@ class ApiRequest:
 def create(request: ApiRequest) -> ApiResponse:
     """CreateTrainingJob: 201 and the whole job, whose `user_name` is still empty."""
     body = schemas.read(request.body, schemas.JOB)
-    validation.check_job(body, strict_catalogue=request.strict)
+    validation.check_job(body, strict_catalogue=request.strict, time_units=request.store.time_units)
     job = request.store.create(request.project, body)
     named = f'"user_name":{dump_json(request.store.user_name)}'
     return ApiResponse(201, request.text(job).replace(named, '"user_name":""', 1))

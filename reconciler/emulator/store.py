@@ -164,6 +164,9 @@ class Store:
     A method that is given the id of a job raises `ApiError` 2775 where there is none.
     """
 
+    #: In what `auto_stop` may be said.
+    time_units: tuple[str, ...] = ("HOURS",)
+
     def __init__(
         self,
         path: str | Path = ":memory:",

@@ -7,7 +7,7 @@ Each rule raises `ApiError` with the code that the table gives for it; ModelArts
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.emulator import catalog
@@ -29,10 +29,12 @@ _DEFAULT_CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
 _RESERVED_DIRS = ("/home/ma-user/modelarts/", "/home/ma-user/modelarts-dev/", "/home/ma-user/infer/")
 
 
-def check_job(body: Body, *, strict_catalogue: bool = False) -> None:
+def check_job(
+    body: Body, *, strict_catalogue: bool = False, time_units: Collection[str] = ("HOURS",)
+) -> None:
     """Refuse a create request that the service would refuse; the shape has been checked before.
 
-    `strict_catalogue`: with all that `--strict` promises.
+    `strict_catalogue`: with all that `--strict` promises; `time_units`: in what `auto_stop` may be said.
     """
     kind: str = body.get("kind") or ""
     tasks, metadata = body.get("tasks"), body.get("metadata")
@@ -49,7 +51,7 @@ def check_job(body: Body, *, strict_catalogue: bool = False) -> None:
         _check_algorithm(algorithm, strict_catalogue)
     refuse_if(not algorithm and kind in {"job", "federated_pool_job"}, "algorithm is required")
     if not tasks:
-        _check_spec(kind, body.get("spec") or {}, strict_catalogue)
+        _check_spec(kind, body.get("spec") or {}, strict_catalogue, time_units)
 
 
 def check_name(name: Any) -> None:
@@ -198,14 +200,15 @@ _ENUMS = {
 """Members of the spec that take one of a few words."""
 
 
-def _check_spec(kind: str, spec: Body, strict: bool) -> None:
+def _check_spec(kind: str, spec: Body, strict: bool, time_units: Collection[str]) -> None:
     refuse_if(not spec.get("resource"), "spec.resource is required")
     _check_resource(kind, spec, strict)
     if log_path := value_at(spec, "log_export_path.obs_url"):
         check_obs("spec.log_export_path", log_path, directory=True)
     for key in ("auto_stop", "reserved_time"):
         if (limit := spec.get(key)) is not None:
-            refuse_if(limit.get("time_unit") != "HOURS", f"spec.{key}.time_unit must be HOURS")
+            words = f"spec.{key}.time_unit must be {' or '.join(time_units)}"
+            refuse_if(limit.get("time_unit") not in time_units, words)
             refuse_if((limit.get("duration") or 0) < 1, f"spec.{key}.duration must be at least 1")
     policy = spec.get("schedule_policy") or {}
     check_priority(policy.get("priority"))

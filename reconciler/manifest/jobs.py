@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reconciler.core.body import CURRENT, OWN_KEYS, covered_by, create_body, desugar, digest_of, merge
+from reconciler.core.body import (
+    CURRENT,
+    OWN_KEYS,
+    covered_by,
+    create_body,
+    desugar,
+    digest_of,
+    mapping_at,
+    merge,
+)
 from reconciler.core.canonical import FieldRule, member_rule, rules, value_at, walk_rules
 from reconciler.core.identity import room_for_description
 from reconciler.core.lifecycle import Lifecycle
@@ -354,6 +363,7 @@ class JobReader:
     """Reads the entries of one stack. Problems and warnings are gathered, and secrets in `secrets`.
 
     `origins` says where the values of the job that is `traced` come from, or of each member of that sweep.
+    `takes_seconds`: on this target `auto_stop` need not be whole hours.
     """
 
     stack: str
@@ -365,6 +375,7 @@ class JobReader:
     origins: dict[str, tuple[ValueOrigin, ...]] = field(default_factory=dict)
     source_of: Callable[[str], str | None] = lambda _: None
     skip: frozenset[str] = frozenset()
+    takes_seconds: bool = False
     problems: list[Diagnostic] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
@@ -584,6 +595,9 @@ class JobReader:
             if steps[0] in _SHOWN or steps[-1] in _NAMES:
                 why = f"{secret.reference} is sensitive, but this field is shown and compared"
                 problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
+        if mapping_at(merged, "spec", "auto_stop").get("time_unit") == "SECONDS" and not self.takes_seconds:
+            why, fix = "must be whole hours, such as 8h or 2d", "a target of kind process takes any time"
+            problems.append(origin.diagnose(("spec", "auto_stop"), "value not allowed", why, fix))
         self.problems += problems
         if lifecycle is None:
             lifecycle = Lifecycle.model_validate((not problems and merged.get("lifecycle")) or {})

@@ -402,6 +402,7 @@ def _read(
         Links(entries, sweeps.members, elsewhere),
         (*merged.defaults, *defaults_on(on)),
         templates,
+        takes_seconds=target_name in readable and readable[target_name].traits.takes_seconds,
         skip=_ECHOES_OF_BROKEN if is_broken else frozenset(),
         traced=inputs.traced,
         source_of=variables.describe_source,

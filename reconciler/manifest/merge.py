@@ -13,6 +13,7 @@ from reconciler.core.fields.job import EnvironmentItem
 from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, SECTIONS, JobEntry
+from reconciler.core.values import PROCESS
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.files import SUFFIXES
 from reconciler.manifest.problems import (
@@ -330,7 +331,9 @@ def differs(merged: MergedManifest) -> bool:
     """Whether a manifest may come to something else on another target."""
     are_for_some = ("targets" in entry.value for entry in merged.entries if isinstance(entry.value, dict))
     on_targets = (_section(one, VARIABLES) or _section(one, DEFAULTS) for one in merged.targets.values())
-    return any(on_targets) or any(are_for_some)
+    kinds = {one.value.get("kind") for one in merged.targets.values() if isinstance(one.value, dict)}
+    # Not every kind takes every time in `auto_stop`.
+    return (PROCESS in kinds and len(kinds) > 1) or any(on_targets) or any(are_for_some)
 
 
 def declared_on(

@@ -54,6 +54,8 @@ class SupervisedJob(NamedTuple):
 class ProcessStore(Store):
     """The jobs of a process target. `directory` holds their database and their files."""
 
+    time_units = ("HOURS", "SECONDS")
+
     def __init__(self, directory: Path, machine: Machine | None = None) -> None:
         self.directory = directory
         self.machine = machine or Machine()

@@ -28,12 +28,12 @@ JOB = """\
       engine: {{engine_id: any}}
       parameters: {{text: "of {key}"}}
       outputs: {{out: "obs://b/out/{key}/"}}
-    spec: {{resource: {{flavor_id: any}}}}
+    spec: {{resource: {{flavor_id: any}}{spec}}}
 """
 
 
-def job(key: str, more: str = "description: a job", file: str = "train.py") -> str:
-    return JOB.format(key=key, more=more, file=file)
+def job(key: str, more: str = "description: a job", file: str = "train.py", spec: str = "") -> str:
+    return JOB.format(key=key, more=more, file=file, spec=spec)
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +108,17 @@ def test_command_of_an_image_is_blocked_and_the_others_go_on(reconciler: Reconci
     write((MANIFEST + job("a") + image).replace("slots: 2", "images: host"))
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="1 succeeded")
     assert Path("store/b/said/said").read_text(encoding="utf-8") == "hello\n"
+
+
+def test_auto_stop_below_an_hour_is_for_this_machine_only(reconciler: Reconciler) -> None:
+    both = MANIFEST.replace("targets: {", "targets: {emulated: {kind: local}, ")
+    write(both + job("a", file="wait.py", spec=", auto_stop: 1s"))
+    reconciler.ends(ExitCode.DONE, "plan", out="at most 1 s")
+    reconciler.ends(ExitCode.ENDED_BADLY, "apply --yes --wait completed", out="Terminated")
+    reconciler.ends(ExitCode.DONE, "plan", out="1 to keep")
+    reconciler.ends(ExitCode.DONE, "why a", out="auto_stop")
+    for line in ("validate", "plan -t emulated"):
+        reconciler.ends(ExitCode.INVALID, line, err="must be whole hours, such as 8h or 2d")
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,12 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "history": [("history", 0), ("history --json", 0), ("history -v", 0)],
     "jobs": [
         *(("jobs list", 0), ("jobs list --json", 0), ("jobs show a", 0), ("jobs show nothing", 1)),
-        *(("jobs logs a", 0), ("jobs logs a --json", 0), ("jobs events a", 0)),
+        *(("jobs logs a", 0), ("jobs logs a --json", 0), ("jobs events a", 0), ("jobs metrics a", 0)),
         *(("jobs wait a --for running --timeout 0s", 9), ("jobs terminate a", 3), ("jobs delete a", 3)),
     ],
     "flavors": [("flavors", 0), ("flavors --json", 0)],
     "engines": [("engines", 0), ("engines --json", 0)],
+    "run": [("run a", 64), ("run a --print", 64)],
     "doctor": [("doctor", 0), ("doctor --json", 0)],
     "unlock": [("unlock", 0)],
     "schema": [("schema", 0), ("schema plan", 0), ("schema nonsense", 64)],

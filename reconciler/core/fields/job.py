@@ -281,6 +281,13 @@ class Span(Strict):
     duration: int = described("Whole hours.", ge=1)
 
 
+class RunTime(Strict):
+    """The longest time that a job may run."""
+
+    time_unit: Literal["HOURS", "SECONDS"] = described("HOURS; SECONDS on a target of kind process.")
+    duration: int = described("How many of them.", ge=1)
+
+
 def _refuse_text(value: Any) -> Any:
     """What `desugar` left as text is no span of whole hours."""
     if isinstance(value, str):
@@ -315,9 +322,9 @@ class Spec(Strict):
     )
     log_export_path: Annotated[LogExportPath | None, Filled] = optional("Where the log goes.")
     log_export_config: Annotated[Any, Rare("LogExportConfig")] = optional("How the log is written.")
-    auto_stop: Annotated[Span, BeforeValidator(_refuse_text, json_schema_input_type=Span | str)] | None = (
-        optional("When the service stops the job by itself: whole hours, such as 8h.")
-    )
+    auto_stop: (
+        Annotated[RunTime, BeforeValidator(_refuse_text, json_schema_input_type=RunTime | str)] | None
+    ) = optional("When the service stops the job by itself: whole hours, such as 8h.")
     retention: Annotated[Any, Rare("Retention"), Unreported] = optional("How long the record is kept.")
     reserved_time: Annotated[Span | None, Unreported] = optional(
         "How long the resources are kept after the end."
