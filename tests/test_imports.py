@@ -134,6 +134,7 @@ LATE: Mapping[str, str] = {
         [
             *("cli/console.py", "cli/exits.py", "cli/live.py", "cli/progress.py", "cli/watch.py"),
             *("connection.py", "core/addresses.py", "core/diff.py", "core/lifecycle.py", "core/mutable.py"),
+            "core/stack.py",
             *("decide/cost.py", "decide/guards.py", "decide/key_state.py", "decide/plan.py"),
             *("decide/planner.py", "decide/renames.py", "emulator/server.py"),
             *("expressions/evaluator.py", "fleet.py", "manifest/files.py", "manifest/load.py"),

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
@@ -294,6 +293,8 @@ def _explain_field(name: str, style: Style) -> str:
         listed = "".join(f"\n  {one.path}" for one in found)
         raise click.UsageError(f'several fields are called "{name}"; choose one of:{listed}')
     names = [known for one in fields() for known in (one.path, one.path.rpartition(".")[2])]
+    from difflib import get_close_matches
+
     near = get_close_matches(name, names, n=1)
     hint = f' Did you mean "{near[0]}"?' if near else ""
     allowed = ", ".join(f'"{topic}"' for topic in (*_TABLES, _ORIGIN))

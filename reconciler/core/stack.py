@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -437,6 +436,8 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
 
 def suggest_key(key: str, known: Iterable[str]) -> str | None:
     """A question that offers the nearest of the known keys, or None if none is near."""
+    from difflib import get_close_matches  # for who misspelt a key
+
     by_fold = {one.casefold(): one for one in sorted(known)}
     near = get_close_matches(key.casefold(), by_fold, n=1)
     return f'did you mean "{by_fold[near[0]]}"?' if near else None
