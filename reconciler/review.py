@@ -117,7 +117,7 @@ def _sides(source: ManifestSource, files: StackFiles | None, given: Mapping[str,
     _, default, _ = outline(files)
     left_out = [
         PlanWarning(what="not read", why=f"{name}: {why}")
-        for name, why in dict(source.left_out(loaded.root)).items()
+        for name, why in dict(source.left_out(files)).items()
     ]
     on = {}
     for name, one in loaded.on_targets(given["target"]).items():
@@ -188,12 +188,14 @@ class ManifestSource(NamedTuple):
                 raise
             return None
 
-    def left_out(self, root: Path) -> Iterator[tuple[str, str]]:
+    def left_out(self, stack: StackFiles) -> Iterator[tuple[str, str]]:
         """What of a stack could not be copied, by its name in messages, and why."""
         if self.copy is not None:
-            below = root.relative_to(self.copy.tree.directory).parts
+            top = self.copy.tree.directory
+            below = stack.root.relative_to(top).parts
             for path, why in sorted(self.copy.files.left_out.items()):
-                if Path(path).parts[: len(below)] == below:
+                is_below = Path(path).parts[: len(below)] == below
+                if is_below and (stack.included(top / path) or stack.included(top / path, is_directory=True)):
                     yield self.copy.tree.prefix + shortened(path), why
 
 

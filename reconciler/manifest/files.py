@@ -81,13 +81,15 @@ SUFFIXES = (".yaml", ".yml")
 class StackFiles(NamedTuple):
     """The files of one stack, in the order of their names; `in_view` are those that PATH covers.
 
-    `known_variables` are the names that may be given a value although no file here declares them.
+    `known_variables` are the names that may be given a value although no file here declares them. `included`
+    says of a path below the root whether `include` lets it hold manifests, see `_included`.
     """
 
     root: Path
     documents: tuple[Document, ...]
     in_view: frozenset[Path]
     known_variables: frozenset[str] = frozenset()
+    included: Callable[..., bool] = lambda *_, **_more: True
 
     @property
     def is_partial(self) -> bool:
@@ -257,14 +259,15 @@ def find_stack(
         why = f"PATH must select one stack; choose one of: {names}"
         raise WrongUsage(Diagnostic("several stacks", why))
     root = directories[0]
-    documents = _documents(root, reader, named=frozenset(resolved))
+    included = _included(root, reader)
+    documents = _documents(root, reader, included, named=frozenset(resolved))
     files = [document.path for document in documents]
     if strays := [path for path in resolved if not path.is_dir() and path not in files]:
         why = "manifest files end in .yaml or .yml; hidden ones and those that include leaves out are skipped"
         raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
     whole = any(chosen == root or chosen in root.parents for chosen in resolved)
     in_view = files if whole else [path for path in files if not {path, *path.parents}.isdisjoint(resolved)]
-    return StackFiles(root, documents, frozenset(in_view))
+    return StackFiles(root, documents, frozenset(in_view), included=included)
 
 
 def has_root_file(directory: Path) -> bool:
@@ -357,8 +360,9 @@ def upwards(directory: Path) -> Iterator[Path]:
     yield from directory.parents
 
 
-def _documents(root: Path, reader: FileReader, named: frozenset[Path]) -> tuple[Document, ...]:
-    included = _included(root, reader)
+def _documents(
+    root: Path, reader: FileReader, included: Callable[..., bool], named: frozenset[Path]
+) -> tuple[Document, ...]:
     found = list(_below(root, reader, included))
     for path, target in _links_out(root, found):
         if path not in named:

@@ -67,10 +67,14 @@ def test_two_revisions_are_compared_without_a_checkout(reconciler: Reconciler, g
 def test_each_side_has_the_files_that_its_root_file_includes(reconciler: Reconciler, git: Git) -> None:
     root = manifest("a", more="include: jobs/*.yaml\n")
     other = "jobs:" + manifest("b").partition("jobs:")[2]
+    Path("notes").symlink_to("/elsewhere")
     commit(git, {"jobs.yaml": root, "more/b.yaml": other, "values.yaml": "bucket: data\n"})
     commit(git, {"jobs.yaml": root.replace("jobs/", "more/")})
     assert keys(reconciler("review HEAD~1 HEAD --json")) == [("b", "added")]
-    assert keys(reconciler("review HEAD . --json")) == []
+    said = reconciler("review HEAD . --json")
+    assert (keys(said), said.document["warnings"]) == ([], [])
+    commit(git, {"jobs.yaml": manifest("a"), "values.yaml": "{}"})
+    assert "notes: it is a link to /elsewhere" in reconciler("review HEAD .").out
 
 
 def test_revision_is_compared_with_the_work_tree(reconciler: Reconciler, git: Git) -> None:
