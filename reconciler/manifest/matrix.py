@@ -118,8 +118,9 @@ class Sweeps:
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def expand(self, entries: Mapping[str, MergedEntry]) -> dict[str, MergedEntry]:
-        """The entries with every sweep replaced by its members; one with a problem has none."""
-        expanded, taken = {}, {}
+        """The entries in their order, every sweep replaced by its members; one with a problem has none."""
+        expanded: dict[str, MergedEntry] = {}
+        taken: dict[str, MergedEntry] = {}
         for name, entry in entries.items():
             if not _is_sweep(entry):
                 taken[name.lower()] = entry
@@ -134,7 +135,8 @@ class Sweeps:
             members = self._members(entry, taken)
             self.members[entry.name] = tuple(members)
             expanded |= members
-        return expanded
+        keys = (key for name in entries for key in self.members.get(name, (name,)))
+        return {key: expanded[key] for key in keys if key in expanded}
 
     def _members(self, entry: MergedEntry, taken: dict[str, MergedEntry]) -> dict[str, MergedEntry]:
         before = len(self.problems)

@@ -187,10 +187,10 @@ def test_options_can_be_given_by_the_environment(reconciler: Reconciler) -> None
 
 def test_sweep_is_named_in_the_order_of_its_matrix_wherever_it_is_shown(reconciler: Reconciler) -> None:
     matrix = "    matrix: {lr: [0.1, 0.01], batch: [64, 128, 256]}\n"
-    write(manifest("a").replace("  a:\n", f"  a:\n{matrix}"))
+    write(manifest("z", "a", "c").replace("  a:\n", f"  a:\n{matrix}"))
     write(manifest("b"), "../base/jobs.yaml")
     for line in ("review ../base .", "plan --out plan.json", "show plan.json", "apply -y", "destroy -y"):
-        reconciler.ends(0, line, out="        a-batch-{64,128,256}-lr-{0_1,0_01}\n")
+        reconciler.ends(0, line, out="        z, a-batch-{64,128,256}-lr-{0_1,0_01}, c\n")
 
 
 @pytest.mark.parametrize("limits", ["node_hours: 50", "cost: 50", "lost_node_hours: 5"])
