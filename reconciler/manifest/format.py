@@ -221,7 +221,7 @@ def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
     """
     kept = []
     for start, end in reversed(_commented_flow(text)) if keeps_flow else ():
-        kept.append((_indent_at(text, start), text[start:end].split("\n")))
+        kept.append((_indent_at(text, start), text[start:end]))
         text = f"{text[:start]}{_KEPT}{len(kept) - 1}{_KEPT}{text[end:]}"
     yaml, out = YAML(), StringIO()
     yaml.Resolver, yaml.Scanner = _Resolver, _Scanner
@@ -241,20 +241,16 @@ def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
     new = head + out.getvalue().translate(_SHOW)
 
     def put_back(found: re.Match[str]) -> str:
-        old, (first, *others) = kept[int(found[1])]
+        old, flow = kept[int(found[1])]
         deeper = _indent_at(new, found.start()) - old
-        lines = (
-            " " * deeper + one if deeper > 0 else one[min(-deeper, _indent_at(one, 0)) :] for one in others
-        )
-        return "\n".join((first, *lines))
+        return re.sub(rf"\n {{0,{max(0, -deeper)}}}(?=.)", "\n" + " " * deeper, flow)
 
     return re.sub(f"{_KEPT}(\\d+){_KEPT}", put_back, new) if kept else new
 
 
 def _indent_at(text: str, place: int) -> int:
     """How far the line is indented that a place is in."""
-    line = text[text.rfind("\n", 0, place) + 1 :]
-    return len(line) - len(line.lstrip(" "))
+    return len(re.match(" *", text[text.rfind("\n", 0, place) + 1 :])[0])  # type: ignore[index]
 
 
 class _Comments:
