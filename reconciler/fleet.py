@@ -21,7 +21,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -52,9 +52,9 @@ from reconciler.modelarts.target import Runtime, identity_of
 from reconciler.plan_file import StalePlan
 from reconciler.reconcile import notify_apply
 from reconciler.records.recording import digest_of
-from reconciler.render import FORMATS, PLAIN, Content, Style, View, render, render_part
+from reconciler.render import FORMATS, PLAIN, Content, Style, View, render_part
 from reconciler.render.json import dump, redacted
-from reconciler.render.reports import result_last_line
+from reconciler.render.reports import drift_last_line, result_last_line
 from reconciler.render.timeline import render_lanes
 from reconciler.rollout import Rollout
 from reconciler.secrets import Redactor, without_secrets
@@ -66,12 +66,10 @@ from reconciler.version import __version__
 COMMANDS = ("validate", "plan", "apply", "drift", "status", "history")
 #: So many stacks are checked at once in a process: more would wait for the interpreter, not for the service.
 AT_ONCE = 4
-#: How often an apply on a cluster looks whether it is to stop, in seconds.
+#: How often one looks whether the cluster is to stop, or has no workers, in seconds.
 _LOOK_EVERY_S = 0.5
 #: Seconds for the scheduler to answer, and for a worker to come.
 CONNECT_S, NO_WORKERS_S = 10.0, 60.0
-
-_VIEW = View()
 
 TakeResult = Callable[[StackResult], None]
 Learn = Callable[[Iterable[str]], None]
@@ -81,9 +79,9 @@ Learn = Callable[[Iterable[str]], None]
 class FleetRequest:
     """A command, and its options as they are the same for every stack.
 
-    `options` are those of the command line by the names of their parameters, as JSON can hold them; `formats`
-    those of the report. `directory` is where in its repository the current directory is. An apply has the
-    name of its `run`, by which workers are told to stop.
+    `options` are those of the command line by the names of their parameters; `formats` those of the report.
+    `directory` is where in its repository the current directory is. An apply has the name of its `run`, by
+    which workers are told to stop.
     """
 
     command: str
@@ -121,20 +119,6 @@ class StackTask:
 SENT, RESULT = TypeAdapter(tuple[FleetRequest, StackTask]), TypeAdapter(StackResult)
 
 
-def as_plain(value: Any) -> Any:
-    """An option as JSON can hold it; a `TypeError` where it cannot."""
-    match value:
-        case Path():
-            return str(value)
-        case Mapping():
-            return {str(name): as_plain(member) for name, member in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [as_plain(item) for item in value]
-        case None | str() | int() | float():
-            return value
-    raise TypeError(f"an option of type {type(value).__name__} cannot be sent")
-
-
 def check_here(
     request: FleetRequest,
     tasks: Sequence[StackTask],
@@ -152,27 +136,15 @@ def check_here(
     at_once = max(AT_ONCE, len(tasks)) if request.options.get("goal") else AT_ONCE
     pool = ThreadPoolExecutor(at_once, "stack")
     try:
-        _take_all({pool.submit(check_stack, request, task, environ, stop, learn) for task in tasks}, take)
+        for checked in as_completed(
+            [pool.submit(check_stack, request, one, environ, stop, learn) for one in tasks]
+        ):
+            take(checked.result())
     except BaseException:
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
-
-
-def _take_all(
-    waiting: set[Future[StackResult]],
-    take: TakeResult,
-    look: Callable[[], object] = lambda: None,
-    every_s: float = NO_WORKERS_S,
-) -> None:
-    """Take each result as it comes; `look` now and then while none does."""
-    while waiting:
-        done, waiting = wait(waiting, every_s, FIRST_COMPLETED)
-        for checked in done:
-            take(checked.result())
-        if not done:
-            look()
 
 
 # ── one stack ────────────────────────────────────────────────────────────────────────────────────────
@@ -219,40 +191,38 @@ class _StackCheck:
         stop: threading.Event | None,
         learn: Learn,
     ) -> None:
-        self._request, self._task, self._options = request, task, request.options
-        self._target: str | None = self._options.get("target")
+        self._request, self._task, self._stop = request, task, stop or threading.Event()
+        self._options = options = request.options
+        self._target: str | None = options.get("target")
         self._redact = _KnownSecrets(learn, known_secrets(environ))
         self._messages: list[StackMessage] = []
         self._unmatched: set[str] = set()
         self._undeclared: frozenset[str] | None = None
         self._scopes: tuple[Scope, ...] = ()
-        self._stop = stop = stop or threading.Event()
-        allow, force = self._options.get("allow") or (), bool(self._options.get("force"))
-        self._allowed = Allowances.of(allow, force=force)
-        self._with_preflight = not self._options.get("no_preflight")
+        self._allowed = Allowances.of(options.get("allow") or (), force=bool(options.get("force")))
         self._started_s = time.monotonic()
         self._runtime = Runtime(
             environ=environ,
-            clock=SystemClock(stop),
+            clock=SystemClock(self._stop),
             redactor=self._redact,
             warn=lambda text: self._say(f"warning: {printable(text)}", 0),
             tell=lambda text: self._say(printable(text), 1),
             on_request=lambda method, path, status, seconds: self._say(
                 f"{method} {printable(path)}: {status or 'no answer'}, {seconds * 1000:.0f} ms", 2
             ),
-            stop=stop,
+            stop=self._stop,
             command=request.command,
         )
         #: What gives values to variables, and who learns the secret ones.
         self._values: dict[str, Any] = {
-            "variables": dict(self._options.get("variables") or ()),
-            "var_files": tuple(request.var_files),
+            "variables": dict(options.get("variables") or ()),
+            "var_files": request.var_files,
             "environ": environ,
             "learn": self._redact.learn,
         }
-        records = self._options.get("records") or environ.get("RECONCILER_RECORDS") or None
-        lock = self._options.get("lease_s", LEASE_S), self._options.get("lock_timeout_s", 0.0)
-        self._records = RecordOptions(records, *lock, bool(self._options.get("without_records")))
+        records = options.get("records") or environ.get("RECONCILER_RECORDS") or None
+        lock = options.get("lease_s", LEASE_S), options.get("lock_timeout_s", 0.0)
+        self._records = RecordOptions(records, *lock, bool(options.get("without_records")))
 
     def run(self) -> StackResult:
         check: Callable[[], StackResult] = getattr(self, f"_{self._request.command}")
@@ -269,10 +239,13 @@ class _StackCheck:
             return self._failed(ExitCode.INTERNAL_ERROR, problem, traceback=self._trace(error))
 
     def _plan(self) -> StackResult:
-        options = self._options
         with self._connected(offline=False) as context:
-            plan = reconcile.plan(context, self._allowed, with_preflight=self._with_preflight)
-        return self._planned(plan, plan.exit_code(detailed=bool(options.get("detailed_exitcode"))))
+            plan = self._plan_of(context)
+        return self._planned(plan, plan.exit_code(detailed=bool(self._options.get("detailed_exitcode"))))
+
+    def _plan_of(self, context: reconcile.Context) -> Plan:
+        with_preflight = not self._options.get("no_preflight")
+        return reconcile.plan(context, self._allowed, with_preflight=with_preflight)
 
     def _planned(self, plan: Plan, code: ExitCode, **fields: Any) -> StackResult:
         self._warn(blockers(plan, is_text_shown="text" in self._request.formats))
@@ -292,7 +265,7 @@ class _StackCheck:
             lock = context.recording.lock(context.scope, lambda: self._say(lost, 0))
             cleanup.callback(lock.release)
             lock.take_in_time(self._stop.is_set)
-            plan = reconcile.plan(context, self._allowed, with_preflight=self._with_preflight)
+            plan = self._plan_of(context)
             approved, shown = _name_of_actions(plan), self._task.approved
             if shown and shown != approved:
                 why = "the manifest or the service has changed since the plan was shown"
@@ -314,11 +287,12 @@ class _StackCheck:
                 "notifications_failed": notify_apply(context, plan, result),
                 "traceback": "".join(map(self._trace, result.faults[:1])),
             }
-            if not shown:
-                return self._planned(plan, code, **fields)
-            fields |= {"about": plan, "view": View(plan=plan, at_s=context.target.clock.now())}
-        said, has_changes = result_last_line(result), result.count(Status.DONE) > 0
-        return self._found(Content.RESULT, result, code, result.summary, said, has_changes, **fields)
+            at_s = context.target.clock.now()
+        if not shown:
+            return self._planned(plan, code, **fields)
+        said, is_done = result_last_line(result), result.count(Status.DONE) > 0
+        view = View(plan=plan, at_s=at_s)
+        return self._found(Content.RESULT, result, code, result.summary, said, is_done, view=view, **fields)
 
     def _trace(self, error: BaseException) -> str:
         return visible(self._redact("".join(traceback.format_exception(error))))
@@ -331,16 +305,10 @@ class _StackCheck:
             failed = reconcile.notify_drift(context, report).failed
         summary = {name.value: number for name, number in report.summary.items()}
         summary["pending"] = len(report.pending)
-        said = render(Content.DRIFT, report, "text", View()).splitlines()[-1]
+        code, said = report.exit_code, drift_last_line(report)
         has_changes = (report.is_due if since_last else bool(report.drift)) or not report.complete
         return self._found(
-            Content.DRIFT,
-            report,
-            report.exit_code,
-            summary,
-            said,
-            has_changes,
-            notifications_failed=failed,
+            Content.DRIFT, report, code, summary, said, has_changes, notifications_failed=failed
         )
 
     def _status(self) -> StackResult:
@@ -355,7 +323,7 @@ class _StackCheck:
         """What is recorded of the stack, or of one key, which another stack may have."""
         options = self._options
         key: str | None = options.get("key")
-        loaded = self._known(load(self._files(), target=self._target, offline=True, **self._values))
+        loaded = self._loaded(offline=True)
         with open_records_of(loaded, self._target, self._records.url, self._runtime) as place:
             self._scopes = (place.scope,)
             try:
@@ -391,9 +359,8 @@ class _StackCheck:
     @contextmanager
     def _connected(self, *, offline: bool) -> Iterator[reconcile.Context]:
         """Load the stack and connect to its target; keys that it does not have are no wrong use."""
-        name = self._target
-        loaded = self._known(load(self._files(), target=name, offline=offline, **self._values))
-        with connect(loaded, name, self._runtime, self._records, offline=offline) as context:
+        loaded = self._loaded(offline=offline)
+        with connect(loaded, self._target, self._runtime, self._records, offline=offline) as context:
             self._scopes = (context.scope,)
             yield context._replace(
                 only=tuple(self._options.get("only") or ()),
@@ -401,6 +368,9 @@ class _StackCheck:
                 parallelism=self._options.get("parallelism") or context.parallelism,
                 unmatched=self._unmatched.update,
             )
+
+    def _loaded(self, *, offline: bool) -> LoadedStack:
+        return self._known(load(self._files(), target=self._target, offline=offline, **self._values))
 
     def _files(self) -> StackFiles:
         """The files of the stack, which must be those that were found where the command was started."""
@@ -443,16 +413,12 @@ class _StackCheck:
         last_line: str,
         has_changes: bool,
         *,
-        about: Any = None,
-        view: View = _VIEW,
+        view: View | None = None,
         document: Any = None,
         **fields: Any,
     ) -> StackResult:
-        """The result of a command, with what it prints in each format that is asked for.
-
-        A value that does not say which stack it is `about` is that of the plan which does.
-        """
-        request, parts = self._request, {}
+        """The result of a command, with what it prints in each format that is asked for."""
+        request, view, parts = self._request, view or View(), {}
         for name in request.formats:
             if name == "json":
                 parts[name] = dump(redacted(document or value.document(), self._redact)) + "\n"
@@ -466,7 +432,7 @@ class _StackCheck:
             )
             text = render_part(content, value, name, view)
             parts[name] = text if FORMATS[name].redacts else self._redact(text)
-        about = about or value
+        about = view.plan or value
         return self._result(
             code,
             stack=about.stack,
@@ -513,33 +479,16 @@ def _name_of_actions(plan: Plan) -> str:
 # ── on a cluster: what is sent, and what a worker does with it ───────────────────────────────────────
 
 
-def sent(request: FleetRequest, *, is_records_from_environment: bool) -> FleetRequest:
-    """The request as it is sent; the address of the record store is left out if the environment gave it.
+def check_sendable(request: FleetRequest, tasks: Sequence[StackTask]) -> list[StackTask]:
+    """Check that no password and no value of a sensitive variable is sent; return whom nobody can judge.
 
     Raises:
-        WrongUsage: the address on the command line holds a password.
+        WrongUsage: --records holds a password, or a stack declares a variable as sensitive that --var gives.
     """
-    url = request.options.get("records")
-    if url and is_records_from_environment:
-        return replace(request, options={**request.options, "records": None})
-    if url and any(passwords_in(url)):
+    if any(passwords_in(request.options.get("records") or "")):
         why = "a password is never sent to a scheduler"
         fix = "set RECONCILER_RECORDS in the environment of the workers"
         raise WrongUsage(Diagnostic("--records with a password and --scheduler", why, fix))
-    return request
-
-
-def with_digest(task: StackTask, request: FleetRequest) -> StackTask:
-    """The task with the digest of the stack's files, which a worker compares with what it sees."""
-    return replace(task, digest=files_digest(Path(task.directory), request.var_files))
-
-
-def check_variables(request: FleetRequest, tasks: Sequence[StackTask]) -> list[StackTask]:
-    """Check that no value of a sensitive variable is sent; return the stacks that cannot be judged.
-
-    Raises:
-        WrongUsage: a stack declares a variable as sensitive that --var gives.
-    """
     given = {name for name, _ in request.options.get("variables") or ()}
     unclear = []
     for task in tasks if given else ():
@@ -664,40 +613,27 @@ def check_on_cluster(
 
         return check_sent(text)
 
-    def submit(task: StackTask) -> Future[StackResult]:
-        checked = Future[StackResult]()
-
-        def end(answer: Any) -> None:
-            if answer.cancelled():
-                checked.set_exception(ClusterUnavailable(f"the connection to {address} was lost"))
-            else:
-                checked.set_result(result_from(task, answer.result))
-
-        text = SENT.dump_json((request, task)).decode()
-        client.submit(check, text, pure=False).add_done_callback(end)
-        return checked
-
     def end_there(run: str) -> None:
         from reconciler.fleet import stop_run
 
         stop_run(run)
 
-    asked_s, is_told = time.monotonic(), False
+    lost = ClusterUnavailable(f"the connection to {address} was lost")
 
-    def look() -> None:
-        nonlocal asked_s, is_told
-        if stop is not None and stop.is_set() and not is_told:
-            is_told = True
-            client.run(end_there, request.run)
-        if time.monotonic() - asked_s < NO_WORKERS_S:
-            return
-        asked_s = time.monotonic()
-        try:
-            workers = client.nthreads()
-        except (OSError, ValueError, RuntimeError):
-            raise ClusterUnavailable(f"the connection to {address} was lost") from None
-        if not workers:
-            raise ClusterUnavailable(f"{address} has no workers", f"start some: dask worker {address}")
+    def submit(task: StackTask) -> Future[StackResult]:
+        checked = Future[StackResult]()
+
+        def end(answer: Any) -> None:
+            if answer.cancelled():
+                checked.set_exception(lost)
+            else:
+                checked.set_result(result_from(task, answer.result))
+
+        # The digest of the files, which the worker compares with what it sees.
+        task = replace(task, digest=files_digest(Path(task.directory), request.var_files))
+        text = SENT.dump_json((request, task)).decode()
+        client.submit(check, text, pure=False).add_done_callback(end)
+        return checked
 
     with no_unpickling():
         try:
@@ -712,17 +648,30 @@ def check_on_cluster(
             fix = "start it with `dask scheduler`, or correct the address"
             raise ClusterUnavailable(f"{address}: {_reason(error)}", fix) from None
         try:
-            waiting = {submit(task) for task in tasks}
-            _take_all(waiting, take, look, NO_WORKERS_S if stop is None else _LOOK_EVERY_S)
+            waiting, is_told, asked_s = {submit(task) for task in tasks}, False, time.monotonic()
+            while waiting:
+                done, waiting = wait(waiting, _LOOK_EVERY_S, FIRST_COMPLETED)
+                for checked in done:
+                    take(checked.result())
+                if stop is not None and stop.is_set() and not is_told:
+                    is_told = True
+                    client.run(end_there, request.run)
+                if waiting and time.monotonic() - asked_s > NO_WORKERS_S:
+                    asked_s = time.monotonic()
+                    try:
+                        workers = client.nthreads()
+                    except (OSError, ValueError, RuntimeError):
+                        raise lost from None
+                    if not workers:
+                        fix = f"start some: dask worker {address}"
+                        raise ClusterUnavailable(f"{address} has no workers", fix)
         finally:
             with suppress(Exception):
                 client.close(timeout=2)
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of an error, or of what caused it, if that has one."""
-    words, one = type(error).__name__, error
-    while one is not None:
-        words = str(one) or words
-        one = one.__cause__  # type: ignore[assignment]
-    return words.splitlines()[0]
+    """The first line of what an error comes from."""
+    while error.__cause__ is not None and str(error.__cause__):
+        error = error.__cause__
+    return (str(error) or type(error).__name__).splitlines()[0]

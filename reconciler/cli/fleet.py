@@ -36,12 +36,9 @@ from reconciler.errors import (
 from reconciler.fleet import (
     FleetRequest,
     StackTask,
-    as_plain,
     check_here,
     check_on_cluster,
-    check_variables,
-    sent,
-    with_digest,
+    check_sendable,
 )
 from reconciler.manifest.files import find_roots
 from reconciler.render import PLAIN, Content, View, render
@@ -70,6 +67,8 @@ def check_fleet(**more: Any) -> int:
     """
     context = click.get_current_context()
     command, options = context.info_name or "", {**context.params, **more}
+    if context.get_parameter_source("records") is ParameterSource.ENVIRONMENT:
+        options["records"] = None  # who checks a stack takes it from an environment of its own
     specs = requested_outputs(options.get("outputs") or ())
     for (of_command, name), (flag, usage) in _OF_ONE_STACK.items():
         if command == of_command and options.get(name) not in (None, False):
@@ -86,7 +85,7 @@ def check_fleet(**more: Any) -> int:
         style = style._replace(width=None)
     request = FleetRequest(
         command,
-        {n: as_plain(v) for n, v in {**options, "var_files": var_files}.items() if n not in _OF_REPORT},
+        {n: v for n, v in {**options, "var_files": var_files}.items() if n not in _OF_REPORT},
         # The summary of a step of a workflow is Markdown.
         formats=tuple(sorted(formats | {"markdown"} if "github" in formats else formats)),
         colour=style.colour,
@@ -181,10 +180,7 @@ def _check_all(
     stop: threading.Event | None = None,
 ) -> list[StackResult]:
     """Let each stack be done here or on the cluster; return the results, `results` among them."""
-    context = click.get_current_context()
-    scheduler: str | None = context.meta["scheduler"]
-    is_from_environment = context.get_parameter_source("records") is ParameterSource.ENVIRONMENT
-    to_send = request if scheduler is None else sent(request, is_records_from_environment=is_from_environment)
+    scheduler: str | None = click.get_current_context().meta["scheduler"]
     with fleet_progress(len(tasks) + len(results)) as tell:
 
         def take(result: StackResult) -> None:
@@ -194,11 +190,11 @@ def _check_all(
         for result in results:
             tell(result)
         try:
-            unclear = tasks if scheduler is None else check_variables(request, tasks)
+            unclear = tasks if scheduler is None else check_sendable(request, tasks)
             check_here(request, unclear, take, os.environ, console.redact.learn, stop)
             if scheduler is not None:
-                there = [with_digest(task, request) for task in tasks if task not in unclear]
-                check_on_cluster(scheduler, to_send, there, take, stop)
+                there = [task for task in tasks if task not in unclear]
+                check_on_cluster(scheduler, request, there, take, stop)
         except (KeyboardInterrupt, Stopped, ReconcilerError):
             for result in results:  # there will be no report of it
                 if not result.is_quiet:

@@ -15,21 +15,20 @@ from distributed.protocol.serialize import Serialize, ToPickle
 
 from reconciler.core.record import Scope
 from reconciler.decide.fleet import StackMessage, StackResult
+from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, Location, WrongUsage
 from reconciler.fleet import (
     RESULT,
     SENT,
     FleetRequest,
     StackTask,
-    as_plain,
+    check_sendable,
     check_sent,
     check_stack,
-    check_variables,
     no_unpickling,
     result_from,
-    sent,
-    with_digest,
 )
+from reconciler.manifest.files import files_digest
 from tests.cli.dask_cluster import HostileValue
 
 MANIFEST = "apiVersion: reconciler/v1\nstack: a\ntargets: {here: {kind: local}}\njobs: {}\n"
@@ -48,7 +47,7 @@ def write(file: Path, text: str) -> None:
 def task(tmp_path: Path) -> StackTask:
     """A stack with the digest of its files."""
     write(tmp_path / "a" / "stack.yaml", MANIFEST)
-    return with_digest(StackTask(str(tmp_path / "a"), "a", "a/", "a"), VALIDATE)
+    return StackTask(str(tmp_path / "a"), "a", "a/", "a", files_digest(tmp_path / "a"))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +88,14 @@ def test_worker_of_another_version_checks_nothing(task: StackTask) -> None:
     assert "was started with 9.9.9" in result.errors[0].why
 
 
-def test_option_that_is_no_plain_data_is_not_sent() -> None:
-    assert as_plain({"a": (Path("b"), 1, None)}) == {"a": ["b", 1, None]}
-    with pytest.raises(TypeError, match="object cannot be sent"):
-        as_plain(object())
+def test_options_travel_as_plain_data(task: StackTask) -> None:
+    request = FleetRequest(
+        "plan", {"only": ("a",), "var_files": [Path("b")], "goal": Goal.RUNNING, "n": None}
+    )
+    [sent, _] = SENT.validate_json(SENT.dump_json((request, task)))
+    assert sent.options == {"only": ["a"], "var_files": ["b"], "goal": "running", "n": None}
+    with pytest.raises(ValueError, match="Unable to serialize"):
+        SENT.dump_json((FleetRequest("plan", {"odd": object()}), task))
 
 
 VARIABLES = "variables: {secret: {env: S, sensitive: true}, open: {default: a}}\n"
@@ -115,25 +118,15 @@ def test_value_of_a_sensitive_variable_is_never_sent(
     request = FleetRequest("validate", {"variables": [[given, "value"]]})
     if refused:
         with pytest.raises(WrongUsage, match="declares secret as sensitive"):
-            check_variables(request, [task])
+            check_sendable(request, [task])
     else:
-        assert check_variables(request, [task]) == ([task] if unclear else [])
+        assert check_sendable(request, [task]) == ([task] if unclear else [])
 
 
-@pytest.mark.parametrize(
-    ("url", "from_environment", "shown"),
-    [
-        (None, False, None),
-        ("postgresql://host/records", False, "postgresql://host/records"),
-        ("postgresql://me:password@host/records", True, None),
-        ("postgresql://host/records", True, None),
-    ],
-)
-def test_address_of_the_records_is_sent_without_a_password_only(
-    url: str | None, from_environment: bool, shown: str | None
-) -> None:
-    request = FleetRequest("plan", {"records": url})
-    assert sent(request, is_records_from_environment=from_environment).options["records"] == shown
+def test_address_of_the_records_is_sent_without_a_password_only() -> None:
+    assert check_sendable(FleetRequest("plan", {"records": "postgresql://host/records"}), []) == []
+    with pytest.raises(WrongUsage, match="a password is never sent"):
+        check_sendable(FleetRequest("plan", {"records": "postgresql://me:password@host/records"}), [])
 
 
 # ── docs/fleets.md, "On a cluster": what comes back is data ─────────────────────────────────────────
