@@ -28,11 +28,20 @@ from reconciler.connection import RecordedStack, RecordOptions, connect
 from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
 from reconciler.core.observed import ObservedJob, SearchFilter, Unreadable, last_lines
 from reconciler.core.past import PastRevision, PastRun, RunKind
-from reconciler.core.phase import Operation, Phase, parse_phase
+from reconciler.core.phase import Operation, phase_named
 from reconciler.core.record import REMIND_S
 from reconciler.core.values import PlanWarning, TargetIdentity
 from reconciler.decide.drift_check import Drift, IgnoredDrift, Pending
-from reconciler.decide.outcome import ApplyEvent, EventType, Status, WaitEnd, exit_code_of
+from reconciler.decide.outcome import (
+    WAIT_CODES,
+    ApplyEvent,
+    EventType,
+    Outcome,
+    Status,
+    Waited,
+    WaitEnd,
+    exit_code_of,
+)
 from reconciler.decide.outcome import Result as CoreResult
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
@@ -573,14 +582,21 @@ class JobClient:
         """
         if limit is not None and limit < 0:
             raise _invalid("limit", f"must not be negative, got {limit}")
+        try:
+            phases = [phase_named(one).value for one in _names(phase)]
+            after, before = (
+                None if one is None else service.Moment.parse(one) for one in (created_after, created_before)
+            )
+        except ValueError as error:
+            raise _invalid("filter", str(error)) from None
         wanted = service.JobFilters(
             name=name,
-            phases=[_phase(one) for one in _names(phase)],
+            phases=phases,
             kinds=_names(kind),
             users=_names(user),
             algorithm_name=algorithm_name,
-            after=_moment(created_after),
-            before=_moment(created_before),
+            after=after,
+            before=before,
             filters=filters,
             tags=tags,
             host_ips=_names(host_ips),
@@ -626,7 +642,6 @@ class JobClient:
             NotFound: there is no such job.
         """
         found = self._find(job)
-        self._shown(found)  # a log may hold what the job was given
         where = (self._target, found, task or service.first_task(found), self._redactor)
 
         def cut(text: str) -> str:
@@ -646,7 +661,6 @@ class JobClient:
             NotFound: there is no such job.
         """
         found = self._find(job)
-        self._shown(found)
         events = service.read_events(self._target.logs, found.id, limit)
         return tuple(
             Event.model_validate(redacted(event.model_dump(exclude_unset=True), self._redactor))
@@ -700,40 +714,31 @@ class JobClient:
         shown = self._shown(watch.job)
         if end is WaitEnd.REACHED:
             return shown
-        code, why = {
-            WaitEnd.ENDED_BADLY: (ExitCode.ENDED_BADLY, "it ended badly"),
-            WaitEnd.TIMED_OUT: (ExitCode.TIMED_OUT, "timed out"),
-            WaitEnd.GONE: (ExitCode.UNKNOWN, "its record no longer exists"),
+        why = {
+            WaitEnd.ENDED_BADLY: "it ended badly",
+            WaitEnd.TIMED_OUT: "timed out",
+            WaitEnd.GONE: "its record no longer exists",
         }[end]
         why = f"{watch.job.name} is {watch.job.phase_text}: {why}"
-        raise WaitFailed(shown, code, Diagnostic("the wait failed", why))
+        raise WaitFailed(shown, WAIT_CODES[end], Diagnostic("the wait failed", why))
 
     def _details(self, job: str) -> ObservedJob:
         return self._target.backend.details(self._find(job).id)
 
     def _find(self, job: str) -> ObservedJob:
-        return service.find_job(self._context.loaded.stack, self._target, job)
+        found = service.find_job(self._context.loaded.stack, self._target, job)
+        self._hide(found)  # what is asked next, such as a log, may hold what the job was given
+        return found
 
     def _shown(self, job: ObservedJob) -> ReportedJob:
-        """A job as it may be seen; what was taken out is in no later answer either."""
+        return ReportedJob.model_validate(redacted(self._hide(job), self._redactor))
+
+    def _hide(self, job: ObservedJob) -> dict[str, Any]:
+        """The service's answer as it may be seen; what was taken out is in no later answer either."""
         self._redactor.learn(tokens_of(job.body))
         body, values = self._secrets.hide(job, without_tokens(job.body))
         self._redactor.learn(values)
-        return ReportedJob.model_validate(redacted(body, self._redactor))
-
-
-def _phase(name: str) -> str:
-    phase = parse_phase(name)
-    if phase is None:
-        raise _invalid("filter", f'"{name}" is not one of {", ".join(Phase)}')
-    return phase.value
-
-
-def _moment(value: Time | None) -> service.Moment | None:
-    try:
-        return None if value is None else service.Moment.parse(value)
-    except ValueError as error:
-        raise _invalid("filter", str(error)) from None
+        return body
 
 
 class _PlanInputs(NamedTuple):
@@ -766,8 +771,8 @@ def load_plan(path: AnyPath) -> Plan:
     return Plan(read.plan, read, Redactor())
 
 
-class _Report:
-    """A value of the core: its parts, its text and its document, without secrets."""
+class _Shown:
+    """A value of the core: its parts and its text, without secrets."""
 
     _content: ClassVar[Content]
 
@@ -776,10 +781,8 @@ class _Report:
         for name in type(self).__annotations__.keys() - {"_core"}:
             setattr(self, name, without_secrets(getattr(core, name), redactor))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document of `--json`; no secret is in it."""
-        document: dict[str, Any] = redacted(self._core.document(), self._redactor)
-        return document
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {str(self).splitlines()[-1]}>"
 
     def __str__(self) -> str:
         return self.render("text").removesuffix("\n")
@@ -788,8 +791,11 @@ class _Report:
         """The table of the HTML format, for a notebook; None for what has none."""
         if "html" not in formats_of(self._content):
             return None
-        view = View(redact=self._redactor, digest=self._rendered_digest)
-        return render_part(self._content, self._core, "html", view)
+        return render_part(self._content, self._core, "html", self._view)
+
+    @property
+    def _view(self) -> View:
+        return View(redact=self._redactor)
 
     @property
     def summary(self) -> dict[str, int]:
@@ -804,13 +810,17 @@ class _Report:
         """
         if format not in (known := formats_of(self._content)):
             raise WrongUsage(Diagnostic("unknown format", f'"{format}" is not one of {", ".join(known)}'))
-        view = View(redact=self._redactor, digest=self._rendered_digest)
-        text = render(self._content, self._core, format, view)
+        text = render(self._content, self._core, format, self._view)
         return text if FORMATS[format].redacts else self._redactor(text)
 
-    @property
-    def _rendered_digest(self) -> str:
-        return ""
+
+class _Report(_Shown):
+    """One that a command prints as JSON, too."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `--json`; no secret is in it."""
+        document: dict[str, Any] = redacted(self._core.document(), self._redactor)
+        return document
 
 
 class Plan(_Report):
@@ -836,9 +846,6 @@ class Plan(_Report):
         super().__init__(core, redactor)
         self._made = made
         self._digest: str | None = None
-
-    def __repr__(self) -> str:
-        return f"<Plan of {self._core.stack} on {self._core.target.name}: {self._core.last_line}>"
 
     @property
     def has_changes(self) -> bool:
@@ -901,35 +908,29 @@ class Plan(_Report):
         )
 
     @property
-    def _rendered_digest(self) -> str:
-        return self.digest if isinstance(self._made, ReadPlan) else self._digest or ""
+    def _view(self) -> View:
+        digest = self.digest if isinstance(self._made, ReadPlan) else self._digest or ""
+        return View(redact=self._redactor, digest=digest)
 
 
-class Result:
+class Result(_Shown):
     """What became of a plan."""
 
+    _content = Content.RESULT
+    #: What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any.
+    outcomes: tuple[Outcome, ...]
+    #: The keys that were waited for, and how that ended.
+    waits: tuple[Waited, ...]
+
     def __init__(self, core: CoreResult, plan: CorePlan, code: ExitCode, redactor: Redactor) -> None:
-        self._core, self._plan, self._redactor = core, plan, redactor
+        super().__init__(core, redactor)
+        self._plan = plan
         #: That of `reconciler apply`.
         self.exit_code = code
-        #: What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any.
-        self.outcomes = without_secrets(core.outcomes, redactor)
-        #: The keys that were waited for, and how that ended.
-        self.waits = without_secrets(core.waits, redactor)
-        #: How many actions ended in each way.
-        self.summary = core.summary
 
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{count} {name}" for name, count in self.summary.items() if count)
-        return f"<Result: {counts or 'nothing to do'}>"
-
-    def __str__(self) -> str:
-        text = render(Content.RESULT, self._core, "text", View(redact=self._redactor))
-        return self._redactor(text).removesuffix("\n")
-
-    def _repr_html_(self) -> str:
-        """The table of the HTML format, for a notebook."""
-        return render_part(Content.RESULT, self._core, "html", View(redact=self._redactor, plan=self._plan))
+    @property
+    def _view(self) -> View:
+        return View(redact=self._redactor, plan=self._plan)
 
     @property
     def ok(self) -> bool:
@@ -989,9 +990,6 @@ class DriftReport(_Report):
     #: Where the manifest is ahead: no drift.
     pending: tuple[Pending, ...]
 
-    def __repr__(self) -> str:
-        return f"<DriftReport: {str(self).splitlines()[-1]}>"
-
     @property
     def has_drift(self) -> bool:
         """Whether anything has drifted."""
@@ -1016,9 +1014,6 @@ class StatusReport(_Report):
     #: That of `reconciler status`.
     exit_code: ExitCode
 
-    def __repr__(self) -> str:
-        return f"<StatusReport: {self._redactor(self._core.last_line)}>"
-
 
 class HistoryReport(_Report):
     """What was recorded of a stack, newest first. `print` shows the text of the command line."""
@@ -1028,9 +1023,6 @@ class HistoryReport(_Report):
     runs: Sequence[PastRun]
     #: Each with `key`, `number`, `job`, `phase`, `duration_s`, and more.
     revisions: Sequence[PastRevision]
-
-    def __repr__(self) -> str:
-        return f"<HistoryReport: {len(self.runs)} runs, {len(self.revisions)} revisions>"
 
 
 class Explanation:

@@ -14,7 +14,7 @@ from reconciler.cli.live import live_table
 from reconciler.cli.progress import can_draw
 from reconciler.core.observed import last_lines
 from reconciler.core.phase import Operation
-from reconciler.decide.outcome import WaitEnd
+from reconciler.decide.outcome import WAIT_CODES, WaitEnd
 from reconciler.decide.wait import Goal
 from reconciler.errors import ExitCode, ServiceError, first_of
 from reconciler.modelarts import jobs as service
@@ -80,14 +80,6 @@ def say_end_of_log(target: Connected, job: ObservedJob, *, is_said: bool = True)
     return lines
 
 
-_EXITS = {
-    WaitEnd.REACHED: ExitCode.DONE,
-    WaitEnd.ENDED_BADLY: ExitCode.ENDED_BADLY,
-    WaitEnd.TIMED_OUT: ExitCode.TIMED_OUT,
-    WaitEnd.GONE: ExitCode.UNKNOWN,
-}
-
-
 def wait_for_all(
     there: TargetSession, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
 ) -> ExitCode:
@@ -114,7 +106,7 @@ def wait_for_all(
         documents.append({**head, "result": end.value, "duration_s": ran_s, "log": log})
     if as_json:
         console.document({"jobs": documents})
-    return first_of(_EXITS[end] for end in ends)
+    return first_of(WAIT_CODES.get(end, ExitCode.DONE) for end in ends)
 
 
 #: What became of one job: a word, and the failure if there was one.

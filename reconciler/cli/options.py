@@ -116,13 +116,9 @@ def _parse_moment(text: str) -> Moment:
 
 
 def _parse_phase(text: str) -> str:
-    """The service's word for a phase, in any case, under any name that its documents have for it."""
-    from reconciler.core.phase import Phase, parse_phase
+    from reconciler.core.phase import phase_named
 
-    phase = parse_phase(text)
-    if phase is None:
-        raise ValueError(f'"{text}" is not one of {", ".join(Phase)}')
-    return phase.value
+    return phase_named(text).value
 
 
 OPERATORS = ("between", "like", "in", "not")

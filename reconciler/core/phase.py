@@ -54,6 +54,18 @@ def parse_phase(text: str) -> Phase | None:
     return _BY_TEXT.get(text.casefold())
 
 
+def phase_named(text: str) -> Phase:
+    """Return the phase that a person means, in any case, by any name of the service's documents.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    phase = parse_phase(text)
+    if phase is None:
+        raise ValueError(f'"{text}" is not one of {", ".join(Phase)}')
+    return phase
+
+
 class Operation(StrEnum):
     """What can be asked of a job that exists."""
 

@@ -142,11 +142,12 @@ _STATUS_CODES = {
     Status.UNKNOWN: ExitCode.UNKNOWN,
     Status.CONFLICT: ExitCode.REFUSED,
 }
-_WAIT_CODES = {
+WAIT_CODES = {
     WaitEnd.ENDED_BADLY: ExitCode.ENDED_BADLY,
     WaitEnd.SUPERSEDED: ExitCode.ENDED_BADLY,
     WaitEnd.TIMED_OUT: ExitCode.TIMED_OUT,
     WaitEnd.BLOCKED: ExitCode.REFUSED,
+    WaitEnd.GONE: ExitCode.UNKNOWN,
 }
 
 
@@ -163,7 +164,7 @@ def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = No
     if result is None:
         return first_of(codes)
     codes += [_STATUS_CODES.get(outcome.status, ExitCode.DONE) for outcome in result.outcomes]
-    codes += [_WAIT_CODES.get(waited.end, ExitCode.DONE) for waited in result.waits]
+    codes += [WAIT_CODES.get(waited.end, ExitCode.DONE) for waited in result.waits]
     if result.lost_lock:
         codes.append(ExitCode.LOCKED)
     if result.faults:
