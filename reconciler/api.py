@@ -298,9 +298,11 @@ class Session:
         if self.stack._missing:
             raise ManifestInvalid(*self.stack._missing)
         core = reconcile.plan(context, allowances, with_preflight=with_preflight)
-        chosen, environ = (context.only, context.rerun), self._runtime.environ
-        made = _PlanInputs(context.loaded, *chosen, allowances, self._records.url, environ)
-        return Plan(core, made, self._runtime.redactor)
+        records, environ, redact = self._records.url, self._runtime.environ, self._runtime.redactor
+        as_file = partial(
+            plan_file_of, core, context, allowances, records=records, environ=environ, redact=redact
+        )
+        return Plan(core, _PlanInputs(context, allowances, as_file), redact)
 
     def apply(
         self,
@@ -341,12 +343,12 @@ class Session:
             stack, runtime = self.stack, self._runtime
             places = (stack._variables, stack._var_files, runtime.environ)
             values = SecretSources(*places, runtime.redactor.learn)
-            core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
-            rerun: tuple[str, ...] = ()
+            core = made.resolve(values)
+            context = self._context._replace(loaded=made.as_loaded(), only=made.options.only)
         else:
-            loaded, allowances = made.loaded, made.allowances
-            only, rerun = made.only, made.rerun
-        context = self._context._replace(loaded=loaded, only=only, rerun=rerun).to_apply()
+            of, allowances = made.context, made.allowances
+            context = self._context._replace(loaded=of.loaded, only=of.only, rerun=of.rerun)
+        context = context.to_apply()
         check_target(context, core)
 
         def check() -> CorePlan:
@@ -742,14 +744,9 @@ class JobClient:
 
 
 class _PlanInputs(NamedTuple):
-    """What a plan was made of; `records` is the URL that was given for the record store."""
-
-    loaded: LoadedStack
-    only: tuple[str, ...]
-    rerun: tuple[str, ...]
+    context: Context
     allowances: Allowances
-    records: str | None
-    environ: Mapping[str, str]
+    as_file: Callable[[Path | None], PlanFile]
 
 
 def load_plan(path: AnyPath) -> Plan:
@@ -889,23 +886,13 @@ class Plan(_Report):
 
     def _as_file(self, file: Path | None) -> PlanFile:
         made = self._made
-        if isinstance(made, ReadPlan):
-            # Its paths are relative to where it was read.
-            if file is not None and file.resolve().parent != made.file.resolve().parent:
-                why, fix = f"it names files relative to {made.file}", "copy it to a file beside that one"
-                raise WrongUsage(Diagnostic("a saved plan stays in its directory", why, fix))
-            return PlanFile(made.document)
-        return plan_file_of(
-            self._core,
-            made.loaded,
-            file or made.loaded.root / "plan.json",
-            only=made.only,
-            rerun=made.rerun,
-            allow=tuple(sorted(made.allowances)),
-            records=made.records,
-            environ=made.environ,
-            redact=self._redactor,
-        )
+        if not isinstance(made, ReadPlan):
+            return made.as_file(file)
+        # Its paths are relative to where it was read.
+        if file is not None and file.resolve().parent != made.file.resolve().parent:
+            why, fix = f"it names files relative to {made.file}", "copy it to a file beside that one"
+            raise WrongUsage(Diagnostic("a saved plan stays in its directory", why, fix))
+        return PlanFile(made.document)
 
     @property
     def _view(self) -> View:

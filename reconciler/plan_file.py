@@ -34,6 +34,7 @@ from reconciler.decide.key_state import Snapshot, newest_completed
 from reconciler.decide.plan import (
     GROWING,
     Action,
+    Allowances,
     Before,
     Plan,
     PlannedAction,
@@ -460,26 +461,26 @@ class PlanFile(NamedTuple):
 
 def plan_file_of(
     plan: Plan,
-    loaded: LoadedStack,
-    file: Path,
+    context: Context,
+    allowances: Allowances,
+    file: Path | None,
     *,
-    only: tuple[str, ...],
-    rerun: tuple[str, ...],
-    allow: tuple[str, ...],
     records: str | None,
     environ: Mapping[str, str],
     redact: Callable[[str], str],
 ) -> PlanFile:
     """Make the document of a plan that is to be written to `file`, to which its paths are relative.
 
-    `records` is the URL that was given for the record store, None for what the manifest says. Secrets are
-    masked where only people read them.
+    `context` and `allowances` are those that the plan was made with. Without a
+    file it is as if it were in the stack's root. `records` is the URL that was given for the record store,
+    None for what the manifest says. Secrets are masked where only people read them.
 
     Raises:
         Refused: a body holds a secret that nobody could find again without the manifest, or a number that
             JSON does not know; a password was given on the command line; or a secret is in what the plan is
             carried out by.
     """
+    loaded = context.loaded
     unresolvable = {
         (one.key, name) for one in plan.to_execute for name in unresolvable_references(one.desired)
     }
@@ -489,7 +490,7 @@ def plan_file_of(
         for key, name in sorted(unresolvable)
     )
     # A link at the file's own place is replaced by it.
-    directory = os.path.realpath(file.parent)
+    directory = os.path.realpath(file.parent if file else loaded.root)
     _, target = loaded.target(plan.target.name)
     reference = loaded.records_reference
     if target.traits.is_embedded:
@@ -512,9 +513,9 @@ def plan_file_of(
         target=target,
         root=os.path.relpath(loaded.root.resolve(), directory),
         records=reference,
-        only=only,
-        rerun=rerun,
-        allow=allow,
+        only=context.only,
+        rerun=context.rerun,
+        allow=tuple(sorted(allowances)),
         declared=dict(loaded.declared),
         sources=sources,
     )

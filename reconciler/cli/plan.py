@@ -64,21 +64,9 @@ def plan_command(
         if plan_file is not None or (is_for_github and os.environ.get("GITHUB_OUTPUT")):
             from reconciler.plan_file import plan_file_of
 
-            # As the Python API has it: the digest is that of a file in the stack's root.
-            file = plan_file or context.loaded.root / "plan.json"
-            allow = tuple(sorted(allowed))
-            values: Any = {"environ": os.environ, "redact": console.redact}
+            values: Any = {"records": records, "environ": os.environ, "redact": console.redact}
             with nullcontext() if plan_file else suppress(Refused):
-                saved = plan_file_of(
-                    plan,
-                    context.loaded,
-                    file,
-                    only=context.only,
-                    rerun=context.rerun,
-                    allow=allow,
-                    records=records,
-                    **values,
-                )
+                saved = plan_file_of(plan, context, allowed, plan_file, **values)
                 digest = saved.digest
                 if plan_file is not None:
                     saved.write(plan_file)
