@@ -102,10 +102,6 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
 
-#: So much of a long line is shown, and so much of that before what is meant.
-_WIDTH, _BEFORE = 120, 50
-
-
 class Snippet(NamedTuple):
     """The line a diagnostic points at: `length` characters of it from `start` (0-based) on are meant."""
 
@@ -113,10 +109,10 @@ class Snippet(NamedTuple):
     start: int
     length: int
 
-    def cut(self) -> Snippet:
+    def cut(self, width: int = 120) -> Snippet:
         """As much of the line as a person can take in, with nothing in it that is obeyed, or not seen."""
-        begin = max(0, min(self.start - _BEFORE, len(self.text) - _WIDTH))
-        end = min(len(self.text), begin + _WIDTH)
+        begin = max(0, min(self.start - width * 5 // 12, len(self.text) - width))
+        end = min(len(self.text), begin + width)
         head, tail = "…" * (begin > 0), "…" * (end < len(self.text))
         stop = max(self.start + 1, min(self.start + self.length, end))
         parts = self.text[begin : self.start], self.text[self.start : stop], self.text[stop:end]

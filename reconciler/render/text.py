@@ -15,7 +15,7 @@ from importlib import import_module
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from reconciler.errors import Diagnostic, Severity, Snippet
+from reconciler.errors import Diagnostic, Severity
 from reconciler.render import PLAIN, Content, Style, View
 from reconciler.text import printable
 
@@ -282,8 +282,8 @@ def render_diagnostics(
             lines.append(f"  --> {'  '.join(where)}")
         if one.location is not None and (snippet := one.snippet) is not None:
             number = str(one.location.line)
-            if style.width is not None:
-                snippet = _narrow_snippet(snippet, style.width - len(number) - 3)
+            if style.width is not None and cell_len(snippet.text) > (room := style.width - len(number) - 3):
+                snippet = snippet.cut(room - 2)
             before, marked = snippet.text[: snippet.start], snippet.text[snippet.start :][: snippet.length]
             marks = " " * cell_len(before) + "^" * max(1, cell_len(marked))
             margin = " " * len(number)
@@ -294,22 +294,6 @@ def render_diagnostics(
     if (more := len(found) - most) > 0:
         lines.append(f"{more:,} more; -v shows all")
     return "\n".join(lines) + "\n"
-
-
-def _narrow_snippet(snippet: Snippet, width: int) -> Snippet:
-    """The marked part of a line, and as much around it as fits the width in cells; the rest shows as `…`."""
-    text, start, length = snippet.text, snippet.start, snippet.length
-    if cell_len(text) <= width:
-        return snippet
-    begin = start
-    while begin > 0 and cell_len(text[begin - 1 : start]) < width // 3:
-        begin -= 1
-    end = start
-    while end < len(text) and cell_len(text[begin : end + 1]) <= width - 2:
-        end += 1
-    head, tail = "…" * (begin > 0), "…" * (end < len(text))
-    at = len(head) + start - begin
-    return Snippet(head + text[begin:end] + tail, at, max(1, min(length, end - start)))
 
 
 # ── tables, trees, logs ─────────────────────────────────────────────────────────────────────────────
