@@ -503,28 +503,17 @@ def _in_words(document: Document, place: tuple[int, int], said: str) -> tuple[st
         return "a text that begins with * needs quotes", "put it in quotes"
     if "flow" in said or not said.endswith(_OF_INDENTATION):
         return said, None
-    # The columns of the blocks that are open above the line, and what stands at each.
-    columns: dict[int, str] = {}
-    text_from, last = None, ""
-    for above in document.lines[: place[0]]:
-        indent = _indent_of(above)
-        is_text = text_from is not None and indent > text_from
-        if is_text or not above.strip() or above.lstrip().startswith("#"):
-            continue
-        last = re.sub(r"\s+(?:#.*)?$", "", above)
-        text_from = indent if re.search(r"(?:^|\s)[|>][-+0-9]*$", last) else None
-        key = re.match(r"[\s-]*([\w.-]{1,60}):(?:\s|$)", above)
-        columns = {column: name for column, name in columns.items() if column < indent}
-        columns[indent] = f'beside "{key[1]}"' if key and document.shows_lines else "as the line there"
-    width = _indent_of(line)
-    if not columns or width in columns or (width > max(columns, default=-1) and last.endswith((":", "-"))):
+    lines = [one for one in document.lines[: place[0]] if re.match(r"\s*[^\s#]", one)]
+    columns: list[int] = []  # of the blocks that are open above the line
+    for above in map(_indent_of, lines):
+        columns = [*(column for column in columns if column < above), above]
+    width, opens = _indent_of(line), bool(lines and re.search(r"[:-]\s*(?:\s#.*)?$", lines[-1]))
+    if not columns or width in columns or (width > columns[-1] and opens):
         if said.startswith("mapping values") and ": " in line[: place[1]]:
             return 'a text with ": " in it needs quotes', "put it in quotes"
         return said, None
-    near = sorted(sorted(columns, reverse=True), key=lambda column: abs(column - width))[:2]
-    others = ", ".join(map(str, sorted(columns)))
-    why = f"the line is indented by {width} columns, and the blocks that it may belong to by {others}"
-    return why, "indent it " + ", or ".join(f"by {column}, {columns[column]}" for column in near)
+    near = " or ".join(map(str, sorted(sorted(columns, key=lambda column: abs(column - width))[:2])))
+    return f"the line is indented by {width} columns, and the lines above by {near}", f"indent it by {near}"
 
 
 def _indent_of(line: str) -> int:
