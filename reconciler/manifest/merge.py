@@ -240,8 +240,7 @@ def _include_problems(document: Document) -> Iterator[Diagnostic]:
         why, fix = "the root file says which files are manifests", "move it beside stack:"
         yield diagnose(document, ("include",), "not allowed here", why, fix, at_key=True)
         return
-    for number, glob in enumerate(value if isinstance(value, list) else [value] if value is not None else ()):
-        steps = ("include", number) if isinstance(value, list) else ("include",)
+    for steps, glob in one_or_more(value, "include"):
         if not isinstance(glob, str):
             if isinstance(value, list):
                 yield diagnose(document, steps, "wrong type", f"expected text, got {found(glob)}")
@@ -349,10 +348,7 @@ def declared_on(
     problems: list[Diagnostic] = []
     for entry in merged.entries:
         value = entry.value.get("targets") if isinstance(entry.value, dict) else None
-        for number, name in enumerate(
-            value if isinstance(value, list) else [value] if value is not None else ()
-        ):
-            steps = ("targets", number) if isinstance(value, list) else ("targets",)
+        for steps, name in one_or_more(value, "targets"):
             if isinstance(name, str) and "${" in name:
                 why = "which targets an entry belongs to is known before expressions have values"
                 problems.append(entry.diagnose(steps, "expression not allowed here", why, "write the names"))
@@ -364,8 +360,7 @@ def declared_on(
     for key, entry in merged.jobs.items():
         says = [one.value for one in (*templates.chain(extended_by(entry.value)), entry)]
         said = (one["targets"] for one in reversed(says) if isinstance(one, dict) and "targets" in one)
-        written = next(said, None)
-        names = keys_in(written)
+        names = keys_in(next(said, None))
         if target is None or not names or target in names:
             here[key] = entry
         else:
@@ -538,10 +533,17 @@ class Link(NamedTuple):
         return self.diagnose("", "").location
 
 
+def one_or_more(value: Any, name: str) -> Iterator[tuple[tuple[PathStep, ...], Any]]:
+    """The items of a field that holds one or a list of them, each with the steps to it."""
+    if isinstance(value, list):
+        yield from (((name, number), item) for number, item in enumerate(value))
+    elif value is not None:
+        yield (name,), value
+
+
 def keys_in(value: Any) -> tuple[str, ...]:
     """The keys that a text or a list names, each once, as far as it does."""
-    items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(dict.fromkeys(str(item) for item in items if isinstance(item, str)))
+    return tuple(dict.fromkeys(str(item) for _, item in one_or_more(value, "") if isinstance(item, str)))
 
 
 @dataclass(eq=False, repr=False)
@@ -642,12 +644,10 @@ class Links:
 
 
 def _links(entry: MergedEntry, name: str, value: Any) -> Iterator[Link]:
-    if _is_key(value):
-        yield Link(entry.name, value, entry.origin, (name,))
-    places: dict[str, int] = {}
-    for index, item in enumerate(value if isinstance(value, list) else ()):
-        if _is_key(item) and places.setdefault(item, index) == index:
-            yield Link(entry.name, item, entry.origin, (name, index))
+    first: dict[str, tuple[PathStep, ...]] = {}
+    for steps, item in one_or_more(value, name):
+        if _is_key(item) and first.setdefault(item, steps) is steps:
+            yield Link(entry.name, item, entry.origin, steps)
 
 
 def _is_key(value: Any) -> bool:
@@ -708,9 +708,8 @@ class Templates:
 
     def check(self, entry: MergedEntry, value: Any) -> Iterator[Diagnostic]:
         """Yield each template that an entry extends and the stack does not have."""
-        for number, name in enumerate(extended_by(value)):
-            if name not in self.entries:
-                steps = (EXTENDS, number) if isinstance(value[EXTENDS], list) else (EXTENDS,)
+        for steps, name in one_or_more(value.get(EXTENDS) if isinstance(value, dict) else None, EXTENDS):
+            if isinstance(name, str) and name not in self.entries:
                 why = f'"{shorten(name)}" is not declared under templates in any file of the stack'
                 own = entry.names if entry.steps[0] == "templates" else ()
                 nearest = did_you_mean(name, tuple(self.entries), but_not=own)
