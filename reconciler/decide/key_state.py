@@ -22,6 +22,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.scalar import RevisionText
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.core.values import Change, timestamp
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason
@@ -259,6 +260,16 @@ def with_names(
     return named
 
 
+def _at(then: Any, number: int) -> Any:
+    """What was declared, with the number of a revision in the place of `${job.revision}`."""
+    match then:
+        case dict():
+            return {_at(key, number): _at(one, number) for key, one in then.items()}
+        case list():
+            return [_at(one, number) for one in then]
+    return then.replace(str(RevisionText([None])), str(number)) if isinstance(then, str) else then
+
+
 def difference(
     desired: DesiredJob,
     details: ObservedJob | None,
@@ -279,7 +290,10 @@ def difference(
     wanted, reported = desired.covered_by(digest[:1]), None
     # What changed is shown with the texts that a new job would get.
     shown = wanted if digest[:1] == CURRENT else desired.covered_by(CURRENT)
-    if then is None and details is not None:
+    if then is not None:
+        # As the details of the job would have it.
+        then = with_names(_at(then, number), wanted, desired, digest[:1], number)
+    elif details is not None:
         reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
         reported = with_names(reported, wanted, desired, digest[:1], number)
         then = declared_for(reported, wanted, digest)

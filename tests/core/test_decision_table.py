@@ -609,6 +609,26 @@ def test_description_keeps_the_path_that_the_job_was_sent(text: str, expected: s
         assert own.desired["description"].startswith("from obs://b/o/2/ ")
 
 
+@pytest.mark.parametrize("is_on_record", [False, True])
+@pytest.mark.parametrize(
+    ("was", "now", "expected", "before"),
+    [
+        ("o/${job.revision}/", "o/3/", "update marker_changed r3", []),
+        ("o/3/", "o/${job.revision}/", "update marker_changed r3", []),
+        ("o/${job.revision}/", "o/2/", "replace immutable_changed r4", ["/b/o/3/"]),
+        ("o/${job.revision}/", "p/${job.revision}/", "replace immutable_changed r4", ["/b/o/3/"]),
+    ],
+)
+def test_number_written_out_is_that_of_the_job(
+    was: str, now: str, expected: str, before: list[str], is_on_record: bool
+) -> None:
+    made, desired = (a_job(algorithm__outputs={"o": f"obs://b/{path}"}) for path in (was, now))
+    memory = a_memory(past(made, 3, R)) if is_on_record else NO_HISTORY
+    action = decided(desired, seen(made, revision=3), memory=memory)
+    assert spelled(action) == expected
+    assert [change.before for change in action.changes if change.forces_new_job] == before
+
+
 def test_path_whose_number_differs_is_an_edit() -> None:
     desired = a_job(algorithm__outputs={"o": "obs://b/o/${job.revision}/"})
     action = decided(desired, seen(a_job(algorithm__outputs={"o": "obs://b/o/2/"}), revision=3))
