@@ -306,9 +306,8 @@ class _StackCheck:
         summary = {name.value: number for name, number in report.summary.items()}
         summary["pending"] = len(report.pending)
         code, said = report.exit_code, drift_last_line(report)
-        has_changes = (report.is_due if since_last else bool(report.drift)) or not report.complete
         return self._found(
-            Content.DRIFT, report, code, summary, said, has_changes, notifications_failed=failed
+            Content.DRIFT, report, code, summary, said, report.is_due, notifications_failed=failed
         )
 
     def _status(self) -> StackResult:

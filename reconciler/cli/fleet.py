@@ -20,7 +20,7 @@ from reconciler.cli import exits
 from reconciler.cli.console import console
 from reconciler.cli.execution import Interrupt, confirm_shown, interruptible
 from reconciler.cli.exits import Stopped
-from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show
+from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show, show_below
 from reconciler.cli.progress import SAY_AFTER_S, SAY_EVERY_S, BusyLine, can_draw, display
 from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.decide.outcome import Result
@@ -78,7 +78,6 @@ def check_fleet(**more: Any) -> int:
     gc.enable()
     exits.redirect()
     var_files = [Path(path).resolve() for path in options.get("var_files") or ()]
-    roots = find_roots(options["paths"], var_files)
     formats = {spec.format for spec in specs}
     style = console.style(sys.stdout) if OutputSpec("text", None) in specs else PLAIN
     if [spec.format for spec in specs].count("text") > 1:  # a file is as wide as it needs
@@ -95,19 +94,15 @@ def check_fleet(**more: Any) -> int:
         run=os.urandom(16).hex() if command == "apply" else "",
     )
     top = Path(os.path.commonpath([Path(path).resolve() for path in options["paths"] or [Path()]]))
-    results = [
-        StackResult(
-            root.directory.relative_to(top).as_posix(), None, ExitCode.INVALID, errors=(root.problem,)
-        )
-        for root in roots
-        if root.problem is not None
-    ]
-    tasks, here = [], Path.cwd()
-    for root in (root for root in roots if root.problem is None):
-        place = root.directory
-        shown = place.relative_to(here) if place.is_relative_to(here) else place
+    tasks, results, here = list[StackTask](), list[StackResult](), Path.cwd()
+    for directory, stack, problem in find_roots(options["paths"], var_files):
+        root = directory.relative_to(top).as_posix()
+        if problem is not None:
+            results.append(StackResult(root, None, ExitCode.INVALID, errors=(problem,)))
+            continue
+        shown = directory.relative_to(here) if directory.is_relative_to(here) else directory
         prefix = "" if shown == Path() else f"{shown.as_posix().rstrip('/')}/"
-        tasks.append(StackTask(str(place), place.relative_to(top).as_posix(), prefix, root.name))
+        tasks.append(StackTask(str(directory), root, prefix, stack))
     report = FleetReport.of(command, _check_all(request, tasks, results), __version__)
     _check_names(report)
     _show_messages(report)
@@ -131,8 +126,9 @@ def _apply(
 
     A no is a refusal of each of these.
     """
-    of_plan = [spec for spec in specs if spec.format != "json"]
-    show(Content.FLEET, planned, of_plan, is_redacted=True)
+    events = [spec for spec in specs if spec.format == "json"]
+    others = [spec for spec in specs if spec not in events]
+    show(Content.FLEET, planned, others, is_redacted=True)
     to_do = {one.root: one for one in planned.results if one.approved and not one.errors}
     refused: list[ExitCode] = []
     if (count := sum(one.has_actions for one in to_do.values())) and not is_confirmed:
@@ -157,19 +153,10 @@ def _apply(
         results += (replace(one, exit_code=signals.get(one.exit_code, one.exit_code)) for one in done)
     report = FleetReport.of("apply", results, __version__)
     _show_messages(report)
-    # Below the plans stands what became of them.
-    for spec in specs if to_do else ():
-        if spec == OutputSpec("text", None):
-            console.result("\n")
-        elif spec.format == "text" and spec.file is not None:
-            texts = (render(Content.FLEET, one, "text", View()) for one in (planned, report))
-            console.write_file(spec.file, "\n".join(texts), is_redacted=True)
-    left = [
-        spec
-        for spec in specs
-        if spec.format == "json" or (to_do and (spec.format != "text" or not spec.file))
-    ]
-    show(Content.FLEET, report, left, is_redacted=True)
+    if to_do:
+        below = (Content.FLEET, planned)
+        show_below(below, Content.FLEET, report, others, View(), is_redacted=True)
+    show(Content.FLEET, report, events, is_redacted=True)
     return first_of([report.exit_code, interrupt.exit or ExitCode.DONE])
 
 
@@ -203,6 +190,17 @@ def _check_all(
     return results
 
 
+#: What a result says that its stack does not know, and the error where none knows it.
+_UNKNOWN: dict[str, tuple[type[ReconcilerError], str, str]] = {
+    "undeclared": (ManifestInvalid, "unknown variable", "{}: no stack of the fleet declares it"),
+    "unmatched": (
+        WrongUsage,
+        "unknown key",
+        '"{}" is neither a declared nor an owned key of any stack of the fleet',
+    ),
+}
+
+
 def _check_names(report: FleetReport) -> None:
     """Check that what was named is known to a stack, unless one failed that may know it.
 
@@ -210,17 +208,10 @@ def _check_names(report: FleetReport) -> None:
         WrongUsage: a key is neither declared nor owned by any stack.
         ManifestInvalid: a variable that was given a value is declared by none.
     """
-
-    def unknown_to_all(names_by_stack: list[frozenset[str] | None]) -> list[str]:
-        known = [names for names in names_by_stack if names is not None]
-        return sorted(frozenset.intersection(*known)) if len(known) == len(names_by_stack) else []
-
-    if names := unknown_to_all([result.undeclared for result in report.results]):
-        why = "no stack of the fleet declares it"
-        raise ManifestInvalid(*(Diagnostic("unknown variable", f"{name}: {why}") for name in names))
-    if names := unknown_to_all([result.unmatched for result in report.results]):
-        why = "is neither a declared nor an owned key of any stack of the fleet"
-        raise WrongUsage(*(Diagnostic("unknown key", f'"{name}" {why}') for name in names))
+    for field, (error, what, why) in _UNKNOWN.items():
+        unknown = [getattr(one, field) for one in report.results]
+        if None not in unknown and (names := frozenset.intersection(*unknown)):
+            raise error(*(Diagnostic(what, why.format(name)) for name in sorted(names)))
 
 
 def _show_messages(report: FleetReport) -> None:

@@ -146,17 +146,29 @@ def show_result(
     On stdout it stands below the plan. A file holds both, or the result alone, as its format says.
     """
     view = View(at_s=at_s, digest=digest, plan=plan)
-    final_outputs.show(Content.RESULT, result, view)
+    show_below((Content.PLAN, plan), Content.RESULT, result, outputs, view)
+
+
+def show_below(
+    before: tuple[Content, object],
+    content: Content,
+    value: object,
+    outputs: Sequence[OutputSpec],
+    view: View,
+    *,
+    is_redacted: bool = False,
+) -> None:
+    """Write what became of what was shown `before`, whose place it takes in formats that are whole."""
+    final_outputs.show(content, value, view)
     for spec in outputs:
-        if FORMATS[spec.format].is_final or spec.format not in formats_of(Content.RESULT):
+        if FORMATS[spec.format].is_final or spec.format not in formats_of(content):
             continue
-        text = _rendered(Content.RESULT, result, spec, view)
-        if spec.file is None and not FORMATS[spec.format].is_whole:
-            text = f"\n{text}"
-        elif not FORMATS[spec.format].is_whole:
-            text = _rendered(Content.PLAN, plan, spec, view) + "\n" + text
-        _write_output(spec, text)
-    _tell_github(Content.RESULT, result, outputs, view)
+        text = _rendered(content, value, spec, view)
+        if not FORMATS[spec.format].is_whole:
+            above = "" if spec.file is None else _rendered(*before, spec, view)
+            text = f"{above}\n{text}"
+        _write_output(spec, text, is_redacted=is_redacted)
+    _tell_github(content, value, outputs, view)
 
 
 def requested_outputs(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:

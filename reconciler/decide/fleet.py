@@ -5,16 +5,16 @@ Source: docs/fleets.md.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.core.record import Scope
 from reconciler.core.values import FORMAT_VERSION
-from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.outcome import spell_counts
 from reconciler.decide.plan import ACTIONS, Action, last_line
+from reconciler.decide.validation import ManifestProblem
 from reconciler.errors import Diagnostic, ExitCode, first_of
 from reconciler.text import format_count
 
@@ -71,6 +71,10 @@ class StackResult:
         return not self.errors and not self.has_changes and self.exit_code is ExitCode.DONE
 
 
+#: How the stacks are counted in which a command found something, where it looks for changes.
+_FOUND = {"plan": "with changes", "apply": "with changes", "drift": "with drift"}
+
+
 @dataclass(frozen=True)
 class FleetReport:
     """The results of a command for all stacks, sorted by root; `version` is that of reconciler."""
@@ -98,16 +102,7 @@ class FleetReport:
     def changed(self) -> tuple[StackResult, ...]:
         if self.command in ("status", "history"):  # what they have to show is no change
             return ()
-        changed = (result for result in self.results if result.has_changes)
-        if self.command != "drift":
-            return tuple(changed)
-        # All that a drift check found may be that it could not look.
-        unread = {DriftClass.UNKNOWN.value}
-        return tuple(
-            one
-            for one in changed
-            if {k for k, number in one.summary.items() if number} - {"pending"} != unread
-        )
+        return tuple(result for result in self.results if result.has_changes)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -120,22 +115,18 @@ class FleetReport:
     @property
     def last_line(self) -> str:
         """The last line of the text: the total."""
-        words = [format_count(len(self.results), "stack"), f"{len(self.changed)} with changes"]
-        if self.command in ("validate", "status", "history"):
-            del words[1:]
-        if self.command == "drift":
-            words[1] = f"{len(self.changed)} with drift"
+        words, counts = [format_count(len(self.results), "stack")], self.counts
+        if found := _FOUND.get(self.command):
+            words.append(f"{len(self.changed)} {found}")
         if self.failed:
             words.append(f"{len(self.failed)} failed")
-        if (
-            self.command == "plan" or Action.CREATE in self.counts
-        ):  # what was counted in all stacks is worded as for one
-            counted = last_line({action: self.counts.get(action, 0) for action in Action}).partition(": ")[2]
+        if self.command == "plan" or Action.CREATE in counts:  # what was counted is worded as for one stack
+            counted = last_line({action: counts.get(action, 0) for action in Action}).partition(": ")[2]
         elif self.command == "apply":
-            counted = f"{spell_counts(self.counts) or 'nothing to do'}."
+            counted = f"{spell_counts(counts) or 'nothing to do'}."
         else:
-            counts = {name.replace("_", " "): number for name, number in self.counts.items() if number}
-            listed = (f"{number} {n.removesuffix('s') if number == 1 else n}" for n, number in counts.items())
+            spelt = {name.replace("_", " "): number for name, number in counts.items() if number}
+            listed = (f"{number} {n.removesuffix('s') if number == 1 else n}" for n, number in spelt.items())
             counted = f"{', '.join(listed) or 'none'}."
         return f"Fleet: {', '.join(words)}; {counted}"
 
@@ -159,39 +150,30 @@ def _entry(result: StackResult) -> dict[str, Any]:
     head = {"root": result.root, "stack": result.stack, "exit_code": int(result.exit_code)}
     if not result.errors:
         return {**head, "document": None}
-    problems = []
-    for problem in result.errors:
-        location, snippet = problem.location, problem.snippet
-        places = {"location": location and location._asdict(), "snippet": snippet and snippet._asdict()}
-        problems.append({**problem._asdict(), **places})
+    problems = [ManifestProblem.of(problem).model_dump(mode="json") for problem in result.errors]
     return {**head, "error": {"message": result.errors[0].message, "diagnostics": problems}}
 
 
 def _without_shared_scopes(results: list[StackResult]) -> Iterable[StackResult]:
     """The same results, with an error for each stack that owns the same jobs as another one."""
-    roots: dict[Scope, list[str]] = {}
+    roots: dict[Scope, list[str]] = defaultdict(list)
     for result in results:
-        for scope in dict.fromkeys(result.scopes):
+        for scope in set(result.scopes):
             if not scope.is_local:
-                roots.setdefault(scope, []).append(result.root)
+                roots[scope].append(result.root)
     for result in results:
-        shared = [scope for scope in result.scopes if len(roots.get(scope, ())) > 1]
+        shared = [scope for scope in result.scopes if len(roots[scope]) > 1]
         if not shared:
             yield result
             continue
-        others = ", ".join(root for root in roots[shared[0]] if root != result.root)
+        scope, others = shared[0], ", ".join(root for root in roots[shared[0]] if root != result.root)
         problem = Diagnostic(
             "two stacks own the same jobs",
-            f"{result.root} and {others} both declare stack {shared[0].stack} on {shared[0].place}: "
+            f"{result.root} and {others} both declare stack {scope.stack} on {scope.place}: "
             "each would terminate the jobs of the other",
             "give one of them another name, or another target",
         )
+        errors = (problem,)
         yield replace(
-            result,
-            exit_code=ExitCode.INVALID,
-            errors=(problem,),
-            summary={},
-            last_line="",
-            has_changes=False,
-            parts={},
+            result, exit_code=ExitCode.INVALID, errors=errors, summary={}, has_changes=False, parts={}
         )

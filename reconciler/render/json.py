@@ -96,17 +96,11 @@ def render_fleet(report: FleetReport, view: View) -> str:
     """The document of docs/fleets.md; those of the stacks hold no secret.
 
     They come as text, from whoever checked them: here one would be written after the other, however many
-    workers there are.
+    workers there are. So each takes the place of the null of its entry, the only one on a line so indented.
     """
-    document = report.document()
-    entries = []
-    for entry, result in zip(document["stacks"], report.results, strict=True):
-        text, part = dump(entry), result.parts.get("json")
-        if part is not None:  # the text of its document takes the place of the null at the end
-            text = text.removesuffix("null\n}") + _indented(part.rstrip("\n"), 2) + "\n}"
-        entries.append(_indented(f"\n{text}", 4))
-    before, after = dump({**document, "stacks": []}).split('"stacks": []', 1)
-    return f'{before}"stacks": [{",".join(entries)}\n  ]{after}\n'
+    parts = iter([one.parts.get("json", "null") for one in report.results if not one.errors])
+    place = re.compile(r'(?<=^      "document": )null$', re.MULTILINE)
+    return place.sub(lambda _: _indented(next(parts).rstrip("\n"), 6), dump(report.document())) + "\n"
 
 
 def _indented(text: str, by: int) -> str:

@@ -255,8 +255,7 @@ def _fitting(blocks: Sequence[str], room: int) -> tuple[list[str], int]:
 
 def _one_line(text: str) -> str:
     """A text on one line that nothing obeys, and not too long."""
-    shown = " ".join(printable(text).split())
-    return shown if len(shown) <= _LONGEST_NOTE else f"{shown[:_LONGEST_NOTE]}…"
+    return _short(" ".join(printable(text).split()), _LONGEST_NOTE)
 
 
 # ── text from outside ───────────────────────────────────────────────────────────────────────────────
