@@ -24,16 +24,18 @@ if TYPE_CHECKING:
 
 #: Narrower ones are treated as this wide: the terminal breaks the lines then.
 LEAST_COLUMNS = 20
+#: So wide is a terminal of which nobody knows how wide it is: nothing is left out there.
+WIDEST = 10_000
 
 
-def _columns_of(stream: TextIO) -> int | None:
-    """How wide COLUMNS says that a terminal is, or the terminal itself; None if nobody knows."""
+def _columns_of(stream: TextIO) -> int:
+    """How wide COLUMNS says that a terminal is, or the terminal itself."""
     given = os.environ.get("COLUMNS", "")
     columns = int(given) if given.isascii() and given.isdecimal() and len(given) < 6 else 0
     if not columns:
         with suppress(OSError, ValueError, AttributeError):
             columns = os.get_terminal_size(stream.fileno()).columns
-    return max(LEAST_COLUMNS, columns) if columns else None
+    return max(LEAST_COLUMNS, columns) if columns else WIDEST
 
 
 class Console:

@@ -33,3 +33,13 @@ def test_columns_of_the_environment_are_those_of_a_terminal_and_not_of_a_pipe(re
     assert head.endswith("  …")
     assert row.startswith(key)
     assert max(map(len, (head, row))) <= 40
+
+
+def test_terminal_of_unknown_width_gets_the_first_problems_only(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest(*(f"job-{n}" for n in range(30))).replace("spec:", "specs:"))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    assert run(cli, ["validate"]) == 65
+    assert screen.getvalue().splitlines()[-1].endswith(" more; -v shows all")
