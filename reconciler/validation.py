@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.values import Denial, Source, few_of_a_kind
-from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
+from reconciler.decide.validation import DeniedJob, Validation
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.files import StackFiles
@@ -70,7 +70,7 @@ def validate_stack(
             target=target or default,
             targets=(target,) if target else (),
             files=files,
-            diagnostics=tuple(map(ManifestProblem.of, invalid.diagnostics)),
+            diagnostics=invalid.diagnostics,
         )
         return ValidatedStack(report, None, (), invalid.diagnostics)
     verdicts = _ask_policies(loaded, environ, target)
@@ -99,7 +99,7 @@ def validate_stack(
         jobs=len(stack.jobs),
         files=loaded.file_names,
         denied=tuple(jobs),
-        warnings=tuple(map(ManifestProblem.of, (*skipped, *loaded.warnings, *of_urls, *of_policies))),
+        warnings=(*skipped, *loaded.warnings, *of_urls, *of_policies),
     )
     refusals = _refusals(denied, len(verdicts))
     return ValidatedStack(report, loaded, skipped, (*of_urls, *of_policies, *refusals))

@@ -8,43 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.core.values import FORMAT_VERSION, Denial, Frozen, Source
-from reconciler.errors import Diagnostic, Severity
+from reconciler.errors import Diagnostic
 from reconciler.secrets import show
 from reconciler.text import format_count
-
-
-class ProblemLine(Frozen):
-    """The line that a problem is in: `length` characters from `start` (0-based) on are meant."""
-
-    text: str
-    start: int
-    length: int
-
-
-class ManifestProblem(Frozen):
-    """One problem of the manifest, or a warning."""
-
-    what: str
-    why: str = ""
-    fix: str | None = None
-    location: Source | None = None
-    path: str = ""
-    snippet: ProblemLine | None = None
-    severity: Severity = Severity.ERROR
-
-    @classmethod
-    def of(cls, diagnostic: Diagnostic) -> ManifestProblem:
-        """Take over a diagnostic."""
-        line = diagnostic.snippet
-        return cls(
-            what=diagnostic.what,
-            why=diagnostic.why,
-            fix=diagnostic.fix,
-            location=Source.of(diagnostic.location),
-            path=diagnostic.path,
-            snippet=line and ProblemLine(text=line.text, start=line.start, length=line.length),
-            severity=diagnostic.severity,
-        )
 
 
 class DeniedJob(Denial):
@@ -65,14 +31,17 @@ class Validation(Frozen):
     targets: tuple[str, ...] = ()
     jobs: int = 0
     files: tuple[str, ...] = ()
-    diagnostics: tuple[ManifestProblem, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     denied: tuple[DeniedJob, ...] = ()
-    warnings: tuple[ManifestProblem, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The report as plain JSON data, as `validate --json` shows it. No secret is in it."""
-        document: dict[str, Any] = show(self.model_dump(mode="json"))
-        return document
+        document = self.model_dump(mode="json")
+        document["diagnostics"] = [*map(_problem, self.diagnostics)]
+        document["warnings"] = [*map(_problem, self.warnings)]
+        shown: dict[str, Any] = show(document)
+        return shown
 
     @property
     def last_line(self) -> str:
@@ -83,3 +52,8 @@ class Validation(Frozen):
         denied = len({denial.key for denial in self.denied})
         said = f" {denied} job{' is' if denied == 1 else 's are'} denied by a policy." if denied else ""
         return f"Valid: {about}{format_count(self.jobs, 'job')} in view, {files}.{said}"
+
+
+def _problem(one: Diagnostic) -> dict[str, Any]:
+    place, line = one.location and one.location._asdict(), one.snippet and one.snippet._asdict()
+    return {**one._asdict(), "location": place, "snippet": line, "severity": one.severity.value}

@@ -10,7 +10,6 @@ from reconciler.core.values import timestamp
 from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredDrift, Pending
 from reconciler.decide.outcome import Outcome, Result, Status, WaitEnd, spell_status
 from reconciler.decide.plan import Reason, spell_work
-from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import View
 from reconciler.render.groups import (
     fold_alike,
@@ -378,18 +377,7 @@ def _difference(count: NodeCount) -> str:
 
 def validation_text(report: Validation, view: View) -> str:
     """Text for people: problems, warnings and what policies deny; the last line counts."""
-    found = [
-        Diagnostic(
-            one.what,
-            one.why,
-            one.fix,
-            Location(place.file, place.line, place.column) if (place := one.location) else None,
-            one.path,
-            Snippet(line.text, line.start, line.length) if (line := one.snippet) else None,
-            one.severity,
-        )
-        for one in (*report.diagnostics, *report.warnings)
-    ]
+    found = (*report.diagnostics, *report.warnings)
     problems = render_diagnostics(found, view.style, verbose=view.verbose) if found else ""
     lines = (*render_denials(report.denied, view.style), printable(report.last_line))
     rest = "".join(f"{line}\n" for line in lines)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.reports import StatusReport
     from reconciler.decide.review import Review, ReviewedJob
-    from reconciler.decide.validation import ManifestProblem, Validation
+    from reconciler.decide.validation import Validation
     from reconciler.errors import Diagnostic
 
 Clean = Callable[[str], str]
@@ -522,13 +522,13 @@ def _validation_sheet(report: Validation, view: View, clean: Clean) -> Sheet:
     )
 
 
-def _problem_rows(problems: Sequence[ManifestProblem], word: str, clean: Clean) -> Iterator[Row]:
+def _problem_rows(problems: Sequence[Diagnostic], word: str, clean: Clean) -> Iterator[Row]:
     for one in problems:
         text = ": ".join(filter(None, (one.what, one.why))) + (f"; fix: {one.fix}" if one.fix else "")
         key = one.path or (one.location.file if one.location else "manifest")
         is_error = one.severity is Severity.ERROR
         kind = "invalid" if is_error else "warning"
-        row = _row(clean, key, kind, "!", "yellow", text, is_error, source=one.location)
+        row = _row(clean, key, kind, "!", "yellow", text, is_error, source=Source.of(one.location))
         yield row._replace(
             words=word if len(problems) == 1 else f"{word}s",
             rule=re.sub("[^a-z0-9]+", "_", clean(one.what).lower()).strip("_") or "problem",

@@ -18,7 +18,7 @@ from reconciler.decide.history import HistoryReport
 from reconciler.decide.policies import CaseResult, CasesReport
 from reconciler.decide.reports import StatusReport
 from reconciler.decide.review import Review
-from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
+from reconciler.decide.validation import DeniedJob, Validation
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
 from reconciler.render import FORMATS, Content, View, formats_of, render
 from tests.builders import HOUR, NOW, a_job, a_stack, seen
@@ -59,7 +59,7 @@ def problems() -> Validation:
         ),
         Diagnostic("syntax error", "expected a mapping", location=Location("sweeps.yaml", 3, 1)),
     )
-    return Validation(valid=False, **FACTS, diagnostics=tuple(map(ManifestProblem.of, found)))
+    return Validation(valid=False, **FACTS, diagnostics=tuple(found))
 
 
 def denied() -> Validation:
@@ -78,7 +78,7 @@ def denied() -> Validation:
         DeniedJob(**{**dict(big), "key": key}, targets=targets, job=Source.of(jobs[key].location))
         for key, targets in (("a", ("local", "prod")), ("b", ("prod",)))
     )
-    warnings = (ManifestProblem.of(skipped),)
+    warnings = (skipped,)
     return Validation(valid=True, **FACTS, jobs=len(jobs), denied=found, warnings=warnings)
 
 
