@@ -25,31 +25,35 @@ from reconciler.text import parse_duration
 
 def one_spelling(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job that the service returned, in manifest form, in the spelling of the create body."""
-    result = _with_algorithms(job, _algorithm)
+    result = with_algorithms(job, _algorithm)
     if isinstance(spec := job.get("spec"), dict) and isinstance(volumes := spec.get("volumes"), list):
         result["spec"] = {**spec, "volumes": [_volume(volume) for volume in volumes]}
     return result
 
 
-def _with_algorithms(
-    job: Mapping[str, Any], rewrite: Callable[[Mapping[str, Any]], dict[str, Any]]
+def with_algorithms(
+    job: Mapping[str, Any], rewrite: Callable[[Mapping[str, Any], tuple[str | int, ...]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """A job with its algorithm, those of its tasks, and what these were made of, each rewritten."""
+    """A job with its algorithm, those of its tasks, and what these were made of, each rewritten.
+
+    `rewrite` gets the path to it, too.
+    """
     result = dict(job)
     if isinstance(algorithm := job.get("algorithm"), Mapping):
-        result["algorithm"] = rewrite(algorithm)
+        result["algorithm"] = rewrite(algorithm, ("algorithm",))
     if isinstance(tasks := job.get("tasks"), list):
         result["tasks"] = tasks = list(tasks)
         for index, task in enumerate(tasks):
             if isinstance(task, Mapping) and isinstance(algorithm := task.get("algorithm"), Mapping):
-                algorithm = rewrite(algorithm)
+                path = ("tasks", index, "algorithm")
+                algorithm = rewrite(algorithm, path)
                 if isinstance(config := algorithm.get("job_config"), Mapping):
-                    algorithm["job_config"] = rewrite(config)
+                    algorithm["job_config"] = rewrite(config, (*path, "job_config"))
                 tasks[index] = {**task, "algorithm": algorithm}
     return result
 
 
-def _algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+def _algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any]:
     result = dict(algorithm)
     for kind in ("inputs", "outputs"):
         items = result.get(kind)
@@ -81,7 +85,8 @@ OWN_KEYS = frozenset({"lifecycle", "state", "needs", "formerly", "max_parallel",
 #: What `raw` must not hold: it would forge the job's identity, or is never sent.
 RAW_FORBIDDEN = {"metadata": ("name", "description", "workspace_id", "id")}
 
-_NAMED_LISTS = ("parameters", "inputs", "outputs")
+#: Lists of an algorithm whose items have a name.
+NAMED_LISTS = ("parameters", "inputs", "outputs")
 
 
 def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +94,7 @@ def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
 
     Values of the wrong type are left as they are: saying so is the models' work.
     """
-    result = _with_algorithms(entry, _desugar_algorithm)
+    result = with_algorithms(entry, _desugar_algorithm)
     spec = result.get("spec")
     if isinstance(spec, Mapping) and isinstance(spec.get("auto_stop"), str):
         result["spec"] = {**spec, "auto_stop": _span(spec["auto_stop"])}
@@ -112,9 +117,9 @@ def _span(text: str) -> Any:
     )
 
 
-def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+def _desugar_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any]:
     result = dict(algorithm)
-    for kind in _NAMED_LISTS:
+    for kind in NAMED_LISTS:
         value = result.get(kind)
         if isinstance(value, Mapping):
             value = [_named(kind, str(name), item) for name, item in value.items()]
@@ -195,7 +200,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         below = result.get(key)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
             result[key] = merge(below, _hidden_as(below, value) if key == "environments" else value)
-        elif key in _NAMED_LISTS and _is_named(below) and _is_named(value):
+        elif key in NAMED_LISTS and is_named_list(below) and is_named_list(value):
             # An item that says of its value only that there is none takes the one of its name away.
             named = {item["name"]: item for item in below}
             for item in value:
@@ -224,7 +229,7 @@ def _hidden_as(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dic
     return result
 
 
-def _is_named(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
+def is_named_list(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
     return isinstance(value, list) and all(
         isinstance(i, Mapping) and isinstance(i.get("name"), str) for i in value
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, islice, takewhile
 from typing import Any, NamedTuple
 
-from reconciler.core.body import RERUN, digest_of, spell_path
+from reconciler.core.body import NAMED_LISTS, RERUN, digest_of, spell_path
 from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules, value_at
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.values import Change
@@ -33,7 +33,6 @@ class _Absent:
 
 
 _ABSENT = _Absent()
-_NAMED_LISTS = frozenset({"parameters", "inputs", "outputs"})
 _FREE = FieldRule()
 
 
@@ -202,7 +201,7 @@ class _Guess:
         """A field of which the service may have set the value by itself, or not."""
         option = _Option(path, value, is_put_back=value is not _ABSENT)
         # Below an item of a list the service fills in much that nobody declares.
-        is_in_item = any(isinstance(part, int) or part in _NAMED_LISTS for part in path)
+        is_in_item = any(isinstance(part, int) or part in NAMED_LISTS for part in path)
         (self.unlikely if is_in_item else self.likely).append(option)
 
     def _perhaps_secret(self, path: _Path) -> None:

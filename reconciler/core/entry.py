@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.core.body import (
     HOISTED,
+    NAMED_LISTS,
     RERUN,
     algorithms_in,
     create_body,
@@ -67,8 +68,6 @@ Tree = dict[str, Any]
 # --- Fields of a job that the models refuse, under `raw`: newer than the models, or never checked
 
 _Path = tuple[str, ...]
-
-_NAMED_LISTS = ("parameters", "inputs", "outputs")
 
 
 class NotDeclarable(ReconcilerError):
@@ -459,7 +458,7 @@ def _hide_arguments(algorithm: Tree, hider: SecretHider) -> None:
 
 def _sugar(algorithm: Tree) -> None:
     """Write named lists as mappings, where that says the same."""
-    for kind in _NAMED_LISTS:
+    for kind in NAMED_LISTS:
         items = algorithm.get(kind) or []
         names = [item.get("name") if isinstance(item, dict) else None for item in items]
         # A name that can stand as a key of YAML, and means nothing else there.
@@ -600,7 +599,7 @@ def _patched(desired: DesiredJob, patch: Mapping[str, Any]) -> Canonical:
 
 def _section(path: _Path, depth: int) -> _Path:
     """The field that a path is in, and which is declared as a whole; an argument is one by itself."""
-    is_named = depth > 1 and path[1:2] and path[1] in (*_NAMED_LISTS, "environments")
+    is_named = depth > 1 and path[1:2] and path[1] in (*NAMED_LISTS, "environments")
     return path[: depth + 1 if is_named else depth]
 
 
@@ -609,7 +608,7 @@ def _by_name(tree: Mapping[str, Any]) -> Tree:
     algorithm = desugar(tree).get("algorithm")
     if not isinstance(algorithm, dict):
         return dict(tree)
-    for kind in _NAMED_LISTS:
+    for kind in NAMED_LISTS:
         items = algorithm.get(kind) or ()
         if items and all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in items):
             algorithm[kind] = {one["name"]: {k: v for k, v in one.items() if k != "name"} for one in items}
@@ -635,7 +634,7 @@ def _at_sections(sections: Iterable[_Path], declared: Mapping[str, Any], entry: 
         if value_at(unknown, section) not in (None, {}) or rule is None:
             raw = merge(raw, unknown)
     algorithm = patch.get("algorithm") or {}
-    for kind in _NAMED_LISTS:
+    for kind in NAMED_LISTS:
         if isinstance(items := algorithm.get(kind), Mapping):
             algorithm[kind] = {n: one and _sugared(kind, one) for n, one in items.items()}
     return {**patch, "raw": raw} if raw else patch

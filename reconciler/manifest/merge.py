@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from reconciler.core.body import desugar, is_named_environment
+from reconciler.core.body import NAMED_LISTS, desugar, is_named_environment, is_named_list, with_algorithms
 from reconciler.core.fields.job import EnvironmentItem
 from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
@@ -18,7 +18,6 @@ from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.files import SUFFIXES
 from reconciler.manifest.problems import (
     MOST_LISTED,
-    NAMED_LISTS,
     Member,
     Origin,
     PathStep,
@@ -393,7 +392,7 @@ def _unite(
             into[name] = _copy(value)
         elif isinstance(into[name], dict) and isinstance(value, Mapping):
             yield from _unite(into[name], value, document, path, earlier)
-        elif name in NAMED_LISTS and _is_named(into[name]) and _is_named(value):
+        elif name in NAMED_LISTS and is_named_list(into[name]) and is_named_list(value):
             by_name = {item["name"]: item for item in into[name]}
             for index, item in enumerate(value):
                 if (first := by_name.get(item["name"])) is None:
@@ -403,12 +402,6 @@ def _unite(
                     yield from _unite(first, item, document, place, earlier)
         elif not same(into[name], value):
             yield _disagree(document, path, earlier)
-
-
-def _is_named(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(i, dict) and isinstance(i.get("name"), str) for i in value
-    )
 
 
 def _copy(value: Any) -> Any:
@@ -447,25 +440,14 @@ def check_items(entry: dict[str, Any], origin: Origin) -> tuple[dict[str, Any], 
     """
     problems: list[Diagnostic] = []
 
-    def checked(tree: dict[str, Any], steps: tuple[PathStep, ...]) -> dict[str, Any]:
-        is_algorithm = steps[-1:] in (("algorithm",), ("job_config",))
-        result = dict(tree)
-        for name, value in tree.items():
-            below = (*steps, name)
-            if isinstance(value, dict):
-                if name == ("job_config" if is_algorithm else "algorithm"):
-                    result[name] = checked(value, below)
-            elif isinstance(value, list):
-                if is_algorithm and (name in NAMED_LISTS or name == _ENVIRONMENTS):
-                    result[name] = _right_items(name, value, origin, below, problems)
-                elif below == ("tasks",):
-                    result[name] = [
-                        checked(task, (*below, number)) if isinstance(task, dict) else task
-                        for number, task in enumerate(value)
-                    ]
+    def checked(algorithm: Mapping[str, Any], steps: tuple[PathStep, ...]) -> dict[str, Any]:
+        result = dict(algorithm)
+        for name in (*NAMED_LISTS, _ENVIRONMENTS):
+            if isinstance(items := algorithm.get(name), list):
+                result[name] = _right_items(name, items, origin, (*steps, name), problems)
         return result
 
-    result = checked(entry, ())
+    result = with_algorithms(entry, checked)
     return (result, problems) if problems else (entry, problems)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from reconciler.core.body import HOISTED, RAW_FORBIDDEN
+from reconciler.core.body import HOISTED, NAMED_LISTS, RAW_FORBIDDEN
 from reconciler.core.canonical import FieldRule, rules
 from reconciler.core.fields.field_types import INVALID_PATH, OUTSIDE, fields_of, type_of
 from reconciler.core.lifecycle import time_zones
@@ -289,7 +289,6 @@ def diagnose_inside(
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
-NAMED_LISTS = ("parameters", "inputs", "outputs")
 
 
 class Unexpanded(str):
