@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from reconciler.core.entry import EntryPatch
 from reconciler.core.identity import stack_problem
-from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
+from reconciler.core.masking import DeclaredSecrets
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.past import PastRevision
@@ -193,8 +193,7 @@ def export_jobs(
     details, secrets = read_details(target.backend, [*name_by_id]), DeclaredSecrets.of(loaded.stack)
     jobs = [job for job in details.values() if isinstance(job, ObservedJob)]
     for job in jobs:
-        redactor.learn(tokens_of(job.body))
-        redactor.learn(secrets.hide(job, without_tokens(job.body))[1])
+        secrets.hide(job, redactor.learn)
     name, declared = loaded.target(target.identity.name)
     if declared.traits.has_address and not declared.project_id:
         declared = declared.model_copy(update={"project_id": target.identity.project_id})

@@ -25,7 +25,7 @@ from reconciler.adoption import adopt_plan, export_jobs, release_plan
 from reconciler.apply.executor import EventStream
 from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.connection import RecordedStack, RecordOptions, connect
-from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
+from reconciler.core.masking import DeclaredSecrets
 from reconciler.core.observed import ObservedJob, SearchFilter, Unreadable, last_lines
 from reconciler.core.past import PastRevision, PastRun, RunKind
 from reconciler.core.phase import Operation, phase_named
@@ -327,14 +327,10 @@ class Session:
         """
         if wait not in (None, Goal.RUNNING, Goal.COMPLETED):
             raise _invalid("wait", f'"{wait}" is not running or completed')
-        goal, limit_s = None if wait is None else Goal(wait), float(timeout_s)
+        how = RunKind.APPLY, timeout_s, on_event, None if wait is None else Goal(wait)
         if plan is None:
-            context = self._context.to_apply()
-
-            def make() -> CorePlan:
-                return self._plan(context, NO_ALLOWANCES)._core
-
-            return self._run(context, make, RunKind.APPLY, limit_s, on_event, goal)
+            here = self._context.to_apply()
+            return self._run(here, lambda: self._plan(here, NO_ALLOWANCES)._core, *how)
         core, made, allowances = plan._core, plan._made, NO_ALLOWANCES
         if core.stack != self.stack.name:
             why = f"the plan is for stack {core.stack}, and the session for {self.stack.name}"
@@ -355,7 +351,7 @@ class Session:
             check_preconditions(context, core)
             return reconcile.preflight(context, core)
 
-        return self._run(context, check, RunKind.APPLY, limit_s, on_event, goal, allowances)
+        return self._run(context, check, *how, allowances)
 
     def destroy(
         self,
@@ -370,8 +366,8 @@ class Session:
             WrongUsage: `only` names a key that is neither declared nor owned.
         """
         context = self._context._replace(only=_names(only), is_applied=True)
-        limit_s = float(timeout_s)
-        return self._run(context, lambda: reconcile.destroy_plan(context), RunKind.DESTROY, limit_s, on_event)
+        make = partial(reconcile.destroy_plan, context)
+        return self._run(context, make, RunKind.DESTROY, timeout_s, on_event)
 
     def drift(self, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
         """Say what changed on the service since the last apply. The check is recorded.
@@ -438,12 +434,9 @@ class Session:
         """
         if self.stack._missing:
             raise ManifestInvalid(*self.stack._missing)
-        context, limit_s = self._context.to_apply(), float(timeout_s)
-
-        def make() -> CorePlan:
-            return adopt_plan(context, key, job_id, takes_as_is=accept)[0]
-
-        return self._run(context, make, RunKind.ADOPT, limit_s, on_event)
+        context = self._context.to_apply()
+        make = partial(adopt_plan, context, key, job_id, takes_as_is=accept)
+        return self._run(context, lambda: make()[0], RunKind.ADOPT, timeout_s, on_event)
 
     def release(self, key: str, *, timeout_s: float = 600, on_event: EventListener | None = None) -> Result:
         """Take the marker off every revision of a key: what runs goes on, unmanaged. Nobody is asked.
@@ -452,8 +445,8 @@ class Session:
             WrongUsage: the key is neither declared nor owned.
             LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
         """
-        context, limit_s = self._context.to_apply(), float(timeout_s)
-        return self._run(context, lambda: release_plan(context, key), RunKind.RELEASE, limit_s, on_event)
+        context = self._context.to_apply()
+        return self._run(context, partial(release_plan, context, key), RunKind.RELEASE, timeout_s, on_event)
 
     def export(self, ids: str | Sequence[str]) -> ExportedManifest:
         """Return a manifest of jobs that exist already, owned by a stack or not: ids, names, or keys.
@@ -482,7 +475,7 @@ class Session:
         allowances: Allowances = NO_ALLOWANCES,
     ) -> Result:
         """Make or check a plan under the lock, and carry it out."""
-        stop, redact = self._runtime.stop, self._runtime.redactor
+        stop, redact, limit_s = self._runtime.stop, self._runtime.redactor, float(timeout_s)
         assert stop is not None
         stop.clear()
         is_lost = threading.Event()
@@ -506,7 +499,7 @@ class Session:
         with context.recording.lock(context.scope, lose_lock) as lock:
             core = make_plan()
             stream.begin(core)
-            rollout = Rollout(context, kind, stream, stop, timeout_s, allowances, goal, lock=lock)
+            rollout = Rollout(context, kind, stream, stop, limit_s, allowances, goal, lock=lock)
             try:
                 # In a thread, so that on Ctrl-C what is in flight ends in order.
                 with ThreadPoolExecutor(1, thread_name_prefix="reconciler") as pool:
@@ -549,7 +542,7 @@ class JobClient:
 
     def __init__(self, context: Context, redactor: Redactor) -> None:
         self._context, self._target, self._redactor = context, context.target, redactor
-        self._secrets = DeclaredSecrets.of(context.loaded.stack)
+        self._hide = DeclaredSecrets.of(context.loaded.stack).hide
 
     def list(
         self,
@@ -729,18 +722,13 @@ class JobClient:
 
     def _find(self, job: str) -> ObservedJob:
         found = service.find_job(self._context.loaded.stack, self._target, job)
-        self._hide(found)  # what is asked next, such as a log, may hold what the job was given
+        self._hide(
+            found, self._redactor.learn
+        )  # what is asked next, such as a log, may hold what the job was given
         return found
 
     def _shown(self, job: ObservedJob) -> ReportedJob:
-        return ReportedJob.model_validate(redacted(self._hide(job), self._redactor))
-
-    def _hide(self, job: ObservedJob) -> dict[str, Any]:
-        """The service's answer as it may be seen; what was taken out is in no later answer either."""
-        self._redactor.learn(tokens_of(job.body))
-        body, values = self._secrets.hide(job, without_tokens(job.body))
-        self._redactor.learn(values)
-        return body
+        return ReportedJob.model_validate(redacted(self._hide(job, self._redactor.learn), self._redactor))
 
 
 class _PlanInputs(NamedTuple):

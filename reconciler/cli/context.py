@@ -136,15 +136,8 @@ class TargetSession(NamedTuple):
     secrets: DeclaredSecrets
 
     def shown(self, job: ObservedJob) -> dict[str, Any]:
-        """The service's answer about a job, as it may be shown: no tokens, nothing declared sensitive.
-
-        From then on the values that were taken out are in no output, in logs and events neither.
-        """
-        from reconciler.core.masking import without_tokens
-
-        body, values = self.secrets.hide(job, without_tokens(job.body))
-        console.redact.learn(values)
-        return body
+        """The service's answer about a job, as it and all later output may show it."""
+        return self.secrets.hide(job, console.redact.learn)
 
     def find(self, named: str) -> ObservedJob:
         """Return the job that an argument means, see `modelarts.jobs`. No output shows its tokens."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -151,20 +151,21 @@ class DeclaredSecrets(NamedTuple):
         former = {old: job for job in entries.values() for old in job.formerly}
         return cls(stack.name, {**former, **entries})
 
-    def hide(self, job: ObservedJob, body: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Take out of `body`, an answer about `job`, what the job's entry declares sensitive.
+    def hide(self, job: ObservedJob, learn: Callable[[Iterable[str]], None]) -> dict[str, Any]:
+        """The service's answer about a job as it may be shown: no tokens, nothing declared sensitive.
 
-        Returns the answer that may be shown, and the texts that were taken out of it.
+        `learn` is told what was taken out: no later output, such as a log, may show it.
         """
+        values, shown = tokens_of(job.body), without_tokens(job.body)
         # A copied job holds what the original held, and one that lost its marker has its name yet.
         marker = job.marker or job.claimed_marker
         key = parse_remote_name(job.name).key if marker is None else marker.key
         entry = self.entry_by_key.get(key) if marker is None or marker.stack == self.stack else None
-        if entry is None or entry.body is None:
-            return dict(body), ()
-        values: list[str] = []
-        shown = _hide_declared(body, entry.body, values)
-        return _hide_named(shown, frozenset(_named_in(entry.body)), values), tuple(dict.fromkeys(values))
+        if entry is not None and entry.body is not None:
+            shown = _hide_declared(shown, entry.body, values)
+            shown = _hide_named(shown, frozenset(_named_in(entry.body)), values)
+        learn(dict.fromkeys(values))
+        return shown
 
 
 def _hide_declared(shown: Any, declared: Any, values: list[str]) -> Any:

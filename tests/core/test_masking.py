@@ -151,10 +151,11 @@ def test_mutable_field_is_masked_like_any_other() -> None:
 DECLARED = SecretText("${var.t}", "${var.t}", has_value=False)
 
 
-def hidden(declared: dict[str, Any], answer: dict[str, Any], job: ObservedJob | None = None) -> Any:
-    """What is shown of an answer about the job of such an entry."""
-    entry = a_job(**declared)
-    return DeclaredSecrets.of(a_stack(entry)).hide(job or seen(entry), answer)
+def hidden(declared: dict[str, Any], answer: dict[str, Any]) -> Any:
+    """What is shown of an answer about the job of such an entry, and what was taken out."""
+    entry, values = a_job(**declared), list[str]()
+    shown = DeclaredSecrets.of(a_stack(entry)).hide(replace(seen(entry), body=answer), values.extend)
+    return shown, tuple(values)
 
 
 ENVIRONMENT = {"algorithm__environments": {"T": DECLARED}}
@@ -220,4 +221,6 @@ ANSWER = {"algorithm": {"environments": {"T": "hush"}}}
 )
 def test_secrets_of_an_entry_are_hidden_in_its_own_jobs_only(job: ObservedJob, is_ours: bool) -> None:
     secrets = DeclaredSecrets.of(a_stack(replace(ENTRY, formerly=("old",))))
-    assert (secrets.hide(job, ANSWER)[1] == ("hush",)) is is_ours
+    values = list[str]()
+    secrets.hide(replace(job, body=ANSWER), values.extend)
+    assert (values == ["hush"]) is is_ours
