@@ -136,9 +136,8 @@ def check_here(
     at_once = max(AT_ONCE, len(tasks)) if request.options.get("goal") else AT_ONCE
     pool = ThreadPoolExecutor(at_once, "stack")
     try:
-        for checked in as_completed(
-            [pool.submit(check_stack, request, one, environ, stop, learn) for one in tasks]
-        ):
+        checks = [StackCheck(request, task, environ, stop, learn) for task in tasks]
+        for checked in as_completed([pool.submit(check.run) for check in checks]):
             take(checked.result())
     except BaseException:
         stop.set()
@@ -150,19 +149,8 @@ def check_here(
 # ── one stack ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check_stack(
-    request: FleetRequest,
-    task: StackTask,
-    environ: Mapping[str, str],
-    stop: threading.Event | None = None,
-    learn: Learn = lambda _: None,
-) -> StackResult:
-    """Do the command for one stack. What goes wrong is part of the result; only interrupts are raised."""
-    return _StackCheck(request, task, environ, stop, learn).run()
-
-
-class OtherFiles(ReconcilerError):
-    """A worker does not see the files of a stack as they are where the command was started."""
+class ClusterUnusable(ReconcilerError):
+    """A scheduler cannot be reached or has no workers, or a worker does not see the files that are here."""
 
     exit_code = ExitCode.UNKNOWN
 
@@ -180,16 +168,19 @@ class _KnownSecrets(Redactor):
         self._elsewhere(values)
 
 
-class _StackCheck:
-    """A command for one stack: the same as for that stack alone, as a value."""
+class StackCheck:
+    """A command for one stack: the same as for that stack alone, as a value.
+
+    What goes wrong is part of the result; only interrupts are raised.
+    """
 
     def __init__(
         self,
         request: FleetRequest,
         task: StackTask,
         environ: Mapping[str, str],
-        stop: threading.Event | None,
-        learn: Learn,
+        stop: threading.Event | None = None,
+        learn: Learn = lambda _: None,
     ) -> None:
         self._request, self._task, self._stop = request, task, stop or threading.Event()
         self._options = options = request.options
@@ -200,7 +191,6 @@ class _StackCheck:
         self._undeclared: frozenset[str] | None = None
         self._scopes: tuple[Scope, ...] = ()
         self._allowed = Allowances.of(options.get("allow") or (), force=bool(options.get("force")))
-        self._started_s = time.monotonic()
         self._runtime = Runtime(
             environ=environ,
             clock=SystemClock(self._stop),
@@ -225,6 +215,7 @@ class _StackCheck:
         self._records = RecordOptions(records, *lock, bool(options.get("without_records")))
 
     def run(self) -> StackResult:
+        self._started_s = time.monotonic()
         check: Callable[[], StackResult] = getattr(self, f"_{self._request.command}")
         try:
             return check()
@@ -378,10 +369,10 @@ class _StackCheck:
         fix = "let all workers see the same files, under the same path"
         if task.digest and not directory.is_dir():
             why = f"{task.directory} does not exist there"
-            raise OtherFiles(Diagnostic("the worker does not see the stack", why, fix))
+            raise ClusterUnusable(Diagnostic("the worker does not see the stack", why, fix))
         if task.digest and files_digest(directory, var_files) != task.digest:
             why = f"the manifest files in {task.directory} differ from those where the command was started"
-            raise OtherFiles(Diagnostic("the worker sees other files", why, fix))
+            raise ClusterUnusable(Diagnostic("the worker sees other files", why, fix))
         files = find_stack([directory], var_files, FileTree(directory, task.prefix))
         # Each stack takes the variables that it declares.
         given = [name for document in read_value_files(var_files) for name in document.tree]
@@ -516,7 +507,8 @@ def check_sent(text: str) -> str:
     """Check a stack on a worker; what was sent and the result are JSON."""
     request, task = SENT.validate_json(text)
     if request.version == __version__:
-        result = check_stack(request, task, os.environ, _stops[request.run] if request.run else None)
+        stop = _stops[request.run] if request.run else None
+        result = StackCheck(request, task, os.environ, stop).run()
     else:
         why = f"it has {__version__}, and the command was started with {request.version}"
         problem = Diagnostic("another version on a worker", why, "install the same version on all workers")
@@ -532,13 +524,8 @@ _HARMLESS = frozenset({("builtins", "bytes")})
 _connections: set[object] = set()
 
 
-class ClusterUnavailable(ReconcilerError):
-    """The scheduler cannot be reached, or has no workers."""
-
-    exit_code = ExitCode.UNKNOWN
-
-    def __init__(self, why: str, fix: str = "run it again") -> None:
-        super().__init__(Diagnostic("the scheduler is unavailable", why, fix))
+def _unavailable(why: str, fix: str = "run it again") -> ClusterUnusable:
+    return ClusterUnusable(Diagnostic("the scheduler is unavailable", why, fix))
 
 
 @contextmanager
@@ -592,7 +579,7 @@ def check_on_cluster(
 
     Raises:
         WrongUsage: the address is invalid, or the extra `fleet` is not installed.
-        ClusterUnavailable: the scheduler cannot be reached, or has no workers.
+        ClusterUnusable: the scheduler cannot be reached, or has no workers.
     """
     if not re.fullmatch(_ADDRESS, address):
         why = f'"{address}" is not tcp://HOST:PORT'
@@ -617,7 +604,7 @@ def check_on_cluster(
 
         stop_run(run)
 
-    lost = ClusterUnavailable(f"the connection to {address} was lost")
+    lost = _unavailable(f"the connection to {address} was lost")
 
     def submit(task: StackTask) -> Future[StackResult]:
         checked = Future[StackResult]()
@@ -645,7 +632,7 @@ def check_on_cluster(
             )
         except (OSError, ValueError) as error:
             fix = "start it with `dask scheduler`, or correct the address"
-            raise ClusterUnavailable(f"{address}: {_reason(error)}", fix) from None
+            raise _unavailable(f"{address}: {_reason(error)}", fix) from None
         try:
             waiting, is_told, asked_s = {submit(task) for task in tasks}, False, time.monotonic()
             while waiting:
@@ -663,7 +650,7 @@ def check_on_cluster(
                         raise lost from None
                     if not workers:
                         fix = f"start some: dask worker {address}"
-                        raise ClusterUnavailable(f"{address} has no workers", fix)
+                        raise _unavailable(f"{address} has no workers", fix)
         finally:
             with suppress(Exception):
                 client.close(timeout=2)

@@ -21,10 +21,10 @@ from reconciler.fleet import (
     RESULT,
     SENT,
     FleetRequest,
+    StackCheck,
     StackTask,
     check_sendable,
     check_sent,
-    check_stack,
     no_unpickling,
     result_from,
 )
@@ -69,7 +69,7 @@ def test_worker_checks_the_files_only_if_they_are_those_of_the_client(
     task: StackTask, edit: Callable[[Path], object], end: tuple[int, str]
 ) -> None:
     edit(Path(task.directory))
-    result = check_stack(VALIDATE, task, {})
+    result = StackCheck(VALIDATE, task, {}).run()
     assert (result.exit_code, result.errors[0].what if result.errors else "") == end
 
 
