@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from reconciler.text import printable
 
@@ -140,6 +140,11 @@ class Diagnostic(NamedTuple):
     def message(self) -> str:
         """The problem in one line."""
         return f"{self.what}: {self.why}" if self.why else self.what
+
+    def document(self) -> dict[str, Any]:
+        """The problem as plain JSON data."""
+        place, line = self.location and self.location._asdict(), self.snippet and self.snippet._asdict()
+        return {**self._asdict(), "location": place, "snippet": line, "severity": self.severity.value}
 
 
 class ReconcilerError(Exception):

@@ -14,7 +14,6 @@ from reconciler.core.record import Scope
 from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide.outcome import spell_counts
 from reconciler.decide.plan import ACTIONS, Action, last_line
-from reconciler.decide.validation import ManifestProblem
 from reconciler.errors import Diagnostic, ExitCode, first_of
 from reconciler.text import format_count
 
@@ -150,7 +149,7 @@ def _entry(result: StackResult) -> dict[str, Any]:
     head = {"root": result.root, "stack": result.stack, "exit_code": int(result.exit_code)}
     if not result.errors:
         return {**head, "document": None}
-    problems = [ManifestProblem.of(problem).model_dump(mode="json") for problem in result.errors]
+    problems = [problem.document() for problem in result.errors]
     return {**head, "error": {"message": result.errors[0].message, "diagnostics": problems}}
 
 

@@ -38,8 +38,8 @@ class Validation(Frozen):
     def document(self) -> dict[str, Any]:
         """The report as plain JSON data, as `validate --json` shows it. No secret is in it."""
         document = self.model_dump(mode="json")
-        document["diagnostics"] = [*map(_problem, self.diagnostics)]
-        document["warnings"] = [*map(_problem, self.warnings)]
+        document["diagnostics"] = [one.document() for one in self.diagnostics]
+        document["warnings"] = [one.document() for one in self.warnings]
         shown: dict[str, Any] = show(document)
         return shown
 
@@ -52,8 +52,3 @@ class Validation(Frozen):
         denied = len({denial.key for denial in self.denied})
         said = f" {denied} job{' is' if denied == 1 else 's are'} denied by a policy." if denied else ""
         return f"Valid: {about}{format_count(self.jobs, 'job')} in view, {files}.{said}"
-
-
-def _problem(one: Diagnostic) -> dict[str, Any]:
-    place, line = one.location and one.location._asdict(), one.snippet and one.snippet._asdict()
-    return {**one._asdict(), "location": place, "snippet": line, "severity": one.severity.value}
