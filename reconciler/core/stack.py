@@ -21,6 +21,7 @@ from reconciler.core.lifecycle import Duration, Lifecycle, Schedule
 from reconciler.core.scalar import numbered
 from reconciler.core.values import TARGET_KINDS, KindName, TargetKind
 from reconciler.errors import Diagnostic, Location, WrongUsage
+from reconciler.text import few
 
 
 def _as_list(value: Any) -> Any:
@@ -322,7 +323,8 @@ class Stack:
     as present. `is_partial` says that PATH or `--only` leaves something out, so that nothing is absent
     because it was not seen; `left_out` counts the declared keys that `--only` leaves out, and `chosen`
     are the keys that it names, declared or not (None: all). `whole` are the jobs of all files, in view
-    or not: what is needed may be out of view.
+    or not: what is needed may be out of view. `elsewhere` gives the targets of each entry that belongs to
+    other ones only.
     """
 
     name: str
@@ -337,6 +339,7 @@ class Stack:
     chosen: frozenset[str] | None = None
     warnings: tuple[Diagnostic, ...] = ()
     whole: Mapping[str, DesiredJob] = field(default_factory=dict)
+    elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def find(self, key: str) -> DesiredJob | None:
         """The entry of a key, in view or not."""
@@ -427,6 +430,9 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
         where = stack.whole[hidden].location
         why = f'PATH does not include "{key}"' + (f", which {where.file} declares" if where else "")
         return Diagnostic(what, why, "add its file to PATH")
+    if targets := stack.elsewhere.get(key):
+        why = f'"{key}" belongs to target {few(targets)} only'
+        return Diagnostic(what, why, f"add --target {targets[0]}")
     if members:
         why = f'"{key}" is an entry with a matrix of {len(members)} jobs, and one job is asked for'
         return Diagnostic(what, why, f"name one of them, e.g. {members[0]}")

@@ -453,6 +453,7 @@ def _read(
             is_partial=files.is_partial,
             warnings=warnings,
             whole=jobs,
+            elsewhere=elsewhere,
             limits=settings["limits"],
             prices=settings["prices"],
             policies=policies,

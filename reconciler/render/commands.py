@@ -197,7 +197,7 @@ def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
 
 def _sections(explanation: Explanation, *, verbose: bool) -> Iterator[tuple[str, Iterable[str]]]:
     declared = explanation.declared
-    lines = ["nothing: no file of the stack has the key"]
+    lines = ["nothing: no entry on this target has the key"]
     if declared is not None:
         place = spell_place(declared.source) if declared.source else "in the manifest"
         values: dict[str, Any] = {

@@ -30,11 +30,22 @@ def test_chain_from_the_manifest_to_the_action_is_shown_and_that_of_the_plan(wor
 def test_key_that_is_no_more_in_the_manifest_is_explained(world: World) -> None:
     world.apply(world.manifest("a", "gone"))
     world.write("a")
-    reason = ["terminate (not_in_manifest)", "nothing: no file of the stack has the key"]
+    reason = ["terminate (not_in_manifest)", "nothing: no entry on this target has the key"]
     world.ends(0, "why gone", out=reason)
     world.ends(64, "why gonne", err='did you mean "gone"?')
     world.fail("ListTrainingJobs", status=501, count=None)
     world.ends(8, "why a")
+
+
+def test_key_of_another_target_is_named_with_that(world: World) -> None:
+    world.apply(world.manifest("a", "gone"))
+    text = world.manifest("a", "gone", "new", more="  other: {kind: local}\ntarget: there\n")
+    for key in ("gone", "new"):
+        text = text.replace(f"  {key}:\n", f"  {key}:\n    targets: other\n")
+    write(text)
+    world.ends(0, "why gone", out="no entry on this target has the key")
+    for command in ("why new", "plan --only new", "plan --rerun new", "status new"):
+        world.ends(64, command, err=['"new" belongs to target other only', "fix: add --target other"])
 
 
 def test_what_blocks_the_key_is_shown_with_its_values(world: World) -> None:
