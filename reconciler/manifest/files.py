@@ -76,6 +76,8 @@ def _reason(document: Document) -> Diagnostic:
 
 
 SUFFIXES = (".yaml", ".yml")
+#: No path is longer. A longer glob fits none, and costs time with each.
+LONGEST_GLOB = 4096
 
 
 class StackFiles(NamedTuple):
@@ -406,7 +408,8 @@ def _included(root: Path, reader: FileReader) -> Callable[..., bool]:
         one.tree.get("include", () if re.search(r"(?m)^include[ \t]*:", one.text) else None) for one in roots
     ]
     texts = [one for value in found for one in (value if isinstance(value, list) else [value])]
-    globs = [one.removeprefix("./").split("/") for one in texts if isinstance(one, str)]
+    usable = (one for one in texts if isinstance(one, str) and len(one) <= LONGEST_GLOB)
+    globs = [one.removeprefix("./").split("/") for one in usable]
     by_itself = {one.path for one in roots}
 
     def included(path: Path, *, is_directory: bool = False) -> bool:
@@ -432,7 +435,10 @@ def _fits(names: Sequence[str], glob: Sequence[str], is_directory: bool) -> bool
             for place in at
             if place < len(glob) and fnmatchcase(name, glob[place])
         }
-    return any(place < len(glob) if is_directory else set(glob[place:]) <= {"**"} for place in at)
+    end = len(glob)
+    while end and glob[end - 1] == "**":
+        end -= 1
+    return any(place < len(glob) if is_directory else place >= end for place in at)
 
 
 def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator[tuple[Path, Path]]:

@@ -15,7 +15,7 @@ from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, SECTIONS, JobEntry
 from reconciler.core.values import PROCESS
 from reconciler.errors import Diagnostic, Location
-from reconciler.manifest.files import SUFFIXES
+from reconciler.manifest.files import LONGEST_GLOB, SUFFIXES
 from reconciler.manifest.problems import (
     MOST_LISTED,
     Member,
@@ -250,6 +250,8 @@ def _include_problems(document: Document) -> Iterator[Diagnostic]:
             why = "only *, **, ? and [...] stand for something else"
         elif glob.startswith("/") or "" in parts[:-1] or any(part.startswith(".") for part in parts):
             why = "it must be a path below the directory of the root file, without hidden names, . and .."
+        elif len(glob) > LONGEST_GLOB:
+            why = f"it has {len(glob)} characters, and at most {LONGEST_GLOB} are allowed"
         elif not (tail.endswith(SUFFIXES) or any(end.endswith(tail) for end in SUFFIXES)):
             why = "manifest files end in .yaml or .yml"
         if why:

@@ -174,6 +174,14 @@ def test_include_of_the_root_file_names_the_manifests(place: Place, include: str
     assert (place.load().manifest_digest != loaded.manifest_digest) is ("jobs/a.yaml" in read)
 
 
+@pytest.mark.parametrize("glob", ["*/" * 300_000, "**/" * 200_000, "*a" * 300_000])
+def test_a_glob_longer_than_a_path_is_refused_at_once(stack: Place, glob: str) -> None:
+    stack.write(f'{ROOT}include: ["{glob}*.yaml"]\n')
+    stack.write(entry("left-out"), "jobs/deep/a.yaml")
+    (problem,) = stack.problems()
+    assert (problem.what, f"it has {len(glob) + 6} characters" in str(problem.why)) == ("invalid glob", True)
+
+
 def test_what_include_leaves_out_is_neither_read_nor_a_path(stack: Place) -> None:
     stack.write(ROOT + entry("top") + "include: team/*.yml\n")
     stack.write("bucket: data\n", "values.yaml")
