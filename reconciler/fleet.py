@@ -40,9 +40,17 @@ from reconciler.decide.fleet import StackMessage, StackResult
 from reconciler.decide.guards import blockers
 from reconciler.decide.history import make_timeline
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, exit_code_of
-from reconciler.decide.plan import ACTIONS, Allowances, Plan
+from reconciler.decide.plan import ACTIONS, Action, Allowances, Plan
 from reconciler.decide.wait import Goal
-from reconciler.errors import Diagnostic, ExitCode, Interrupted, ManifestInvalid, ReconcilerError, WrongUsage
+from reconciler.errors import (
+    Diagnostic,
+    ExitCode,
+    Interrupted,
+    ManifestInvalid,
+    ReconcilerError,
+    ServiceError,
+    WrongUsage,
+)
 from reconciler.manifest import LoadedStack, load
 from reconciler.manifest.files import FileTree, StackFiles, files_digest, find_stack
 from reconciler.manifest.variables import declared_sensitive, read_value_files
@@ -259,6 +267,8 @@ class StackCheck:
             plan = self._plan_of(context)
             approved, shown = _name_of_actions(plan), self._task.approved
             if shown and shown != approved:
+                if unread := next((one for one in plan.actions if one.action is Action.UNKNOWN), None):
+                    raise ServiceError(f"cannot verify the plan: {unread.detail}")
                 why = "the manifest or the service has changed since the plan was shown"
                 raise StalePlan(Diagnostic("stale plan", why, "run it again, and read the new plan"))
             if not shown and (plan.applyable or (goal and not plan.refusals)):

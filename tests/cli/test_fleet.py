@@ -356,6 +356,13 @@ def test_plan_that_is_not_the_one_that_was_shown_is_stale(world: World) -> None:
     assert sorted(world.phases()) == ["a", "c"]
 
 
+def test_plan_that_cannot_be_read_again_is_unknown_and_not_stale(world: World) -> None:
+    put(world.url, one="a")
+    answering(world, lambda: world.fail(status=502, count=None))
+    document = world.ends(8, "apply --fleet --json --timeout 1s").document
+    assert entries(document)["one"]["error"]["message"].startswith("service error: cannot verify the plan: ")
+
+
 def test_what_only_moves_on_makes_no_plan_stale(world: World) -> None:
     put(world.url, one="a")
     world.ends(0, "apply --fleet --yes")
