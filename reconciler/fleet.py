@@ -36,7 +36,7 @@ from reconciler.connection import RecordOptions, connect, open_records_of
 from reconciler.core.addresses import passwords_in
 from reconciler.core.past import RunKind
 from reconciler.core.record import LEASE_S, REMIND_S, Scope
-from reconciler.decide.fleet import StackMessage, StackResult
+from reconciler.decide.fleet import StackResult
 from reconciler.decide.guards import blockers
 from reconciler.decide.history import make_timeline
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, exit_code_of
@@ -194,7 +194,8 @@ class StackCheck:
         self._options = options = request.options
         self._target: str | None = options.get("target")
         self._redact = _KnownSecrets(learn, known_secrets(environ))
-        self._messages: list[StackMessage] = []
+        self._messages: list[tuple[int, str]] = []
+        self._problems: list[Diagnostic] = []
         self._unmatched: set[str] = set()
         self._undeclared: frozenset[str] | None = None
         self._scopes: tuple[Scope, ...] = ()
@@ -376,12 +377,9 @@ class StackCheck:
         """The files of the stack, which must be those that were found where the command was started."""
         task, var_files = self._task, self._request.var_files
         directory = Path(task.directory)
-        fix = "let all workers see the same files, under the same path"
-        if task.digest and not directory.is_dir():
-            why = f"{task.directory} does not exist there"
-            raise ClusterUnusable(Diagnostic("the worker does not see the stack", why, fix))
         if task.digest and files_digest(directory, var_files) != task.digest:
-            why = f"the manifest files in {task.directory} differ from those where the command was started"
+            why = f"the manifest files in {task.directory} are not those where the command was started"
+            fix = "let all workers see the same files, under the same path"
             raise ClusterUnusable(Diagnostic("the worker sees other files", why, fix))
         files = find_stack([directory], var_files, FileTree(directory, task.prefix))
         # Each stack takes the variables that it declares.
@@ -396,13 +394,11 @@ class StackCheck:
 
     def _say(self, text: str, level: int) -> None:
         if self._request.verbosity >= level:
-            self._messages.append(StackMessage(self._redact(text), level))
+            self._messages.append((level, self._redact(text)))
 
     def _warn(self, problems: Iterable[Diagnostic]) -> None:
-        if self._task.approved:  # it was said with the plan
-            return
-        found = without_secrets(tuple(problems), self._redact)
-        self._messages += [StackMessage(diagnostic=one) for one in found]
+        if not self._task.approved:  # else it was said with the plan
+            self._problems += without_secrets(tuple(problems), self._redact)
 
     def _found(
         self,
@@ -454,6 +450,7 @@ class StackCheck:
             root=self._task.root,
             exit_code=code,
             messages=tuple(self._messages),
+            problems=tuple(self._problems),
             scopes=self._scopes,
             undeclared=self._undeclared,
             ended_at_s=time.time(),
@@ -604,15 +601,10 @@ def check_on_cluster(
     logger.handlers.clear()
     logger.propagate = True
 
-    def check(text: str) -> str:  # it travels by value: who passes it on needs nothing of ours
-        from reconciler.fleet import check_sent
+    def there(function: str, text: str) -> Any:  # it travels by value: who passes it on needs nothing
+        from reconciler import fleet
 
-        return check_sent(text)
-
-    def end_there(run: str) -> None:
-        from reconciler.fleet import stop_run
-
-        stop_run(run)
+        return getattr(fleet, function)(text)
 
     lost = _unavailable(f"the connection to {address} was lost")
 
@@ -628,7 +620,7 @@ def check_on_cluster(
         # The digest of the files, which the worker compares with what it sees.
         task = replace(task, digest=files_digest(Path(task.directory), request.var_files))
         text = SENT.dump_json((request, task)).decode()
-        client.submit(check, text, pure=False).add_done_callback(end)
+        client.submit(there, "check_sent", text, pure=False).add_done_callback(end)
         return checked
 
     with no_unpickling():
@@ -651,7 +643,7 @@ def check_on_cluster(
                     take(checked.result())
                 if stop is not None and stop.is_set() and not is_told:
                     is_told = True
-                    client.run(end_there, request.run)
+                    client.run(there, "stop_run", request.run)
                 if waiting and time.monotonic() - asked_s > NO_WORKERS_S:
                     asked_s = time.monotonic()
                     try:

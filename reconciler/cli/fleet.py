@@ -143,7 +143,9 @@ def _apply(
             code = first_of([one.exit_code, *(refused if one.approved else ())])
             # What a plan counts is not what became of it.
             results.append(
-                replace(one, exit_code=code, summary=Result().summary, has_changes=False, messages=())
+                replace(
+                    one, exit_code=code, summary=Result().summary, has_changes=False, messages=(), problems=()
+                )
             )
     if to_do:
         there = [replace(one, approved=to_do[one.root].approved) for one in tasks if one.root in to_do]
@@ -218,12 +220,11 @@ def _show_messages(report: FleetReport) -> None:
     """Say on stderr what was said of each stack, and where the reports of internal errors are."""
     for result in report.results:
         root = printable(result.root)
-        for message in result.messages:
-            if message.diagnostic is None:
-                console.say(f"{root}: {message.text}", "warning" if not message.level else "debug")
-        if problems := [one.diagnostic for one in result.messages if one.diagnostic is not None]:
+        for level, text in result.messages:
+            console.say(f"{root}: {text}", "debug" if level else "warning")
+        if result.problems:
             console.say(f"{root}:")
-            console.diagnostics(problems)
+            console.diagnostics(result.problems)
         if result.traceback:
             console.say(f"{root}:")
             why = result.errors[0].why if result.errors else "an action failed unexpectedly"

@@ -19,21 +19,13 @@ from reconciler.text import format_count
 
 
 @dataclass(frozen=True)
-class StackMessage:
-    """What a run says on stderr of one stack, at a level of `-v` (0: always), or a problem."""
-
-    text: str = ""
-    level: int = 0
-    diagnostic: Diagnostic | None = None
-
-
-@dataclass(frozen=True)
 class StackResult:
     """What a command found in one stack; it travels between processes, and holds no secret.
 
     `root` is the directory of the stack, relative to PATH. `parts` are what the command prints for the
     stack, by the names of the formats that were asked for; `errors` say why there is none, and
-    `traceback` is that of an internal error. `summary` counts what the command counts, and `last_line`
+    `traceback` is that of an internal error. `messages`, each of a level of `-v`, and `problems` are said on
+    stderr. `summary` counts what the command counts, and `last_line`
     says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and that the
     stack does not have, `undeclared` variables that were given and that it does not declare; both None
     where that is not known. `approved` names what an apply is to be allowed to do. The run ended at
@@ -50,7 +42,8 @@ class StackResult:
     last_line: str = ""
     has_changes: bool = False
     parts: Mapping[str, str] = field(default_factory=dict)
-    messages: tuple[StackMessage, ...] = ()
+    messages: tuple[tuple[int, str], ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
     scopes: tuple[Scope, ...] = ()
     unmatched: frozenset[str] | None = None
     undeclared: frozenset[str] | None = None

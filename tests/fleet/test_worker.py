@@ -14,7 +14,7 @@ from distributed.protocol.core import dumps, loads
 from distributed.protocol.serialize import Serialize, ToPickle
 
 from reconciler.core.record import Scope
-from reconciler.decide.fleet import StackMessage, StackResult
+from reconciler.decide.fleet import StackResult
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, Location, WrongUsage
 from reconciler.fleet import (
@@ -61,7 +61,7 @@ def task(tmp_path: Path) -> StackTask:
             lambda root: write(root / "inner" / "stack.yaml", MANIFEST.replace("stack: a", "stack: b")),
             (0, ""),
         ),
-        (lambda root: root.rename(root.with_name("elsewhere")), (8, "the worker does not see the stack")),
+        (lambda root: root.rename(root.with_name("elsewhere")), OTHER),
     ],
     ids=["the same", "edited", "one more", "a nested stack", "nothing"],
 )
@@ -139,7 +139,8 @@ FOUND = StackResult(
     errors=(Diagnostic("what", "why", "fix", Location("jobs.yaml", 1, 2), "jobs.a"),),
     summary={"create": 1},
     parts={"text": "a\x1b[0m \u65e5\u672c", "json": "{}"},
-    messages=(StackMessage("said", 1, Diagnostic("what", "why")),),
+    messages=((1, "said"),),
+    problems=(Diagnostic("what", "why"),),
     scopes=(SCOPE,),
     unmatched=frozenset({"k"}),
 )
