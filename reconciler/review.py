@@ -50,7 +50,7 @@ def review(
         found = [source.find() for source in sources]
         if not any(found):
             last = sources[1]
-            places = [place or "." for place in last.copy.places] if last.copy else [last.name]
+            places = [place or "." for place in last.places] or [last.name]
             why = f"{last.name} has no manifest file at {', '.join(map(repr, places))}"
             fix = "pass the PATH of the stack in the repository"
             raise ManifestInvalid(Diagnostic("no root file", why, fix))
@@ -110,15 +110,12 @@ def _names(files: StackFiles | None, section: str) -> set[str]:
 
 
 def _sides(source: ManifestSource, files: StackFiles | None, given: Mapping[str, Any]) -> _Sides:
-    head = ReviewedSide(name=source.name, commit=source.copy.commit if source.copy else None)
+    head = ReviewedSide(name=source.name, commit=source.commit)
     if files is None:
         return _Sides(Side(head))
     loaded, skipped = check(files, environ=os.environ, **given)
     _, default, _ = outline(files)
-    left_out = [
-        PlanWarning(what="not read", why=f"{name}: {why}")
-        for name, why in dict(source.left_out(files)).items()
-    ]
+    left_out = [PlanWarning(what="not read", why=f"{name}: {why}") for name, why in source.left_out(files)]
     on = {}
     for name, one in loaded.on_targets(given["target"]).items():
         given["learn"](one.secrets)
@@ -132,7 +129,7 @@ def _sides(source: ManifestSource, files: StackFiles | None, given: Mapping[str,
             default,
             one.records_reference,
             policy_target,
-            source.copy.tree.prefix if source.copy else "",
+            source.prefix,
             (*left_out, *map(_warning, one.warnings)),
         )
     return _Sides(Side(head), on, frozenset(_names(files, "targets")), default, skipped)
@@ -146,33 +143,32 @@ def _warning(one: Diagnostic) -> PlanWarning:
 # --- where BASE and HEAD are
 
 
-class CommitCopy(NamedTuple):
-    """The manifest files of a commit. `places` are the PATHs as paths of the repository, "" its top."""
-
-    commit: str
-    tree: FileTree
-    files: CommitFiles
-    places: Sequence[str]
-
-    @property
-    def lacking(self) -> set[str]:
-        """The PATHs that are not in the commit."""
-        return {place for place in self.places if not self.files.has(place)}
-
-
 class ManifestSource(NamedTuple):
-    """One side. `paths` are the PATHs where they can be read, `copy` is None for a directory.
+    """One side. `paths` are the PATHs where they can be read, `not_manifests` files of values.
 
-    `top` is what the paths of this side are relative to, `real_top` the same where the user has it;
-    `not_manifests` are files of values.
+    `top` is what the paths of this side are relative to, `real_top` the same where the user has it. Of a
+    commit `files` are those that were copied to `top`, and `places` the PATHs as paths of the repository, ""
+    its top.
     """
 
     name: str
     paths: Sequence[Path]
     top: Path
     real_top: Path
-    copy: CommitCopy | None = None
+    commit: str | None = None
+    files: CommitFiles | None = None
+    places: Sequence[str] = ()
     not_manifests: Sequence[Path] = ()
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its files begin with in messages."""
+        return f"{self.name}:" if self.files else ""
+
+    @property
+    def lacking(self) -> set[str]:
+        """The PATHs that are not in the commit."""
+        return {place for place in self.places if self.files and not self.files.has(place)}
 
     def find(self) -> StackFiles | None:
         """The files of its stack; None for a commit that has no manifest there at all.
@@ -181,22 +177,21 @@ class ManifestSource(NamedTuple):
             WrongUsage: a path does not exist, or there are several stacks to choose from.
             ManifestInvalid: there are manifest files, and none is a root file.
         """
+        tree = FileTree(self.top, self.prefix) if self.files else None
         try:
-            return find_stack(self.paths, self.not_manifests, self.copy.tree if self.copy else None)
+            return find_stack(self.paths, self.not_manifests, tree)
         except ManifestInvalid:
-            if self.copy is None or any(map(self.copy.files.has_manifests_at, self.copy.places)):
+            if self.files is None or any(map(self.files.has_manifests_at, self.places)):
                 raise
             return None
 
     def left_out(self, stack: StackFiles) -> Iterator[tuple[str, str]]:
         """What of a stack could not be copied, by its name in messages, and why."""
-        if self.copy is not None:
-            top = self.copy.tree.directory
-            below = stack.root.relative_to(top).parts
-            for path, why in sorted(self.copy.files.left_out.items()):
-                is_below = Path(path).parts[: len(below)] == below
-                if is_below and (stack.included(top / path) or stack.included(top / path, is_directory=True)):
-                    yield self.copy.tree.prefix + shortened(path), why
+        below = stack.root.relative_to(self.top).parts if self.files else ()
+        for path, why in sorted(self.files.left_out.items()) if self.files else ():
+            is_below, copy = Path(path).parts[: len(below)] == below, self.top / path
+            if is_below and (stack.included(copy) or stack.included(copy, is_directory=True)):
+                yield self.prefix + shortened(path), why
 
 
 @contextmanager
@@ -231,14 +226,14 @@ def _opened(
             top = repository.directory.resolve().joinpath(*[".."] * levels).resolve()
             places = _places(repository, top, paths, Path(other))
             files = copy_manifests(repository, commit, directory)
-            copy = CommitCopy(commit, FileTree(directory, f"{name}:"), files, places)
-            for place in copy.lacking:
+            inside = [directory / place for place in places]
+            source = ManifestSource(name, inside, directory, top, commit, files, places)
+            for place in source.lacking:
                 # What is not there declares nothing, but the stack around it may be.
                 (directory / place).mkdir(parents=True, exist_ok=True)
-            sources.append(ManifestSource(name, [directory / one for one in places], directory, top, copy))
+            sources.append(source)
         # A PATH that neither side has is a slip.
-        lacking = [one.copy.lacking if one.copy else set() for one in sources]
-        for place in sorted(set.intersection(*lacking)):
+        for place in sorted(sources[0].lacking & sources[1].lacking):
             why = f"{place!r} does not exist in {names[0]} nor in {names[1]}"
             raise WrongUsage(Diagnostic("no such path", why))
         # The copies of files of values are no manifests on any side.
