@@ -24,7 +24,7 @@ from reconciler.decide.drift_check import REMEDIES, DriftClass
 from reconciler.decide.metrics import MetricSource
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line
-from reconciler.decide.review import Review, ReviewSummary
+from reconciler.decide.review import Review
 from reconciler.decide.rules import RULES
 from reconciler.errors import PRECEDENCE, ExitCode
 from reconciler.manifest import load
@@ -222,7 +222,7 @@ def test_the_plan_of_the_page_is_a_plan_with_every_field() -> None:
 def test_review_and_its_last_line_have_the_form_of_the_page() -> None:
     counted = {Action.CREATE: 62, Action.UPDATE: 2, Action.REPLACE: 14, Action.TERMINATE: 3}
     actions = dict.fromkeys(Action, 0) | counted | {Action.BLOCKED: 1, Action.CONFLICT: 1}
-    summary = ReviewSummary(added=62, removed=3, renamed=1, changed=18, unchanged=5)
+    summary = {"added": 62, "removed": 3, "renamed": 1, "changed": 18, "unchanged": 5}
     document = json.loads(fenced("docs/cli.md", "Review", "json"))
     shown = Review.model_validate(document)
     assert shown.document() == document

@@ -119,16 +119,6 @@ class ReviewedCost(Frozen):
     cost_per_hour: Amount
 
 
-class ReviewSummary(Frozen):
-    """How many keys of each kind."""
-
-    added: int = 0
-    removed: int = 0
-    renamed: int = 0
-    changed: int = 0
-    unchanged: int = 0
-
-
 class Review(Frozen):
     """What the change from BASE to HEAD means for the jobs of a stack.
 
@@ -142,7 +132,7 @@ class Review(Frozen):
     targets: tuple[str, ...] = ()
     base: ReviewedSide
     head: ReviewedSide
-    summary: ReviewSummary
+    summary: dict[str, int]
     actions: dict[Action, int]
     jobs: tuple[ReviewedJob, ...]
     settings: tuple[Change, ...] = ()
@@ -176,7 +166,7 @@ class Review(Frozen):
     @property
     def last_line(self) -> str:
         """The fixed last line, word by word as in docs/cli.md, "Review"."""
-        counts = ", ".join(f"{number} {kind}" for kind, number in self.summary.model_dump().items())
+        counts = ", ".join(f"{number} {kind}" for kind, number in self.summary.items())
         wanted = [f"{number} {ACTIONS[kind].summary}" for kind, number in self.actions.items() if number]
         return f"Review: {counts}." + (f" If active: {', '.join(wanted)}." if wanted else "")
 
@@ -229,7 +219,7 @@ def make_review(
             total += nodes_by_place(body)
     flavors = {name: NodeCount(before=was[name], after=now[name]) for name in sorted({*was, *now})}
     before, after = (dict(_settings(side)) if base.stack and head.stack else {} for side in (base, head))
-    kinds = Counter(job.change.value for job in found)
+    kinds = Counter(job.change for job in found)
     actions = Counter[Action](job.action for job in found if job.action is not Action.KEEP)
     warnings = (
         *base.warnings,
@@ -244,7 +234,10 @@ def make_review(
         target=target or head.default_target,
         base=base.head,
         head=head.head,
-        summary=ReviewSummary(**kinds, unchanged=len(plan.keys) - len(found)),
+        summary={
+            **{kind.value: kinds[kind] for kind in ChangeKind},
+            "unchanged": len(plan.keys) - len(found),
+        },
         actions={action: actions[action] for action in Action},
         jobs=tuple(found),
         settings=mask_declared(
