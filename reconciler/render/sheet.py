@@ -229,8 +229,8 @@ def _notes(
     return tuple(Note(level, *(clean(text or "") for text in texts)) for level, *texts in found)
 
 
-def _folded(rows: Sequence[Row], declared: Sequence[str] = ()) -> tuple[Row, ...]:
-    """The rows in the order for people, with those that say the same of many jobs put together."""
+def _rows_of(rows: Sequence[Row], keys: Iterable[str] = (), declared: Sequence[str] = ()) -> dict[str, Any]:
+    """The rows of a sheet, its `keys` with those of the rows, and what is alike put together for people."""
 
     def look(row: Row) -> Hashable:
         return row.kind, row.symbol, row.rule, groups.without_name(row.text, row.key), row.changes
@@ -240,10 +240,11 @@ def _folded(rows: Sequence[Row], declared: Sequence[str] = ()) -> tuple[Row, ...
         sorted(rows, key=lambda row: row.rank), look, groups.place_in(declared)
     ):
         if others:
-            keys = (first.key, *(row.key for row in others))
-            first = first._replace(keys=keys, text=groups.without_name(first.text, first.key), revision="")
+            text = groups.without_name(first.text, first.key)
+            first = first._replace(keys=(first.key, *(row.key for row in others)), text=text, revision="")
         found.append(first)
-    return tuple(found)
+    of_all = dict.fromkeys((*keys, *(row.key for row in rows)))
+    return {"rows": tuple(rows), "folded": tuple(found), "keys": tuple(of_all)}
 
 
 # ── plans ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -354,9 +355,7 @@ def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
         last_line=reports.drift_last_line(report),
         counts=counts,
         has_changes=report.is_due,
-        rows=tuple(rows),
-        folded=_folded(rows),
-        keys=tuple(sorted({*map(clean, report.keys), *(row.key for row in rows)})),
+        **_rows_of(rows, sorted({*map(clean, report.keys), *(row.key for row in rows)})),
         notes=_notes((), report.warnings, clean),
     )
 
@@ -382,9 +381,7 @@ def _status_sheet(report: StatusReport, view: View, clean: Clean) -> Sheet:
         **_head_of(report, clean),
         last_line=clean(report.last_line),
         counts={"jobs": len(rows), "without_a_job": report.without_a_job, "unknown": report.unknown},
-        rows=tuple(rows),
-        folded=_folded(rows),
-        keys=tuple(dict.fromkeys(row.key for row in rows)),
+        **_rows_of(rows),
         notes=_notes((), report.warnings, clean),
         columns=("Phase", "Job", "Now"),
     )
@@ -441,9 +438,7 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
         last_line=reports.result_last_line(result),
         counts=result.summary,
         has_changes=any(outcome.status is Status.DONE for outcome in result.outcomes),
-        rows=tuple(rows),
-        folded=_folded(rows, plan.declared if plan else ()),
-        keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
+        **_rows_of(rows, keys, plan.declared if plan else ()),
         digest=view.digest,
         columns=("Outcome", "Job", "Why"),
     )
@@ -466,7 +461,7 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
         denied += (row._replace(text=row.text + clean(on)) for row in found)
         lines = (*reports.review_settings(one), *reports.review_nodes(one), *reports.review_cost(one))
         sums += (clean(line) for line in (f"On {one.on}:" if review.others else "", *lines) if line)
-        counts += Counter(one.summary.model_dump())
+        counts += Counter(one.summary)
     on_all = f" on {review.on}" if len(review.targets) > 1 and not review.others else ""
     return Sheet(
         Content.REVIEW,
@@ -474,12 +469,10 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
         target=clean(review.target or ""),
         where=clean(reports.sides_of(review) + on_all),
         last_line=clean(" ".join(said)),
-        counts={kind: counts[kind] for kind in type(review.summary).model_fields},
+        counts={kind: counts[kind] for kind in review.summary},
         has_changes=bool(rows or review.settings),
         version=clean(review.reconciler_version),
-        rows=tuple(rows),
-        folded=_folded(rows, review.declared),
-        keys=tuple(dict.fromkeys(row.key for row in rows)),
+        **_rows_of(rows, declared=review.declared),
         notes=_notes(
             refusals_of(review.every_denial), (w for one in review.each for w in one.warnings), clean
         ),
