@@ -558,6 +558,7 @@ class DriftReport(Head):
 
     compared: int = Field(0, exclude=True)
     keys: tuple[str, ...] = Field((), exclude=True, description="Every key that was looked at, sorted.")
+    declared: tuple[str, ...] = Field((), exclude=True, description="Keys in the order of the manifest.")
     is_partial: bool = Field(False, exclude=True, description="Whether other keys may own jobs.")
     proves_absence: bool = Field(True, exclude=True, description="Whether no unread job may be of any key.")
     since_last: bool = Field(False, exclude=True, description="Whether only what is new or due counts.")
@@ -680,6 +681,7 @@ def make_drift_report(
         warnings=few_of_a_kind((*warnings, *chain.from_iterable(one.warnings for one in found))),
         compared=0 if snapshot.ownership.problem is not None else len(keys) - unknown,
         keys=tuple(keys),
+        declared=tuple(stack.whole or stack.jobs),
         is_partial=stack.is_partial,
         proves_absence=is_whole,
     )

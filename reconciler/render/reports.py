@@ -78,17 +78,19 @@ def drift_sections(report: DriftReport) -> list[tuple[str, Sequence[Drift], str]
 
 def drift_text(report: DriftReport, view: View) -> str:
     """Text for people; the last line counts."""
-    style, is_folded = view.style, not view.verbose
+    style, is_folded, place = view.style, not view.verbose, place_in(report.declared)
 
     def look(item: Drift) -> Hashable:
         detail = without_name(item.detail, item.key)
         return item.class_, item.remedy, detail, look_of_changes(item.changes)
 
     sections = [
-        (title, fold_alike(entries, look, is_folded=is_folded), mark)
+        (title, fold_alike(entries, look, place, is_folded=is_folded), mark)
         for title, entries, mark in drift_sections(report)
     ]
-    pending = fold_alike(report.pending, lambda one: without_name(one.detail, one.key), is_folded=is_folded)
+    pending = fold_alike(
+        report.pending, lambda one: without_name(one.detail, one.key), place, is_folded=is_folded
+    )
     found: list[Sequence[Drift | Pending]] = [group for _, groups, _ in sections for group in groups]
     found += (*pending, *((one,) for one in report.ignored))
     width = width_of_names((name_of([one.key for one in group]) for group in found), style)

@@ -188,6 +188,13 @@ def test_pending_changes_of_many_jobs_are_shown_once() -> None:
     assert re.search(r"and \d+ more$", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Running"])
+def test_drift_and_pending_changes_are_in_the_order_of_the_manifest(phase: str) -> None:
+    edited = OLD if phase == "Running" else {}
+    found = report(a_stack(*map(a_job, MATRIX)), *(seen(a_job(key, **edited), phase=phase) for key in MATRIX))
+    assert IN_BRACES in render(Content.DRIFT, found, "text", View()).splitlines()
+
+
 def outcomes(status: Status, detail: str = "") -> Result:
     plan = plan_for(a_stack(*sweep(keys(MANY))))
     return Result(tuple(Outcome(action, status, detail) for action in plan.actions))
