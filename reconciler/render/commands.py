@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.phase import RULES as PHASE_RULES
 from reconciler.core.phase import Operation, Phase
+from reconciler.core.scalar import plain_text
 from reconciler.core.schema import fields
 from reconciler.core.stack import Effect
 from reconciler.core.values import timestamp
@@ -195,6 +196,13 @@ def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
         yield f"{_INDENT}It chose {explanation.chosen.value}; {changed_by} makes it {action.action.value}."
 
 
+def _spell_setting(value: Any) -> str:
+    """A value of `lifecycle`, as a manifest would have it."""
+    if isinstance(value, list):
+        return ", ".join(value)
+    return format_duration(value) if isinstance(value, float) else str(plain_text(value))
+
+
 def _sections(explanation: Explanation, *, verbose: bool) -> Iterator[tuple[str, Iterable[str]]]:
     declared = explanation.declared
     lines = ["nothing: no entry on this target has the key"]
@@ -205,10 +213,7 @@ def _sections(explanation: Explanation, *, verbose: bool) -> Iterator[tuple[str,
             "starts": declared.starts,
             "needs": ", ".join(declared.needs),
             "formerly": ", ".join(declared.formerly),
-            **{
-                f"lifecycle.{name}": format_duration(value) if isinstance(value, float) else value
-                for name, value in declared.lifecycle.items()
-            },
+            **{f"lifecycle.{name}": _spell_setting(one) for name, one in declared.lifecycle.items()},
         }
         lines = [f"{place}  digest {declared.digest}" if declared.digest else place]
         lines += (f"{name}: {value}" for name, value in values.items() if value not in ("", None))

@@ -37,6 +37,15 @@ def test_key_that_is_no_more_in_the_manifest_is_explained(world: World) -> None:
     world.ends(8, "why a")
 
 
+def test_settings_are_spelled_as_in_a_manifest(world: World) -> None:
+    settings = (
+        "    lifecycle: {protect: true, retry_delay: 10m, ignore_changes: [spec.auto_stop, algorithm]}\n"
+    )
+    write(world.manifest("a").replace("  a:\n", "  a:\n" + settings))
+    said = ["protect: true\n", "retry_delay: 10 min\n", "ignore_changes: spec.auto_stop, algorithm\n"]
+    world.ends(0, "why a", out=said)
+
+
 def test_key_of_another_target_is_named_with_that(world: World) -> None:
     world.apply(world.manifest("a", "gone"))
     text = world.manifest("a", "gone", "new", more="  other: {kind: local}\ntarget: there\n")
