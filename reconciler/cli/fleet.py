@@ -94,16 +94,16 @@ def check_fleet(**more: Any) -> int:
         run=os.urandom(16).hex() if command == "apply" else "",
     )
     top = Path(os.path.commonpath([Path(path).resolve() for path in options["paths"] or [Path()]]))
-    tasks, results, here = list[StackTask](), list[StackResult](), Path.cwd()
+    tasks, unreadable, here = list[StackTask](), list[StackResult](), Path.cwd()
     for directory, stack, problem in find_roots(options["paths"], var_files):
         root = directory.relative_to(top).as_posix()
         if problem is not None:
-            results.append(StackResult(root, None, ExitCode.INVALID, errors=(problem,)))
+            unreadable.append(StackResult(root, None, ExitCode.INVALID, errors=(problem,)))
             continue
         shown = directory.relative_to(here) if directory.is_relative_to(here) else directory
         prefix = "" if shown == Path() else f"{shown.as_posix().rstrip('/')}/"
         tasks.append(StackTask(str(directory), root, prefix, stack))
-    report = FleetReport.of(command, _check_all(request, tasks, results), __version__)
+    report = FleetReport.of(command, _check_all(request, tasks, unreadable), __version__)
     _check_names(report)
     _show_messages(report)
     if command == "apply":
@@ -150,7 +150,7 @@ def _apply(
     if to_do:
         there = [replace(one, approved=to_do[one.root].approved) for one in tasks if one.root in to_do]
         with interruptible(interrupt):
-            done = _check_all(request, there, [], interrupt.stop)
+            done = _check_all(request, there, stop=interrupt.stop)
         signals = {ExitCode.INTERRUPTED: interrupt.exit or ExitCode.INTERRUPTED}
         results += (replace(one, exit_code=signals.get(one.exit_code, one.exit_code)) for one in done)
     report = FleetReport.of("apply", results, __version__)
@@ -165,19 +165,15 @@ def _apply(
 def _check_all(
     request: FleetRequest,
     tasks: Sequence[StackTask],
-    results: list[StackResult],
+    unreadable: Sequence[StackResult] = (),
     stop: threading.Event | None = None,
 ) -> list[StackResult]:
-    """Let each stack be done here or on the cluster; return the results, `results` among them."""
+    """Let each stack be done here or on the cluster; return the results, `unreadable` among them."""
     scheduler: str | None = click.get_current_context().meta["scheduler"]
-    with fleet_progress(len(tasks) + len(results)) as tell:
-
-        def take(result: StackResult) -> None:
-            results.append(result)
-            tell(result)
-
-        for result in results:
-            tell(result)
+    results: list[StackResult] = []
+    with taking(results, len(tasks) + len(unreadable)) as take:
+        for result in unreadable:
+            take(result)
         try:
             unclear = tasks if scheduler is None else check_sendable(request, tasks)
             check_here(request, unclear, take, os.environ, console.redact.learn, stop)
@@ -237,21 +233,19 @@ def _line_of(result: StackResult) -> str:
 
 
 @contextmanager
-def fleet_progress(total: int) -> Iterator[Callable[[StackResult], None]]:
-    """Yield what is told of each stack that is done; with `-v` each has a line."""
-    done = failed = 0
-    next_s = time.monotonic() + SAY_AFTER_S
-    is_drawn = can_draw(sys.stderr)
+def taking(results: list[StackResult], total: int) -> Iterator[Callable[[StackResult], None]]:
+    """Yield what takes each result as it comes, and says how many came; with `-v` each has a line."""
+    next_s, is_drawn = time.monotonic() + SAY_AFTER_S, can_draw(sys.stderr)
 
     def count() -> str:
-        return f"{done} of {total} stacks done" + (f", {failed} failed" if failed else "")
+        failed = sum(bool(one.errors) for one in results)
+        return f"{len(results)} of {total} stacks done" + (f", {failed} failed" if failed else "")
 
     line = BusyLine(count())
 
     def take(result: StackResult) -> None:
-        nonlocal done, failed, next_s
-        done += 1
-        failed += bool(result.errors)
+        nonlocal next_s
+        results.append(result)
         console.detail(f"{count()}; {_line_of(result)}")
         line.text = f"{count()}  {_line_of(result)}"
         if not is_drawn and not console.verbosity and time.monotonic() >= next_s:
