@@ -5,10 +5,10 @@ The command line and the Python API both begin here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.addresses import absolute_url, parse_store_url, passwords_in
 from reconciler.core.record import LEASE_S, Scope
@@ -39,6 +39,12 @@ class RecordOptions(NamedTuple):
     lease_s: float = LEASE_S
     lock_timeout_s: float = 0.0
     without_records: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], url: str | None) -> RecordOptions:
+        """What the options of a command say, by their names; not all commands have all of them."""
+        given = {name: options[name] for name in cls._fields[1:] if name in options}
+        return cls(url, **given)
 
 
 DEFAULT_RECORDS = RecordOptions()

@@ -35,7 +35,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.connection import RecordOptions, connect, open_records_of
 from reconciler.core.addresses import passwords_in
 from reconciler.core.past import RunKind
-from reconciler.core.record import LEASE_S, REMIND_S, Scope
+from reconciler.core.record import REMIND_S, Scope
 from reconciler.decide.fleet import StackResult
 from reconciler.decide.guards import blockers
 from reconciler.decide.history import make_timeline
@@ -220,8 +220,7 @@ class StackCheck:
             "learn": self._redact.learn,
         }
         records = options.get("records") or environ.get("RECONCILER_RECORDS") or None
-        lock = options.get("lease_s", LEASE_S), options.get("lock_timeout_s", 0.0)
-        self._records = RecordOptions(records, *lock, bool(options.get("without_records")))
+        self._records = RecordOptions.of(options, records)
 
     def run(self) -> StackResult:
         self._started_s = time.monotonic()

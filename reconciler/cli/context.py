@@ -19,7 +19,6 @@ from reconciler.modelarts import clock
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.connection import RecordOptions
     from reconciler.core.masking import DeclaredSecrets
     from reconciler.core.observed import Listing, ObservedJob
     from reconciler.core.ports import Clock
@@ -104,25 +103,17 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
     )
 
 
-def record_options(options: StackOptions, url: str | None) -> RecordOptions:
-    from reconciler.connection import RecordOptions
-    from reconciler.core.record import LEASE_S
-
-    times = options.get("lease_s", LEASE_S), options.get("lock_timeout_s", 0.0)
-    return RecordOptions(url, *times, options["without_records"])
-
-
 @contextmanager
 def opened(
     *, offline: bool = False, stop: threading.Event | None = None, **options: Unpack[StackOptions]
 ) -> Iterator[Context]:
     """Load the stack and connect to its target, see `connection.connect`."""
-    from reconciler.connection import connect
+    from reconciler.connection import RecordOptions, connect
 
     loaded = load_stack(
         options["paths"], options["variables"], options["var_files"], options["target"], offline=offline
     )
-    records = record_options(options, options["records"])
+    records = RecordOptions.of(options, options["records"])
     with connect(loaded, options["target"], runtime(stop), records, offline=offline) as context:
         only, rerun = tuple(options["only"]), tuple(options.get("rerun", ()))
         yield context._replace(only=only, rerun=rerun, parallelism=options["parallelism"])

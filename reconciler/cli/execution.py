@@ -20,13 +20,13 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.cli import exits
 from reconciler.cli.console import confirm, console, has_terminal
-from reconciler.cli.context import opened, record_options, runtime
+from reconciler.cli.context import opened, runtime
 from reconciler.cli.exits import SIGNALS, Stopped, handled_by
 from reconciler.cli.job_actions import say_end_of_log
 from reconciler.cli.live import live_table
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
 from reconciler.cli.progress import BusyLine, can_draw, display
-from reconciler.connection import connect_target, records_url
+from reconciler.connection import RecordOptions, connect_target, records_url
 from reconciler.core.addresses import file_url
 from reconciler.core.past import RunKind
 from reconciler.core.record import Scope
@@ -322,7 +322,7 @@ def apply_saved(
             url = records_url(shaped_by.target, given, lambda: read.records_url(values, loaded.root), run_by)
             if url is not None and url != given and not asked.yes:
                 _confirm_store(url, shaped_by.records, loaded.root)
-            how = record_options(options, url)
+            how = RecordOptions.of(options, url)
             context = cleanup.enter_context(
                 connect_target(loaded, plan.target.name, shaped_by.target, url, run_by, how)
             )
