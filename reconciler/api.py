@@ -767,7 +767,8 @@ class _Shown:
             setattr(self, name, without_secrets(getattr(core, name), redactor))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {str(self).splitlines()[-1]}>"
+        name, last_line = type(self).__name__, str(self).splitlines()[-1]
+        return f"<{name}: {last_line.removeprefix(f'{name}: ')}>"
 
     def __str__(self) -> str:
         return self.render("text").removesuffix("\n")
@@ -998,6 +999,9 @@ class HistoryReport(_Report):
     runs: Sequence[PastRun]
     #: Each with `key`, `number`, `job`, `phase`, `duration_s`, and more.
     revisions: Sequence[PastRevision]
+
+    def __repr__(self) -> str:
+        return f"<HistoryReport: {len(self.runs)} runs, {len(self.revisions)} revisions>"
 
 
 class Explanation:

@@ -219,7 +219,10 @@ def test_export_equals_that_of_the_command_line(
 def test_notebook_shows_tables_without_scripts_and_secrets(service: Service) -> None:
     environ = {**ENVIRON, "GITHUB_ACTOR": "<script>alert(1)</script>"}
     with service.stack("a").connect(environ=environ) as session:
+        assert repr(session.history()) == "<HistoryReport: 0 runs, 0 revisions>"
         shown: list[Any] = [session.plan(), session.apply(), session.status()]
+        assert repr(shown[0]).startswith("<Plan: 1 to create, ")
+        assert repr(shown[1]) == "<Result: Applied: 1 succeeded.>"
         assert session.history()._repr_html_() is None
     [job] = service.app.store.jobs()
     words = f"<script>{TOKEN}</script> {job.body['metadata']['description']}"
