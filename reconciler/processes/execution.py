@@ -5,16 +5,23 @@ Source of the facts: docs/local-runs.md, "What a container is, and what a proces
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 import shlex
 import shutil
+import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reconciler.errors import Rejected
+
+with contextlib.suppress(ImportError):  # no Windows
+    import fcntl
 
 #: What a job gets of the caller's variables unless the target says otherwise: none of them is a credential.
 INHERITED = (
@@ -26,6 +33,7 @@ INHERITED = (
     "TZ",
     "TMPDIR",
     "LD_LIBRARY_PATH",
+    "LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
 )
 REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt", "requirements.txt")
@@ -112,10 +120,10 @@ class Layout(NamedTuple):
         Raises:
             CannotRun: it is not below the home of a container, and does not exist here.
         """
-        path = Path(os.path.normpath(container_path))
+        path = Path(os.path.normpath(Path(CONTAINER_HOME, container_path)))
         if path.is_relative_to(CONTAINER_HOME):
             return self.home / path.relative_to(CONTAINER_HOME)
-        if path.is_absolute() and not path.exists():
+        if not path.exists():
             raise CannotRun(
                 f"{container_path} does not exist on this machine", fix=f"name a path below {CONTAINER_HOME}"
             )
@@ -170,6 +178,8 @@ def prepare(
         directory.mkdir(parents=True, exist_ok=True)
     code = _copy_code(algorithm, layout, machine)
     variables = _own_variables(job_id, layout, body, machine, environ)
+    if code:
+        variables["WORKSPACE"] = str(code)
     arguments = [f"--{one['name']}={one.get('value') or ''}" for one in algorithm.get("parameters") or ()]
     outputs: list[OutputCopy] = []
     for channel in algorithm.get("inputs") or ():
@@ -206,10 +216,81 @@ def node_count(body: Mapping[str, Any]) -> int:
 
 
 def copy_outputs(outputs: Iterable[OutputCopy]) -> None:
-    """Copy what a job has written to its place in the storage, as the service does again and again."""
+    """Copy what a job has written to its place in the storage, as the service does again and again.
+
+    A link is copied as what it leads to; what is no file, or has gone meanwhile, is left out.
+    """
     for output in outputs:
-        if output.directory.is_dir():
-            shutil.copytree(output.directory, output.target, dirs_exist_ok=True)
+        for parent, directories, names in os.walk(output.directory, followlinks=True):
+            here = os.path.realpath(parent)
+            # A link that leads back up has no end.
+            directories[:] = [one for one in directories if not _holds(Path(parent, one), here)]
+            target = output.target / Path(parent).relative_to(output.directory)
+            target.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    _copy_changed(Path(parent, name), target / name)
+
+
+def _holds(directory: Path, place: str) -> bool:
+    return Path(place).is_relative_to(directory.resolve())
+
+
+def _copy_changed(source: Path, target: Path) -> None:
+    status = source.stat()
+    if not stat.S_ISREG(status.st_mode):
+        return
+    with contextlib.suppress(FileNotFoundError):
+        there = target.stat()
+        if (there.st_size, there.st_mtime_ns) == (status.st_size, status.st_mtime_ns):
+            return
+    shutil.copyfile(source, target)
+    # The time of a file that is being written may not change with its content: such a one is copied again.
+    if time.time() - status.st_mtime > 2:
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def install(
+    job: PreparedJob,
+    machine: Machine,
+    root: Path,
+    say: Callable[[str], object],
+    run: Callable[[TaskProcess], int],
+    pause: Callable[[], object],
+) -> tuple[TaskProcess, ...]:
+    """Install the requirements of a job, if the target says so; returns its tasks with their Python.
+
+    The environment is kept below `root` by the digest of the file. `run` runs a step of it to its end;
+    `pause` waits while another job makes the same environment.
+
+    Raises:
+        CannotRun: a step failed.
+    """
+    if job.requirements is None:
+        return job.tasks
+    if not machine.install_requirements:
+        say(f"{job.requirements.name} is not installed: `install_requirements` is not set")
+        return job.tasks
+    digest = hashlib.sha256(job.requirements.read_bytes() + machine.python.encode()).hexdigest()[:16]
+    place = root / "environments" / digest
+    python, done = str(place / "bin" / "python"), place / "installed"
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "lock").open("wb") as lock:
+        while not done.exists():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pause()
+                continue
+            variables = {k: v for k, v in job.tasks[0].environment.items() if k != "PYTHONPATH"}
+            for command in (
+                (machine.python, "-m", "venv", "--system-site-packages", str(place)),
+                (python, "-m", "pip", "install", "-r", str(job.requirements)),
+            ):
+                if code := run(TaskProcess("worker-0", command, job.requirements.parent, variables)):
+                    raise CannotRun(f"{shlex.join(command[1:])} ended with {code}", fix="see the log")
+            done.touch()
+    return tuple(task._replace(command=(python, *task.command[1:])) for task in job.tasks)
 
 
 def _copy_code(algorithm: Mapping[str, Any], layout: Layout, machine: Machine) -> Path | None:
@@ -221,7 +302,8 @@ def _copy_code(algorithm: Mapping[str, Any], layout: Layout, machine: Machine) -
     if not source.is_dir():
         raise CannotRun(f"code_dir: {source} is no directory", fix=f"put {address} there, or declare `code`")
     parent = layout.place(algorithm["local_code_dir"]) if algorithm.get("local_code_dir") else layout.code
-    return Path(shutil.copytree(source, parent / source.name, dirs_exist_ok=True))
+    code = shutil.copytree(source, parent / source.name, ignore_dangling_symlinks=True, dirs_exist_ok=True)
+    return Path(code)
 
 
 def _command(
@@ -279,9 +361,16 @@ def _linked(channel: Mapping[str, Any], source: Path, layout: Layout) -> Path:
     if not channel.get("local_dir"):
         return source
     place = layout.place(channel["local_dir"])
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(source, target_is_directory=source.is_dir())
+    if not place.is_relative_to(layout.home):
+        return place
+    with contextlib.suppress(OSError):
+        place.rmdir()  # an empty one of ours
+    parent = place.parent.resolve()
+    if os.path.lexists(place) or not parent.is_relative_to(layout.home.resolve()):
+        why = f"input {channel['name']}: {channel['local_dir']} is taken by the code or another input"
+        raise CannotRun(why, fix="name another `local_dir`")
+    parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(source, target_is_directory=source.is_dir())
     return place
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ def test_variables_are_those_of_a_container_and_nothing_of_the_caller_but_what_i
         "MA_MOUNT_PATH": str(home / "modelarts"),
         "MA_JOB_DIR": str(home / "modelarts/user-job-dir"),
         "MA_LOG_DIR": str(home / "modelarts/log"),
+        "WORKSPACE": str(here.code),
         "MA_SCRIPT_INTERPRETER": "",
         "MA_CURRENT_IP": "127.0.0.1",
         "MA_NUM_GPUS": "8",
@@ -126,6 +128,52 @@ def test_outputs_are_copied_to_their_place(here: Here) -> None:
     assert {path.name for path in (here.storage / "b/out").iterdir()} == {"old", "model"}
 
 
+def test_output_that_has_not_changed_is_not_copied_again(here: Here) -> None:
+    execution = here.prepare(outputs=[channel("out", "out/")])
+    source = execution.outputs[0].directory
+    for name in ("old", "new"):
+        (source / name).write_text("1", encoding="utf-8")
+    os.utime(source / "old", (1, 1))
+    copy_outputs(execution.outputs)
+    target = here.storage / "b/out"
+    for name in ("old", "new"):  # `new` may still be written: its time says nothing yet
+        (target / name).write_text("2", encoding="utf-8")
+    os.utime(target / "old", (1, 1))
+    copy_outputs(execution.outputs)
+    assert {path.name: path.read_text(encoding="utf-8") for path in target.iterdir()} == {
+        "old": "2",
+        "new": "1",
+    }
+
+
+def test_output_may_hold_links_and_what_is_no_file(here: Here) -> None:
+    execution = here.prepare(outputs=[channel("out", "out/")])
+    source = execution.outputs[0].directory
+    (source / "step").mkdir()
+    (source / "step/model").write_text("m", encoding="utf-8")
+    for link, place in {"latest": "step", "model": "step/model", "gone": "none", "step/up": ".."}.items():
+        (source / link).symlink_to(place)
+    os.mkfifo(source / "pipe")
+    copy_outputs(execution.outputs)
+    target = here.storage / "b/out"
+    assert {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()} == {
+        *("step/model", "latest/model", "model")
+    }
+
+
+def test_place_of_a_channel_is_below_the_home_of_the_job(here: Here) -> None:
+    here.put("data/x")
+    [task] = here.prepare(
+        inputs=[channel("data", "data/", local_dir="/home/ma-user/modelarts/inputs")],
+        outputs=[channel("out", "out/", local_dir="made/here")],
+    ).tasks
+    assert task.command[2:] == (
+        f"--data={here.job / 'home/modelarts/inputs'}",
+        f"--out={here.job / 'home/made/here'}",
+    )
+    assert (here.job / "home/modelarts/inputs/x").exists()
+
+
 def test_command_of_an_image_runs_only_where_the_target_says_so(here: Here) -> None:
     command = "cd x && python train.py"
     with pytest.raises(CannotRun, match="needs its container image"):
@@ -152,6 +200,12 @@ def test_longest_prefix_of_the_storage_decides(here: Here, tmp_path: Path) -> No
         ({"code_dir": "obs://b/none/"}, "code_dir: .*/obs/b/none is no directory"),
         ({"boot_file": "obs://b/code/src/other.py"}, "boot_file: .*other.py does not exist"),
         ({"code_dir": None}, "neither a `command` nor a `boot_file`"),
+        ({"inputs": [channel("d", "code/", local_dir="/home/ma-user/modelarts")]}, "modelarts is taken by"),
+        (
+            {"inputs": [channel(n, "code/", local_dir=f"/home/ma-user/in{n}") for n in ("", "/x")]},
+            "in/x is taken by the code or another input",
+        ),
+        ({"working_dir": "../../etc/none"}, "does not exist on this machine"),
         ({"working_dir": "/no/such/place"}, "/no/such/place does not exist on this machine"),
     ],
 )
