@@ -36,7 +36,7 @@ def run_command(
     from reconciler.core.values import PROCESS
     from reconciler.processes.execution import prepare
     from reconciler.processes.foreground import run, spell
-    from reconciler.processes.target import completed_number, machine_of
+    from reconciler.processes.target import completed_number, jobs_directory, machine_of
 
     loaded = load_stack(paths, **options, offline=only_print)
     name, target = loaded.target(options["target"])
@@ -59,7 +59,7 @@ def run_command(
         return 0
     for output in execution.outputs:
         console.say(f"output: {output.directory}")
-    return run(scratch.name, execution, machine.stop_grace_s)
+    return run(scratch.name, execution, machine, jobs_directory(loaded.root), console.say)
 
 
 def with_parameters(

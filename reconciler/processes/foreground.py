@@ -4,35 +4,48 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 from reconciler.errors import ExitCode
 from reconciler.processes import tree
-from reconciler.processes.execution import PreparedJob
+from reconciler.processes.execution import Machine, PreparedJob, TaskProcess, install
 
 #: What a program that ends by itself can return; the rest means something to a shell.
 _PASSED_ON = range(64)
 
 
-def run(job_id: str, execution: PreparedJob, grace_s: float) -> int:
-    """Run the processes of a job to their end, and return an exit code: the first that is not 0, up to 63."""
+def run(
+    job_id: str, execution: PreparedJob, machine: Machine, root: Path, say: Callable[[str], object]
+) -> int:
+    """Run the processes of a job to their end, and return an exit code: the first that is not 0, up to 63.
+
+    `root` holds the environments that its requirements are installed into.
+    """
     processes: list[subprocess.Popen[bytes]] = []
+
+    def start(task: TaskProcess) -> subprocess.Popen[bytes]:
+        task.directory.mkdir(parents=True, exist_ok=True)
+        process = subprocess.Popen(  # noqa: S603 - the job that was declared
+            task.command,
+            cwd=task.directory,
+            env=dict(task.environment),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        processes.append(process)
+        return process
+
     try:
-        for task in execution.tasks:
-            task.directory.mkdir(parents=True, exist_ok=True)
-            processes.append(
-                subprocess.Popen(  # noqa: S603 - the job that was declared
-                    task.command,
-                    cwd=task.directory,
-                    env=dict(task.environment),
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            )
-        code = _first_failure(processes)
+        tasks = install(
+            execution, machine, root, say, lambda task: start(task).wait(), lambda: time.sleep(0.2)
+        )
+        code = _first_failure([start(task) for task in tasks])
     finally:
         # Whatever ended it, Ctrl-C too: nothing goes on. Who presses it twice does not want to wait.
         try:
-            tree.end_all(job_id, grace_s=grace_s)
+            tree.end_all(job_id, grace_s=machine.stop_grace_s)
         except BaseException:
             tree.end_all(job_id, grace_s=0)
             raise

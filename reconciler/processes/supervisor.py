@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -20,12 +21,21 @@ from typing import IO, Any
 import psutil
 
 from reconciler.processes import tree
-from reconciler.processes.execution import CannotRun, Layout, PreparedJob, TaskProcess, copy_outputs, prepare
+from reconciler.processes.execution import (
+    CannotRun,
+    Layout,
+    PreparedJob,
+    TaskProcess,
+    copy_outputs,
+    install,
+    prepare,
+)
 from reconciler.processes.table import ProcessStore, SupervisedJob, TaskStatus
+from reconciler.processes.tree import ProcessIdentity
 
-#: How often the supervisor looks whether its job has ended, or is to end.
+#: How often the supervisor looks whether its job is to end; that it has ended, it is told.
 LOOK_S = 0.2
-SAMPLE_S, COPY_S = 10.0, 30.0
+NOTE_S, SAMPLE_S, COPY_S = 1.0, 10.0, 30.0
 #: How long the others have between SIGTERM and SIGKILL where one process of a job failed.
 FAILED_GRACE_S = 15.0
 
@@ -58,6 +68,10 @@ class JobLog:
             self.write(data)
 
 
+class _ToEndError(Exception):
+    """The job was terminated or deleted before it began."""
+
+
 class Supervisor:
     def __init__(self, store: ProcessStore, run: SupervisedJob) -> None:
         self._store, self._run = store, run
@@ -66,84 +80,63 @@ class Supervisor:
         self._body = run.job.body
         self._logs: dict[str, JobLog] = {}
         self._lock = threading.Lock()
-        self._seen: set[tuple[int, float]] = set()
+        self._seen: set[ProcessIdentity] = set()
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._readers: list[threading.Thread] = []
+        # By this pipe the end of a process wakes the supervisor; a handler that took a lock could block it.
+        self._woken, waking = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(waking, False)
+        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def main(self) -> None:
         """Run the job to its end; whatever happens, it has one."""
         phase, statuses = "Abnormal", list[TaskStatus]()
         try:
             phase, statuses = self._main()
+        except _ToEndError:
+            phase = "Terminated"
         except (CannotRun, OSError, subprocess.SubprocessError) as error:
-            self._log("worker-0").say(str(error))
-            self._event(str(error), "Error")
+            self._say_error(str(error))
             phase, statuses = "Failed", [TaskStatus("worker-0", None, str(error))]
         finally:
-            tree.end_all(self._id, _descendants(), grace_s=0)
+            tree.end_all(self._id, grace_s=0)
             self._store.finish(self._id, phase, statuses)
             self._store.start_due()
 
     def _main(self) -> tuple[str, list[TaskStatus]]:
         self._event("Training job is being prepared.")
-        execution = prepare(self._id, self._body, self._layout.root, self._run.machine, os.environ)
+        execution = prepare(self._id, self._body, self._layout.root, self._run.machine, self._run.environ)
         self._event("Training code and input are in place.")
-        python = self._install(execution)
+        say = self._log("worker-0").say
+        tasks = install(
+            execution, self._run.machine, self._store.directory, say, self._to_its_end, self._pause
+        )
         if not self._store.begin(self._id):
-            return "Terminated", []
-        processes = {task.name: self._start(task, python) for task in execution.tasks}
+            raise _ToEndError
+        processes = {task.name: self._start(task) for task in tasks}
         self._event("Training started.")
-        threads = [
-            threading.Thread(target=self._log(name).copy, args=(process.stdout,), daemon=True)
-            for name, process in processes.items()
-        ]
-        for thread in threads:
-            thread.start()
-        phase = self._wait(processes, execution)
-        for thread in threads:
-            thread.join(timeout=5)
+        phase = self._wait(list(processes.values()), execution)
+        for reader in self._readers:
+            reader.join(timeout=5)
         for name, process in processes.items():
             self._log(name).say(f"Training end with return code: {process.returncode}")
             self._event(f"[{name}] Training finished. Exit code {process.returncode}.")
-        copy_outputs(execution.outputs)
-        self._event("Training output is copied.")
-        return phase, [TaskStatus(name, process.returncode) for name, process in processes.items()]
+        why = ""
+        try:
+            copy_outputs(execution.outputs)
+            self._event("Training output is copied.")
+        except OSError as error:
+            why = f"the output is not copied: {error}"
+            self._say_error(why)
+            phase = "Failed" if phase == "Completed" else phase
+        return phase, [TaskStatus(name, process.returncode, why) for name, process in processes.items()]
 
-    def _install(self, execution: PreparedJob) -> str | None:
-        """Install a requirements file into an environment kept by its digest; returns its Python."""
-        if execution.requirements is None:
-            return None
-        if not self._run.machine.install_requirements:
-            self._log("worker-0").say(
-                f"{execution.requirements.name} is not installed: `install_requirements` is not set"
-            )
-            return None
-        digest = hashlib.sha256(
-            execution.requirements.read_bytes() + self._run.machine.python.encode()
-        ).hexdigest()[:16]
-        place = self._store.directory / "environments" / digest
-        python = place / "bin" / "python"
-        done = place / "installed"
-        if not done.exists():
-            steps = (
-                [self._run.machine.python, "-m", "venv", "--system-site-packages", str(place)],
-                [str(python), "-m", "pip", "install", "-r", str(execution.requirements)],
-            )
-            for step in steps:
-                answer = subprocess.run(  # noqa: S603 - what the target says, no shell
-                    step, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-                )
-                self._log("worker-0").write(answer.stdout)
-                if answer.returncode:
-                    raise CannotRun(
-                        f"{' '.join(step[1:5])}… ended with {answer.returncode}", fix="see the log"
-                    )
-            done.touch()
-        return str(python)
-
-    def _start(self, task: TaskProcess, python: str | None) -> subprocess.Popen[bytes]:
+    def _start(self, task: TaskProcess) -> subprocess.Popen[bytes]:
         task.directory.mkdir(parents=True, exist_ok=True)
-        command = [python, *task.command[1:]] if python else task.command
-        return subprocess.Popen(  # noqa: S603 - the job that was declared
-            command,
+        process = subprocess.Popen(  # noqa: S603 - the job that was declared
+            task.command,
             cwd=task.directory,
             env=dict(task.environment),
             stdin=subprocess.DEVNULL,
@@ -151,26 +144,54 @@ class Supervisor:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self._started.append(process)
+        reader = threading.Thread(target=self._log(task.name).copy, args=(process.stdout,), daemon=True)
+        reader.start()
+        self._readers.append(reader)
+        return process
 
-    def _wait(self, processes: dict[str, subprocess.Popen[bytes]], execution: PreparedJob) -> str:
+    def _to_its_end(self, task: TaskProcess) -> int:
+        process = self._start(task)
+        while (code := process.poll()) is None:
+            self._pause()
+        return code
+
+    def _pause(self) -> None:
+        """Wait a little, before the job has begun.
+
+        Raises:
+            _ToEndError: it never will.
+        """
+        self._look()
+        if self._store.is_to_end(self._id, "Pending"):
+            raise _ToEndError
+
+    def _look(self) -> None:
+        """Wait until a process has ended, or it is time to look what else happens."""
+        if select.select([self._woken], [], [], LOOK_S)[0]:
+            os.read(self._woken, 1 << 12)
+
+    def _wait(self, processes: list[subprocess.Popen[bytes]], execution: PreparedJob) -> str:
         """Wait for the end of a job and end what is left of it; returns the phase that it ended in."""
         stop_after_s = _seconds((self._body.get("spec") or {}).get("auto_stop"))
-        began = next_sample = time.monotonic()
+        began = next_note = next_sample = time.monotonic()
         next_copy = began + COPY_S
         sampler = tree.Sampler(self._id)
         while True:
-            self._note_processes()
-            codes = [process.poll() for process in processes.values()]
+            now = time.monotonic()
+            if now >= next_note:
+                self._note_processes()
+                next_note = now + NOTE_S
+            codes = [process.poll() for process in processes]
             if any(codes):
-                tree.end_all(self._id, _descendants(), grace_s=FAILED_GRACE_S)
+                tree.end_all(self._id, grace_s=FAILED_GRACE_S)
                 phase = "Failed"
                 break
             if all(code == 0 for code in codes):
                 phase = "Completed"
                 break
-            now = time.monotonic()
             if self._store.is_to_end(self._id) or (stop_after_s is not None and now - began >= stop_after_s):
-                tree.end_all(self._id, _descendants(), grace_s=self._run.machine.stop_grace_s)
+                tree.end_all(self._id, grace_s=self._run.machine.stop_grace_s)
                 phase = "Terminated"
                 break
             if now >= next_sample:
@@ -179,10 +200,10 @@ class Supervisor:
             if now >= next_copy:
                 with contextlib.suppress(OSError):  # the last copy tells
                     copy_outputs(execution.outputs)
-                next_copy = now + COPY_S
-            time.sleep(LOOK_S)
-        tree.end_all(self._id, _descendants(), grace_s=0)
-        for process in processes.values():
+                next_copy = time.monotonic() + COPY_S
+            self._look()
+        tree.end_all(self._id, grace_s=0)
+        for process in processes:
             process.wait()
         return phase
 
@@ -198,11 +219,18 @@ class Supervisor:
             self._layout.events, {"at_ms": time.time_ns() // 1_000_000, "level": level, "message": message}
         )
 
+    def _say_error(self, text: str) -> None:
+        self._log("worker-0").say(text)
+        self._event(text, "Error")
+
     def _note_processes(self) -> None:
-        for process in _descendants():
-            with contextlib.suppress(psutil.Error):
-                identity = (process.pid, process.create_time())
-                if identity not in self._seen:
+        """Write down what the job has started by now, and take leave of what it left behind and has ended."""
+        own = {process.pid for process in self._started}
+        for process in tree.descendants():
+            with contextlib.suppress(psutil.Error, ChildProcessError):
+                if process.pid not in own and process.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(process.pid, os.WNOHANG)
+                elif (identity := ProcessIdentity.of(process)) not in self._seen:
                     self._seen.add(identity)
                     _append(self._layout.processes, {"process": identity})
 
@@ -219,10 +247,6 @@ def _seconds(span: dict[str, Any] | None) -> float | None:
         if not span
         else float(span["duration"]) * units.get(str(span.get("time_unit", "HOURS")).upper(), 3600.0)
     )
-
-
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
 
 
 def _adopt_orphans() -> None:

@@ -1,26 +1,30 @@
 """The jobs of a process target: those of the emulated service, with a slot, a supervisor and a result each.
 
-A row of `runs` says who answers for a job: whoever claims it for a free slot, then its supervisor. Claims
-are made in one transaction, so that no two make the same and no more jobs run than there are slots; one whose
-owner has died is taken back, or ended as Abnormal.
+A row of `runs` says who answers for a job: whoever claims it for a free slot, then its supervisor, then
+nobody. Claims are made in one transaction, so that no two make the same and no more jobs run than there are
+slots; one whose owner has died is taken back, or ended as Abnormal. A row outlives its job where that is
+deleted while it runs: the slot is free once its processes have ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-from reconciler.emulator import Durations, Job, Store
+from reconciler.emulator import Durations, Job, Store, StoreError
 from reconciler.emulator.lifecycle import ENDED, RunOutcome
-from reconciler.emulator.store import METRICS, JobEvent
+from reconciler.emulator.search import SearchRequest
+from reconciler.emulator.store import METRICS, JobEvent, JobPage
 from reconciler.processes import tree
 from reconciler.processes.execution import Layout, Machine
 from reconciler.processes.tree import ProcessIdentity
@@ -31,9 +35,10 @@ CREATE TABLE IF NOT EXISTS runs (
     owner_pid INTEGER, owner_started_s REAL, is_claim INTEGER NOT NULL DEFAULT 0,
     result TEXT
 ) WITHOUT ROWID"""
+_OF_JOB = "job_id = ?"
+_FREE = f"UPDATE runs SET owner_pid = NULL, owner_started_s = NULL, is_claim = 0 WHERE {_OF_JOB}"  # noqa: S608
 #: No phase of a job ends by the clock here.
 _NEVER_S = 1e12
-_ACTIVE = ("Creating", "Pending", "Running", "Terminating")
 
 
 class TaskStatus(NamedTuple):
@@ -45,10 +50,14 @@ class TaskStatus(NamedTuple):
 
 
 class SupervisedJob(NamedTuple):
-    """What a supervisor takes over: the create request, and what the target says of this machine."""
+    """What a supervisor takes over: the create request, and what it was created with.
+
+    `environ`: the variables that the job gets of who created it.
+    """
 
     job: Job
     machine: Machine
+    environ: Mapping[str, str]
 
 
 class ProcessStore(Store):
@@ -56,9 +65,12 @@ class ProcessStore(Store):
 
     time_units = ("HOURS", "SECONDS")
 
-    def __init__(self, directory: Path, machine: Machine | None = None) -> None:
+    def __init__(
+        self, directory: Path, machine: Machine | None = None, environ: Mapping[str, str] = os.environ
+    ) -> None:
         self.directory = directory
         self.machine = machine or Machine()
+        self.environ = environ
         durations = Durations(creating=0, pending=_NEVER_S, running=_NEVER_S, terminating=_NEVER_S)
         super().__init__(directory / "jobs.sqlite3", durations=durations, noise=False, user_name=_user_name())
         self.database.run(_TABLE)
@@ -71,10 +83,19 @@ class ProcessStore(Store):
     def create(self, project: str, body: dict[str, Any]) -> Job:
         with self.database.transaction(write=True):
             job = super().create(project, body)
-            values = (job.id, json.dumps(self.machine._asdict()))
+            # Whoever starts the job when its turn comes, it gets the variables of who created it.
+            environ = {name: self.environ[name] for name in self.machine.inherit if name in self.environ}
+            values = (job.id, json.dumps({**self.machine._asdict(), "environ": environ}))
             self.database.run("INSERT INTO runs (job_id, machine) VALUES (?, ?)", values)
-        self.start_due()
         return self.get(project, job.id)
+
+    def get(self, project: str, job_id: str) -> Job:
+        self.start_due()
+        return super().get(project, job_id)
+
+    def search(self, project: str, search: SearchRequest) -> JobPage:
+        self.start_due()
+        return super().search(project, search)
 
     def terminate(self, project: str, job_id: str) -> Job:
         self.take_back()
@@ -82,6 +103,23 @@ class ProcessStore(Store):
             job = super().terminate(project, job_id)
             row = self.database.one("SELECT owner_pid FROM runs WHERE job_id = ?", (job_id,))
             return job if row and row["owner_pid"] else self.set_phase(job_id, "Terminated")
+
+    def restart(self, project: str, job_id: str) -> Job:
+        with self.database.transaction(write=True):
+            super().restart(project, job_id)
+            self.database.run("UPDATE runs SET result = NULL WHERE job_id = ?", (job_id,))
+            shutil.rmtree(self.layout(job_id).root, ignore_errors=True)
+        return self.get(project, job_id)
+
+    def delete(self, project: str, *job_ids: str) -> None:
+        super().delete(project, *job_ids)
+        for job_id in job_ids:
+            self._forget(job_id, f"{_OF_JOB} AND owner_pid IS NULL")  # else its supervisor does
+
+    def _forget(self, job_id: str, which: str = _OF_JOB) -> None:
+        # The conditions are those of this module; the value is bound.
+        if self.database.run(f"DELETE FROM runs WHERE {which}", (job_id,)):  # noqa: S608
+            shutil.rmtree(self.layout(job_id).root, ignore_errors=True)
 
     def _job(self, row: Any, now: int) -> Job:
         job = super()._job(row, now)
@@ -130,45 +168,53 @@ class ProcessStore(Store):
     def start_due(self) -> None:
         """Start a supervisor for each job that finds a slot: the highest priority first, then the oldest."""
         self.take_back()
-        for job_id in self._claim():
-            _start_supervisor(self.directory, job_id)
+        for row in self._claim():
+            try:
+                pid = _start_supervisor(self.directory, row["job_id"], json.loads(row["machine"])["environ"])
+                self._hand_over(row["job_id"], pid)
+            except (OSError, subprocess.SubprocessError) as error:
+                why = f"its supervisor did not start: {error}"
+                self.finish(row["job_id"], "Abnormal", [TaskStatus("worker-0", None, why)])
 
     def take_back(self) -> None:
         """Undo claims of those who died before a supervisor began; end what a dead one left behind."""
         for row in self._owned():
-            owner = ProcessIdentity(row["owner_pid"], row["owner_started_s"])
+            job_id, owner = row["job_id"], ProcessIdentity(row["owner_pid"], row["owner_started_s"])
             if owner.is_alive:
                 continue
-            if row["is_claim"]:
-                self.database.run(f"{_FREE} AND owner_pid = ? AND is_claim = 1", (row["job_id"], owner.pid))
-                continue
-            known = [
-                ProcessIdentity(*one["process"]) for one in _read_lines(self.layout(row["job_id"]).processes)
-            ]
-            tree.end_all(row["job_id"], tree.with_descendants(known), grace_s=0)
+            if not row["is_claim"]:
+                lines = _read_lines(self.layout(job_id).processes)
+                known = [ProcessIdentity(*line["process"]) for line in lines]
+                tree.end_all(job_id, partial(tree.with_descendants, known), grace_s=0)
             with self.database.transaction(write=True):
-                if self.find(row["job_id"]).life.phase not in ENDED:
-                    self._end(row["job_id"], "Abnormal", [])
+                held = (job_id, owner.pid, row["is_claim"])
+                if not self.database.run(f"{_FREE} AND owner_pid = ? AND is_claim = ?", held):
+                    continue  # somebody else did it
+                phase = self.database.one("SELECT phase FROM jobs WHERE id = ?", (job_id,))
+                if phase is None:
+                    self._forget(job_id)
+                elif not row["is_claim"]:
+                    self._end(job_id, "Abnormal", [])
+                elif phase[0] == "Terminating":
+                    self._end(job_id, "Terminated", [])
 
     def _owned(self) -> list[Any]:
-        marks = ", ".join("?" * len(_ACTIVE))
-        # The marks are those of this function; the values are bound.
-        sql = f"SELECT runs.* FROM runs JOIN jobs ON id = job_id WHERE phase IN ({marks})"  # noqa: S608
-        return self.database.all(f"{sql} AND owner_pid IS NOT NULL", _ACTIVE)
+        return self.database.all("SELECT * FROM runs WHERE owner_pid IS NOT NULL")
 
-    def _claim(self) -> list[str]:
+    def _claim(self) -> list[Any]:
+        """Answer for the jobs that may start, and return their rows."""
+        due = (
+            "SELECT runs.* FROM runs JOIN jobs ON id = job_id "
+            "WHERE owner_pid IS NULL AND phase IN ('Creating', 'Pending') "
+            "ORDER BY CAST(priority AS INTEGER) DESC, seq LIMIT ?"
+        )
+        if not self.database.one(due, (1,)):
+            return []
         me = ProcessIdentity.own()
         with self._write(lives=True):
-            free = self.machine.slots - len(self._owned())
-            waiting = self.database.all(
-                "SELECT job_id FROM runs JOIN jobs ON id = job_id "
-                "WHERE owner_pid IS NULL AND phase = 'Pending' "
-                "ORDER BY CAST(priority AS INTEGER) DESC, seq LIMIT ?",
-                (max(0, free),),
-            )
-            claimed = [str(row["job_id"]) for row in waiting]
-            for job_id in claimed:
-                self._own(job_id, me, is_claim=True)
+            claimed = self.database.all(due, (max(0, self.machine.slots - len(self._owned())),))
+            for row in claimed:
+                self._own(row["job_id"], me, is_claim=True)
         return claimed
 
     def _own(self, job_id: str, owner: ProcessIdentity, *, is_claim: bool) -> None:
@@ -177,29 +223,56 @@ class ProcessStore(Store):
             (owner.pid, owner.started_s, int(is_claim), job_id),
         )
 
+    def _hand_over(self, job_id: str, pid: int) -> None:
+        """Let a supervisor answer for its job from its first moment: this process may live much longer."""
+        try:
+            supervisor = ProcessIdentity.of(psutil.Process(pid))
+        except psutil.Error:
+            supervisor = ProcessIdentity(pid, 0.0)  # it has ended
+        with self.database.transaction(write=True):
+            claim = "SELECT 1 FROM runs WHERE job_id = ? AND owner_pid = ? AND is_claim = 1"
+            if self.database.one(claim, (job_id, os.getpid())):
+                self._own(job_id, supervisor, is_claim=False)
+
     # ── what a supervisor says ─────────────────────────────────────────────────────────────────
 
     def take_over(self, job_id: str) -> SupervisedJob | None:
         """Answer for a job that was claimed; None if it is not, or no more, to be run."""
         with self.database.transaction(write=True):
             row = self.database.one("SELECT * FROM runs WHERE job_id = ?", (job_id,))
-            if row is None or not row["is_claim"]:
+            if row is None or not (row["is_claim"] or row["owner_pid"] == os.getpid()):
                 return None
             self._own(job_id, ProcessIdentity.own(), is_claim=False)
-            stored = json.loads(row["machine"])
-        return SupervisedJob(self.find(job_id), Machine(**{**stored, "inherit": tuple(stored["inherit"])}))
+            if self.is_deleted(job_id):
+                self._forget(job_id)
+                return None
+            job = self.find(job_id)
+        stored = json.loads(row["machine"])
+        environ = stored.pop("environ")
+        return SupervisedJob(job, Machine(**{**stored, "inherit": tuple(stored["inherit"])}), environ)
+
+    def is_deleted(self, job_id: str) -> bool:
+        return self.database.one("SELECT 1 FROM jobs WHERE id = ?", (job_id,)) is None
 
     def __enter__(self) -> ProcessStore:
         return self
 
-    def is_to_end(self, job_id: str) -> bool:
-        row = self.database.one("SELECT phase FROM jobs WHERE id = ?", (job_id,))
-        return row is None or row["phase"] != "Running"
+    def is_to_end(self, job_id: str, phase: str = "Running") -> bool:
+        """Whether a job is not to go on in a phase: it is to be terminated, or was deleted, or all jobs were.
+
+        A database that cannot be read for a moment is no reason to end what has run for days.
+        """
+        if not (self.directory / "jobs.sqlite3").exists():
+            return True
+        with contextlib.suppress(StoreError):
+            row = self.database.one("SELECT phase FROM jobs WHERE id = ?", (job_id,))
+            return row is None or row["phase"] != phase
+        return False
 
     def begin(self, job_id: str) -> bool:
         """Say that a job runs, unless it is to end already."""
         with self.database.transaction(write=True):
-            if self.find(job_id).life.phase != "Pending":
+            if self.is_deleted(job_id) or self.find(job_id).life.phase != "Pending":
                 return False
             self.set_phase(job_id, "Running")
             return True
@@ -207,7 +280,9 @@ class ProcessStore(Store):
     def finish(self, job_id: str, phase: str, statuses: Iterable[TaskStatus]) -> None:
         """Say how a job ended; its slot is free then."""
         with self.database.transaction(write=True):
-            if self.database.one("SELECT 1 FROM jobs WHERE id = ?", (job_id,)):
+            if self.is_deleted(job_id):
+                self._forget(job_id)
+            else:
                 self._end(job_id, phase, statuses)
         self._remove_old()
 
@@ -215,6 +290,7 @@ class ProcessStore(Store):
         self.set_phase(job_id, phase)
         result = json.dumps([status._asdict() for status in statuses])
         self.database.run("UPDATE runs SET result = ? WHERE job_id = ?", (result, job_id))
+        self.database.run(_FREE, (job_id,))
 
     def _remove_old(self) -> None:
         """Remove the directories of ended jobs beyond the last that are kept; their records stay."""
@@ -225,12 +301,13 @@ class ProcessStore(Store):
 
 _DETACHED = """\
 import os
-if os.fork():
+if pid := os.fork():
+    os.write(1, b"%d" % pid)
     os._exit(0)
+os.dup2(2, 1)
 from reconciler.processes.supervisor import main
 main()
 """
-_FREE = "UPDATE runs SET owner_pid = NULL, owner_started_s = NULL, is_claim = 0 WHERE job_id = ?"
 
 
 class EndedJob(Job):
@@ -247,36 +324,34 @@ class EndedJob(Job):
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines; the last may be cut off while it is written."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    return [json.loads(line) for line in lines if line.endswith("}")]
+    """Read a file of JSON lines; the last may be cut off, while it is written or where a disk was full."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
 
 
-def _start_supervisor(directory: Path, job_id: str) -> None:
-    """Start a process that outlives this one, and gets nothing of its environment but what jobs may have."""
-    package = str(Path(__file__).parents[2])
-    with ProcessStore(directory) as store:
-        row = store.database.one("SELECT machine FROM runs WHERE job_id = ?", (job_id,))
-    inherit = json.loads(row["machine"])["inherit"]
-    environment = {name: os.environ[name] for name in inherit if name in os.environ}
-    environment["PYTHONPATH"] = package
+def _start_supervisor(directory: Path, job_id: str, environ: Mapping[str, str]) -> int:
+    """Start a process that outlives this one, and gets nothing of its environment; returns its pid."""
+    environment = {**environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    directory = directory.absolute()
     layout = Layout(directory / job_id)
-    layout.root.mkdir(parents=True, exist_ok=True)
+    layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (layout.root / "supervisor.log").open("ab") as log:
         # It forks at once and its parent ends, so that nobody has to wait for it.
-        subprocess.run(  # noqa: S603 - our own interpreter and module
+        started = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-c", _DETACHED, str(directory), job_id],
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=subprocess.PIPE,
             stderr=log,
             env=environment,
             cwd=layout.root,
             start_new_session=True,
             check=True,
         )
+    return int(started.stdout)
 
 
 def _user_name() -> str:

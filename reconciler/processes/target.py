@@ -9,7 +9,7 @@ from pathlib import Path
 from reconciler.core.identity import parse_description
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
-from reconciler.files import record_directory
+from reconciler.files import private_file, record_directory
 from reconciler.modelarts.local import open_store, store_errors
 from reconciler.modelarts.target import Connected, Runtime, identify
 from reconciler.processes.execution import CannotRun, Machine
@@ -28,9 +28,10 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     Raises:
         LocalFileFailed: their database cannot be used.
     """
-    directory = _directory(root)
+    directory = jobs_directory(root)
+    private_file(directory / "jobs.sqlite3")
     with store_errors(directory / "jobs.sqlite3"):
-        store = ProcessStore(directory, machine_of(target, root))
+        store = ProcessStore(directory, machine_of(target, root), runtime.environ)
         store.start_due()
     identity = identity_of(name, target, runtime.environ)
     connected = open_store(store, directory / "jobs.sqlite3", identity, target, runtime, cleanup)
@@ -61,7 +62,7 @@ def completed_number(root: Path, stack: str, key: str) -> int:
     Raises:
         CannotRun: none has.
     """
-    with ProcessStore(_directory(root)) as store:
+    with ProcessStore(jobs_directory(root)) as store:
         described = [
             parse_description(job.body["metadata"].get("description") or "").marker
             for job in store.jobs()
@@ -75,7 +76,7 @@ def completed_number(root: Path, stack: str, key: str) -> int:
     return max(one.revision for one in owned)
 
 
-def _directory(root: Path) -> Path:
+def jobs_directory(root: Path) -> Path:
     directory = record_directory(root) / "processes"
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory

@@ -1,6 +1,7 @@
 """The processes of a job: which they are, what they use, and how all of them are ended.
 
-A pid is trusted only together with the time at which its process started: the system gives it away again. A
+A pid is trusted only together with the time at which its process started: the system gives it away again.
+That time counts from the start of the machine where it can (Linux): no change of the clock moves it. A
 process belongs to a job if the supervisor has it among its descendants, or if the job's id stands in its
 environment, whatever it did to get away.
 """
@@ -11,7 +12,7 @@ import contextlib
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import psutil
@@ -27,16 +28,20 @@ class ProcessIdentity(NamedTuple):
     started_s: float
 
     @classmethod
+    def of(cls, process: psutil.Process) -> ProcessIdentity:
+        """Raises: psutil.Error, it has ended."""
+        return cls(process.pid, process.create_time() - (psutil.boot_time() if psutil.LINUX else 0))
+
+    @classmethod
     def own(cls) -> ProcessIdentity:
-        process = psutil.Process()
-        return cls(process.pid, process.create_time())
+        return cls.of(psutil.Process())
 
     @property
     def process(self) -> psutil.Process | None:
         """The process; None if it has ended, whoever has its pid by now."""
         try:
             process = psutil.Process(self.pid)
-            is_same = abs(process.create_time() - self.started_s) < _START_TOLERANCE_S
+            is_same = abs(self.of(process).started_s - self.started_s) < _START_TOLERANCE_S
             return process if is_same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.Error:
             return None
@@ -77,22 +82,38 @@ def _is_of(process: psutil.Process, job_id: str) -> bool:
         return False  # it has ended, or is somebody else's
 
 
-def end_all(job_id: str, more: Iterable[psutil.Process] = (), *, grace_s: float) -> None:
-    """End the processes of a job: SIGTERM, after `grace_s` SIGKILL, until there is none."""
+def descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def end_all(
+    job_id: str, more: Callable[[], Iterable[psutil.Process]] = descendants, *, grace_s: float
+) -> None:
+    """End the processes of a job: SIGTERM, after `grace_s` SIGKILL, until there is none.
+
+    `more` returns those that are known by other means than their environment, asked again each time: what is
+    asked to end may start others. What belongs to another user cannot be ended, and is left.
+    """
     asked: set[psutil.Process] = set()
+    denied: set[psutil.Process] = set()
     deadline = time.monotonic() + grace_s
-    while remaining := _alive({*more, *processes_of(job_id)}):
+    while remaining := _alive({*more(), *processes_of(job_id)} - denied):
         is_over = time.monotonic() >= deadline
         for process in remaining:
-            with contextlib.suppress(psutil.Error):
+            try:
                 if is_over:
                     process.kill()
                 elif process not in asked:
                     process.terminate()
+            except psutil.AccessDenied:
+                denied.add(process)
+            except psutil.Error:
+                pass
         asked |= remaining
-        psutil.wait_procs(
-            list(remaining), timeout=0.2 if is_over else min(0.2, max(0.0, deadline - time.monotonic()))
-        )
+        # Not by `psutil.wait_procs`: it would take the exit codes away from who started them.
+        looks_again = time.monotonic() + 0.2
+        while _alive(remaining) and time.monotonic() < looks_again:
+            time.sleep(0.01)
 
 
 def _alive(processes: Iterable[psutil.Process]) -> set[psutil.Process]:

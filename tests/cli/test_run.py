@@ -86,15 +86,28 @@ def test_nothing_is_recorded(reconciler: Reconciler) -> None:
     assert reconciler("jobs list --json").document["items"] == []
 
 
-def test_interrupt_ends_the_job() -> None:
+@pytest.mark.parametrize(
+    ("number", "ends"),
+    [
+        (signal.SIGINT, ExitCode.INTERRUPTED),
+        (signal.SIGTERM, ExitCode.TERMINATED),
+        (signal.SIGHUP, ExitCode.HUNG_UP),
+    ],
+)
+def test_interrupt_ends_the_job(number: int, ends: ExitCode) -> None:
     with started("train", "--param", "code=wait") as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "text of train data None\n"
         began = time.monotonic()
-        run.send_signal(signal.SIGINT)
-        run.communicate(timeout=60)
-    assert run.returncode == ExitCode.INTERRUPTED
+        run.send_signal(number)
+        run.communicate(timeout=60)  # until the job has let go of its output
+    assert run.returncode == ends
     assert time.monotonic() - began < 20
+
+
+def test_requirements_that_are_not_installed_are_told(reconciler: Reconciler) -> None:
+    Path("store/b/code/requirements.txt").touch()
+    reconciler.ends(ExitCode.DONE, "run train", err="requirements.txt is not installed")
 
 
 def test_print_shows_secrets_by_name_and_starts_nothing(reconciler: Reconciler) -> None:

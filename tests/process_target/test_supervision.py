@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
+from reconciler.emulator import Store
 from reconciler.emulator.lifecycle import ENDED
-from reconciler.processes import tree
+from reconciler.processes import table, tree
 from reconciler.processes.execution import JOB_VARIABLE, Machine
 from reconciler.processes.table import ProcessStore
 from reconciler.processes.tree import ProcessIdentity
@@ -55,6 +58,14 @@ class Host:
         }
         return self.store.create(PROJECT, body).id
 
+    def waiting(self, name: str, program: str = "") -> str:
+        """Create a job that nobody starts yet."""
+        machine = self.store.machine
+        self.store.machine = machine._replace(slots=0)
+        job_id = self.create(name, program)
+        self.store.machine = machine
+        return job_id
+
     def phase(self, job_id: str) -> str:
         return self.store.find(job_id).life.phase
 
@@ -78,10 +89,10 @@ class Host:
         row = self.store.database.one("SELECT * FROM runs WHERE job_id = ?", (job_id,))
         return ProcessIdentity(row["owner_pid"], row["owner_started_s"])
 
-    def left(self) -> list[str]:
+    def left(self) -> list[psutil.Process]:
         """The processes that the jobs of this test started and that are still there, whatever they did."""
         return [
-            " ".join(process.info["cmdline"] or ())
+            process
             for process in psutil.process_iter(["cmdline"])
             if self.mark[1:] in " ".join(process.info["cmdline"] or ())
         ]
@@ -125,9 +136,12 @@ open("ready", "w").close()
 
 
 def wait_until_ready(host: Host, job_id: str) -> None:
-    ready = host.store.layout(job_id).home / "ready"
-    host.until(lambda: ready.exists() and len(host.left()) >= 4, "processes that try to get away")
-    time.sleep(0.5)  # the supervisor looks for them again and again; nothing tells when it has
+    layout = host.store.layout(job_id)
+    host.until(lambda: (layout.home / "ready").exists() and len(host.left()) >= 4, "processes that get away")
+    known = {process.pid for process in host.left()}
+    host.until(
+        lambda: known <= {line["process"][0] for line in table._read_lines(layout.processes)}, "their record"
+    )
 
 
 def test_job_runs_and_its_output_lies_in_the_storage(host: Host) -> None:
@@ -150,6 +164,14 @@ def test_exit_code_is_told(host: Host, program: str, code: int) -> None:
     assert host.end_of(job_id) == "Failed"
     [status] = host.store.find(job_id).status["task_statuses"]
     assert (status["task"], status["exit_code"]) == ("worker-0", code)
+
+
+def test_first_failure_ends_the_other_nodes(host: Host) -> None:
+    program = "import os, sys, time\nif os.environ['VC_TASK_INDEX'] == '1': sys.exit(7)\ntime.sleep(LONG)"
+    job_id = host.create("a", program, resource={"flavor_id": "f", "node_count": 3})
+    assert host.end_of(job_id) == "Failed"
+    codes = [status["exit_code"] for status in host.store.find(job_id).status["task_statuses"]]
+    assert codes == [-signal.SIGTERM, 7, -signal.SIGTERM]
 
 
 def test_job_that_cannot_run_fails_with_a_line_in_its_log(host: Host) -> None:
@@ -180,8 +202,8 @@ def test_killed_supervisor_leaves_no_process_and_its_job_is_abnormal(host: Host)
     os.kill(host.owner(job_id).pid, signal.SIGKILL)
     host.until(lambda: not host.owner(job_id).is_alive)
     assert host.phase(job_id) == "Running"
-    host.store.start_due()  # as any command does that looks
-    assert host.phase(job_id) == "Abnormal"
+    # As any command does that looks, and one that waits again and again.
+    assert host.store.get(PROJECT, job_id).life.phase == "Abnormal"
     host.until(lambda: host.left() == [])
 
 
@@ -189,6 +211,12 @@ def test_pid_that_was_given_away_is_no_supervisor() -> None:
     own = ProcessIdentity.own()
     assert own.is_alive
     assert not own._replace(started_s=own.started_s - 100).is_alive
+
+
+def test_change_of_the_clock_makes_no_other_process_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, later_s = ProcessIdentity.own(), psutil.boot_time() + 100
+    monkeypatch.setattr("psutil._psplatform.boot_time", lambda: later_s)
+    assert own.is_alive
 
 
 def test_one_slot_runs_one_after_the_other_the_most_important_first(one_slot: Host) -> None:
@@ -224,22 +252,24 @@ def test_more_jobs_than_slots_never_run_at_once(host: Host) -> None:
     assert most <= 2
 
 
-def test_claim_of_one_who_died_before_the_supervisor_began_is_taken_back(one_slot: Host) -> None:
+@pytest.mark.parametrize("is_terminated", [False, True])
+def test_claim_of_one_who_died_before_the_supervisor_began_is_taken_back(
+    one_slot: Host, is_terminated: bool
+) -> None:
     host = one_slot
-    program = (
-        "import sys; from pathlib import Path\n"
+    dies = (
+        "import os, sys; from pathlib import Path\n"
         "from reconciler.processes import table\n"
-        "table._start_supervisor = lambda *_: None\n"
+        "table._start_supervisor = lambda *_: os._exit(9)\n"
         "table.ProcessStore(Path(sys.argv[1])).start_due()\n"
     )
-    blocker = host.create("blocker", "import time; time.sleep(LONG)")
-    job_id = host.create("a", "")
-    host.store._own(job_id, ProcessIdentity(1, 0.0), is_claim=True)  # nobody's: pid 1 began at another time
-    host.store.terminate(PROJECT, blocker)
-    assert host.end_of(blocker) == "Terminated"
-    subprocess.run([sys.executable, "-c", program, str(host.store.directory)], check=True)
+    job_id = host.waiting("a")
+    assert subprocess.run([sys.executable, "-c", dies, str(host.store.directory)]).returncode == 9
+    assert host.phase(job_id) == "Pending"
+    if is_terminated:  # while who claimed it was there
+        Store.terminate(host.store, PROJECT, job_id)
     host.store.start_due()
-    assert host.end_of(job_id) == "Completed"
+    assert host.end_of(job_id) == ("Terminated" if is_terminated else "Completed")
 
 
 def test_waiting_job_that_is_terminated_never_starts(one_slot: Host) -> None:
@@ -295,3 +325,133 @@ def test_samples_of_a_job_are_kept_as_it_runs(host: Host) -> None:
     lines = host.store.layout(job_id).metrics.read_text(encoding="utf-8").splitlines()
     assert {"ts", "cpu", "memory", "gpu", "gpu_memory"} == json.loads(lines[0]).keys()
     assert len(host.store.metrics(host.store.find(job_id), "worker-0")["cpuUsage"]) == len(lines)
+
+
+@pytest.mark.parametrize("starts", ["raise SystemExit(1)", "import os; os.write(1, b'%d' % os.getpid())"])
+def test_job_whose_supervisor_does_not_start_is_abnormal(
+    one_slot: Host, monkeypatch: pytest.MonkeyPatch, starts: str
+) -> None:
+    host = one_slot
+    with monkeypatch.context() as broken:
+        broken.setattr(table, "_DETACHED", starts)
+        job_id = host.create("a", "")
+    assert host.store.get(PROJECT, job_id).life.phase == "Abnormal"
+    assert host.end_of(host.create("b", "")) == "Completed"
+
+
+def test_job_gets_the_variables_of_who_created_it_whoever_starts_it(one_slot: Host) -> None:
+    host = one_slot
+    ids = []
+    for name in ("a", "b"):
+        host.store.environ = {"LANG": name, "SECRET": name}
+        ids.append(host.create(name, "import os; print(os.environ['LANG'], 'SECRET' in os.environ)"))
+    for name, job_id in zip(("a", "b"), ids, strict=True):
+        host.end_of(job_id)
+        assert host.log(job_id).startswith(f"{name} False\n")
+
+
+def test_job_that_has_ended_begins_anew(host: Host) -> None:
+    job_id = host.create("a", "raise SystemExit(3)")
+    assert host.end_of(job_id) == "Failed"
+    (host.root / "obs/b/a/t.py").write_text("print('again')", encoding="utf-8")
+    assert host.store.restart(PROJECT, job_id).life.phase == "Pending"
+    assert host.end_of(job_id) == "Completed"
+    assert host.log(job_id) == "again\n[ModelArts Service Log] Training end with return code: 0\n"
+    assert host.store.find(job_id).status["task_statuses"][0]["exit_code"] == 0
+
+
+def test_deleted_job_is_ended_and_has_its_slot_until_then(one_slot: Host) -> None:
+    host = one_slot
+    files = host.store.directory
+    job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
+    wait_until_ready(host, job_id)
+    supervisor = host.owner(job_id)
+    waits = [host.create(name, "") for name in "bc"]
+    host.store.delete(PROJECT, job_id, waits[0])
+    assert host.phase(waits[1]) == "Pending"
+    assert host.end_of(waits[1]) == "Completed"
+    assert host.left() == []
+    host.until(lambda: not supervisor.is_alive)
+    host.store.delete(PROJECT, waits[1])
+    assert [path for path in files.iterdir() if path.is_dir()] == []
+    assert host.store.database.all("SELECT * FROM runs") == []
+
+
+def test_deleted_job_leaves_no_process_where_its_supervisor_is_killed(one_slot: Host) -> None:
+    host = one_slot
+    job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
+    wait_until_ready(host, job_id)
+    psutil.Process(host.owner(job_id).pid).suspend()
+    host.store.delete(PROJECT, job_id)
+    psutil.Process(host.owner(job_id).pid).kill()
+    assert host.end_of(host.create("b", "")) == "Completed"
+    assert host.left() == []
+
+
+def test_jobs_end_where_their_directory_is_removed(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
+    wait_until_ready(host, job_id)
+    shutil.rmtree(host.store.directory)
+    host.until(lambda: host.left() == [], "their end")
+    host.store.close()
+
+
+def test_exit_code_is_told_where_the_output_cannot_be_copied(host: Host) -> None:
+    job_id = host.create("a", "print('loss')")
+    (host.root / "obs/b/out").write_text("in the way", encoding="utf-8")
+    assert host.end_of(job_id) == "Failed"
+    [status] = host.store.find(job_id).status["task_statuses"]
+    assert (status["exit_code"], "the output is not copied" in status["message"]) == (0, True)
+
+
+def test_processes_that_a_job_left_behind_do_not_pile_up(host: Host) -> None:
+    job_id = host.create(
+        "a",
+        "import subprocess, time\n"
+        "for _ in range(50): subprocess.Popen(['sh', '-c', 'true & exit 0']).wait()\n"
+        "open('ready', 'w').close(); time.sleep(LONG)",
+    )
+    host.until((host.store.layout(job_id).home / "ready").exists)
+    supervisor = host.owner(job_id).process
+    assert supervisor is not None
+    host.until(lambda: len(supervisor.children()) == 1, "their end")
+
+
+def wheel(directory: Path) -> None:
+    with zipfile.ZipFile(directory / "own_package-1-py3-none-any.whl", "w") as file:
+        for name, text in {
+            "own_package.py": "WORD = 'installed'",
+            "own_package-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: own-package\nVersion: 1\n",
+            "own_package-1.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "own_package-1.dist-info/RECORD": "",
+        }.items():
+            file.writestr(name, text)
+
+
+def test_requirements_are_installed_once_for_jobs_that_start_together(tmp_path: Path) -> None:
+    for host in _host(tmp_path, slots=2, install_requirements=True):
+        ids = [host.waiting(name, "import own_package; print(own_package.WORD)") for name in "ab"]
+        for name in "ab":
+            code = host.root / "obs/b" / name
+            wheel(code)
+            (code / "requirements.txt").write_text("./own_package-1-py3-none-any.whl", encoding="utf-8")
+        host.store.start_due()
+        assert [host.end_of(one) for one in ids] == ["Completed"] * 2
+        logs = [host.log(one) for one in ids]
+        assert all("\ninstalled\n" in f"\n{log}" for log in logs)
+        assert sum("Successfully installed" in log for log in logs) == 1
+
+
+def test_job_is_terminated_while_its_requirements_are_installed(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {tmp_path}/began\nexec sleep {LONG_S}\n", encoding="utf-8")
+    python.chmod(0o700)
+    for host in _host(tmp_path, install_requirements=True, python=str(python)):
+        job_id = host.waiting("a")
+        (host.root / "obs/b/a/requirements.txt").touch()
+        host.store.start_due()
+        host.until((tmp_path / "began").exists)
+        host.store.terminate(PROJECT, job_id)
+        assert host.end_of(job_id) == "Terminated"
+        assert tree.processes_of(job_id) == []
