@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from reconciler.errors import Rejected
 
-with contextlib.suppress(ImportError):  # no Windows
+if sys.platform != "win32":
     import fcntl
 
 #: What a job gets of the caller's variables unless the target says otherwise: none of them is a credential.

@@ -381,9 +381,11 @@ def test_deleted_job_leaves_no_process_where_its_supervisor_is_killed(one_slot: 
     host = one_slot
     job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
     wait_until_ready(host, job_id)
-    psutil.Process(host.owner(job_id).pid).suspend()
+    supervisor = host.owner(job_id)
+    psutil.Process(supervisor.pid).suspend()
     host.store.delete(PROJECT, job_id)
-    psutil.Process(host.owner(job_id).pid).kill()
+    psutil.Process(supervisor.pid).kill()
+    host.until(lambda: not supervisor.is_alive)
     assert host.end_of(host.create("b", "")) == "Completed"
     assert host.left() == []
 
