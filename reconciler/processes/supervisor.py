@@ -113,6 +113,8 @@ class Supervisor:
         tasks = install(
             execution, self._run.machine, self._store.directory, say, self._to_its_end, self._pause
         )
+        if tasks is not execution.tasks:
+            self._event("Python packages are installed.")
         if not self._store.begin(self._id):
             raise _ToEndError
         processes = {task.name: self._start(task) for task in tasks}

@@ -443,6 +443,8 @@ def test_requirements_are_installed_once_for_jobs_that_start_together(tmp_path: 
         logs = [host.log(one) for one in ids]
         assert all("\ninstalled\n" in f"\n{log}" for log in logs)
         assert sum("Successfully installed" in log for log in logs) == 1
+        events = host.store.events(host.store.find(ids[0]))
+        assert "Python packages are installed." in [event.message for event in events]
 
 
 def test_job_is_terminated_while_its_requirements_are_installed(tmp_path: Path) -> None:
