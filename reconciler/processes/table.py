@@ -262,12 +262,14 @@ class ProcessStore(Store):
 
         A database that cannot be read for a moment is no reason to end what has run for days.
         """
-        if not (self.directory / "jobs.sqlite3").exists():
-            return True
-        with contextlib.suppress(StoreError):
+        try:
+            (self.directory / "jobs.sqlite3").stat()
             row = self.database.one("SELECT phase FROM jobs WHERE id = ?", (job_id,))
-            return row is None or row["phase"] != phase
-        return False
+        except FileNotFoundError:
+            return True
+        except (OSError, StoreError):
+            return False
+        return row is None or row["phase"] != phase
 
     def begin(self, job_id: str) -> bool:
         """Say that a job runs, unless it is to end already."""
