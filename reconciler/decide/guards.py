@@ -260,7 +260,7 @@ def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequenc
             ahead = tuple([*active, *waiting][:limit])
             said = f"waits for its turn (max_parallel: {limit}), then"
             deferred = creating[key].instead(Action.DEFER, Reason.WAITS_FOR_TURN, said)
-            held[key] = deferred.model_copy(update={"waits_for": ahead})
+            held[key] = deferred.model_copy(update={"waits_for": ahead, "cost": creating[key].cost})
         for key in waiting[: max(limit - len(active), 0)]:
             held[key] = creating[key].model_copy(update={"max_parallel": limit, "beside": tuple(active)})
     return [held.get(one.key, one) if one.action is Action.CREATE else one for one in actions]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from reconciler.core.stack import Limits, Prices
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import Cost, Plan, without_growing
+from reconciler.decide.plan import Action, Cost, Plan, without_growing
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import plan_for
@@ -135,6 +136,14 @@ def test_total_cost_is_the_sum_and_unknown_if_one_cost_is_unknown() -> None:
     nothing = plan_for(a_stack(prices=PRICES)).cost
     assert nothing is not None
     assert (nothing.node_hours_max, nothing.cost_max) == (0.0, 0.0)
+
+
+def test_create_that_waits_for_its_turn_costs_what_it_will() -> None:
+    members = [replace(bounded(key, hours=1, nodes=1), sweep="s", max_parallel=1) for key in "ab"]
+    plan = plan_for(a_stack(*members))
+    assert plan.summary[Action.DEFER] == 1
+    assert cost(plan, "b") == cost(plan, "a")
+    assert total(plan).node_hours_max == 2
 
 
 def test_costs_are_not_part_of_the_plan_digest() -> None:
