@@ -1,0 +1,320 @@
+"""The code of a job: which files of a directory it is, within which limits, and its digest.
+
+The digest is computed from exactly the list of files that is uploaded: their paths, sizes and contents; no
+times, owners or modes, which an object store does not keep. So the same tree has the same digest on every
+machine. `code_store` uploads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from pathspec import GitIgnoreSpec
+
+from reconciler.errors import Rejected
+from reconciler.files import kind_of, read_file
+
+MEGABYTE = 1_000_000
+#: What a job of the service can hold (reference/execution.md, section 3): folders count as files do.
+MAX_ENTRIES, MAX_DEPTH, MAX_SIZE, DEFAULT_MAX_SIZE = 1000, 32, 5000 * MEGABYTE, 100 * MEGABYTE
+MAX_KEY_BYTES = 1023
+IGNORE_FILES = (".gitignore", ".reconcilerignore")
+
+_NEVER_CODE = frozenset(
+    {".git", ".hg", ".svn", ".reconciler", "__pycache__", ".ipynb_checkpoints", ".DS_Store"}
+)
+#: By their names, and by the directories that they lie in.
+_CREDENTIALS = re.compile(
+    r"(^|/)(\.aws|\.ssh|\.huaweicloud)/|(^|/)("
+    r"\.env(?!\.(example|sample|template)$)(\.[^/]*)?|[^/]*\.(pem|key|p12|pfx|jks|kdbx|ppk)"
+    r"|id_(rsa|dsa|ecdsa|ed25519)|[._]netrc|\.(pgpass|htpasswd|obsutilconfig|pypirc|npmrc|git-credentials)"
+    r"|credentials([^/]*\.(json|csv|ya?ml))?|service-account[^/]*\.json)$",
+    re.IGNORECASE,
+)
+_CHUNK = 1 << 20
+_MAX_IGNORE_FILE = 1 << 20
+
+
+class CodeRejected(Rejected):
+    """The directory cannot be the code of a job; nothing was sent."""
+
+    what = "cannot use the code"
+
+
+class CodeSource(NamedTuple):
+    """What a manifest says of the code of a job. `source` is a directory, with no link in its path."""
+
+    source: Path
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    max_size: int = DEFAULT_MAX_SIZE
+
+
+class FoundFile(NamedTuple):
+    """A file that is code. `path` is relative to the source, with slashes; `size` in bytes."""
+
+    path: str
+    place: str
+    size: int
+
+
+class CodeFile(NamedTuple):
+    path: str
+    size: int
+    sha256: str
+
+
+class Code(NamedTuple):
+    """The code of a job. `name` is the name of its directory, `files` are sorted by path."""
+
+    name: str
+    files: tuple[CodeFile, ...]
+    digest: str
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def read_code(source: CodeSource) -> Code:
+    """Read and hash the code of a job.
+
+    Raises:
+        CodeRejected: it is none, it breaks a limit, or something in it cannot be read.
+    """
+    found = find_code(source)
+    # Hashing releases the lock of the interpreter, and so does reading.
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        files = tuple(pool.map(_hashed, found, chunksize=32))
+    return Code(source.source.name, files, digest_of(files))
+
+
+def digest_of(files: Iterable[CodeFile]) -> str:
+    """Return the digest of a tree: `sha256:` and 64 hex digits."""
+    listed = sorted((file.path, file.size, file.sha256) for file in files)
+    text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hashed(file: FoundFile) -> CodeFile:
+    try:
+        with open(file.place, "rb", buffering=0) as stream:  # noqa: PTH123 - one of thousands
+            hashed = hashlib.sha256()
+            size = 0
+            while chunk := stream.read(_CHUNK):
+                hashed.update(chunk)
+                size += len(chunk)
+    except OSError as error:
+        raise _unreadable(file.path, error) from error
+    return CodeFile(file.path, size, hashed.hexdigest())
+
+
+# ── what is code ───────────────────────────────────────────────────────────────────────────────────
+
+
+def find_code(source: CodeSource) -> list[FoundFile]:
+    """List the files that are code, sorted by path, without reading them.
+
+    Raises:
+        CodeRejected: as `read_code`.
+    """
+    walk = _Walk(source)
+    found = sorted(walk.files())
+    _check_limits(source, found)
+    if not found:
+        raise CodeRejected(
+            f"{source.source} holds no file that is code"
+            + "".join(f"; {count:,} left out by {by}" for by, count in walk.left_out.most_common()),
+            fix="put the code there, or bring files back by `include`",
+        )
+    return found
+
+
+class _Rules(NamedTuple):
+    """The patterns of one file of them, which are relative to its directory."""
+
+    directory: str
+    patterns: GitIgnoreSpec
+    name: str
+
+
+class _Walk:
+    def __init__(self, source: CodeSource) -> None:
+        self.root = source.source.resolve()
+        self.exclude = GitIgnoreSpec.from_lines(source.exclude)
+        self.include = GitIgnoreSpec.from_lines(source.include)
+        self.included_below = [_literal_start(pattern) for pattern in source.include]
+        self.left_out: Counter[str] = Counter()
+
+    def files(self) -> Iterator[FoundFile]:
+        rules: list[_Rules] = []
+        left_out_by = ""
+        # A source in a directory that git ignores is ignored with it.
+        above = [self.root, *self.root.parents]
+        work_tree = next((n for n, directory in enumerate(above) if (directory / ".git").exists()), 0)
+        for n in range(work_tree, 0, -1):
+            rules += _rules_in(above[n], IGNORE_FILES[:1])
+            left_out_by = left_out_by or self._left_out_by("", f"{above[n - 1]}/", rules)
+        return self._below(str(self.root), "", rules, (str(self.root),), left_out_by)
+
+    def _below(
+        self, directory: str, below: str, rules: Sequence[_Rules], way: tuple[str, ...], left_out_by: str
+    ) -> Iterator[FoundFile]:
+        """List the code in a directory. `below`: its path, with a slash; `way`: the real paths above."""
+        try:
+            with os.scandir(directory) as found:
+                entries = {entry.name: entry for entry in found}
+        except OSError as error:
+            raise _unreadable(below or directory, error) from error
+        if below and "pyvenv.cfg" in entries:
+            self.left_out["being a virtual environment"] += 1
+            return
+        rules = [*rules, *_rules_in(Path(directory), [name for name in IGNORE_FILES if name in entries])]
+        for name in sorted(entries):
+            if name not in _NEVER_CODE and name not in IGNORE_FILES and not name.endswith(".pyc"):
+                yield from self._entry(entries[name], below + name, rules, way, left_out_by)
+
+    def _entry(
+        self,
+        entry: os.DirEntry[str],
+        path: str,
+        rules: Sequence[_Rules],
+        way: tuple[str, ...],
+        left_out_by: str,
+    ) -> Iterator[FoundFile]:
+        _check_name(path)
+        slash = "/" if entry.is_dir() else ""
+        left_out_by = left_out_by or self._left_out_by(path + slash, entry.path + slash, rules)
+        if left_out_by and not self._is_included(path + slash):
+            self.left_out[left_out_by] += 1
+            return
+        try:
+            # Only a link leads anywhere else.
+            real = (
+                os.path.realpath(entry.path, strict=True) if entry.is_symlink() else f"{way[-1]}/{entry.name}"
+            )
+            status = entry.stat()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if not f"{real}/".startswith(f"{self.root}/"):
+            raise CodeRejected(
+                f"{path} is a link that leads out of the code, to {real}",
+                fix="copy what it points to, or leave it out by `exclude`",
+            )
+        if slash and real in way:
+            raise CodeRejected(f"{path} is a link to a directory that it stands in", fix="remove the link")
+        if slash:
+            yield from self._below(entry.path, path + slash, rules, (*way, real), left_out_by)
+        elif not stat.S_ISREG(status.st_mode):
+            raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out by `exclude`")
+        elif _CREDENTIALS.search(path) and not self.include.match_file(path):
+            raise CodeRejected(
+                f"{path} looks like a credential",
+                fix="leave it out by `exclude`, or name it by `include` if it is none",
+            )
+        else:
+            yield FoundFile(path, real, status.st_size)
+
+    def _left_out_by(self, seen: str, full: str, rules: Sequence[_Rules]) -> str:
+        """Name what leaves an entry out; "" if nothing does. Of the ignore files the nearest decides."""
+        if self.exclude and seen and self.exclude.match_file(seen):
+            return "`exclude`"
+        for one in reversed(rules):
+            decided = one.patterns.check_file(full[len(one.directory) + 1 :]).include
+            if decided is not None:
+                return one.name if decided else ""
+        return ""
+
+    def _is_included(self, seen: str) -> bool:
+        """Whether `include` brings an entry back, or may do so with something below it."""
+        if self.include.match_file(seen):
+            return True
+        return seen.endswith("/") and any(
+            start is None or start.startswith(seen) or seen.startswith(start) for start in self.included_below
+        )
+
+
+def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Rules]:
+    for name in names:
+        try:
+            text = read_file(directory / name, _MAX_IGNORE_FILE).decode("utf-8", "replace")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise _unreadable(str(directory / name), error) from error
+        yield _Rules(str(directory), GitIgnoreSpec.from_lines(text.splitlines()), name)
+
+
+def _literal_start(pattern: str) -> str | None:
+    """Return the directories that a pattern begins with; None if it can match anywhere."""
+    bare = pattern.removeprefix("/")
+    if "/" not in bare.rstrip("/") and not pattern.startswith("/"):
+        return None
+    literal = bare[: re.search(r"[*?[\\]|$", bare).start()]  # type: ignore[union-attr]
+    return literal[: literal.rfind("/") + 1]
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_name(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise CodeRejected(f"the name of {path!a} is not UTF-8", fix="rename it") from None
+    if not path.isprintable():
+        raise CodeRejected(f"the name of {path!a} holds a character that cannot be shown", fix="rename it")
+
+
+def _check_limits(source: CodeSource, found: Sequence[FoundFile]) -> None:
+    directories = {path[:n] for path, *_ in found for n, letter in enumerate(path) if letter == "/"}
+    entries = len(found) + len(directories)
+    if entries > MAX_ENTRIES:
+        raise CodeRejected(
+            f"{len(found):,} files in {len(directories):,} folders; a job can have {MAX_ENTRIES:,} of both",
+            fix="leave out what is no code by `exclude` or .reconcilerignore; put data into an input",
+        )
+    deepest = max(found, key=lambda file: file.path.count("/"), default=None)
+    if deepest and deepest.path.count("/") >= MAX_DEPTH:
+        raise CodeRejected(f"{deepest.path} lies more than {MAX_DEPTH} levels deep", fix="move it up")
+    by_folded: dict[str, str] = {}
+    for path in (*(file.path for file in found), *directories):
+        other = by_folded.setdefault(path.casefold(), path)
+        if other != path:
+            raise CodeRejected(f"{other} and {path} differ only in case", fix="rename one of them")
+    size = sum(file.size for file in found)
+    if size > source.max_size:
+        largest = sorted(found, key=lambda file: (-file.size, file.path))[:5]
+        raise CodeRejected(
+            f"{format_size(size)} in {len(found):,} files; `max_size` is {format_size(source.max_size)}. "
+            "The largest: " + ", ".join(f"{file.path} ({format_size(file.size)})" for file in largest),
+            fix="leave out what is no code by `exclude`, put data into an input, or raise `max_size`",
+        )
+
+
+def format_size(size: int) -> str:
+    """Write a size for people, in powers of ten: `41 kB`, `1.2 MB`."""
+    if size < 1000:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("kB", "MB", "GB"):
+        amount /= 1000
+        if amount < 1000 or unit == "GB":
+            break
+    return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+
+
+def _unreadable(path: str, error: OSError) -> CodeRejected:
+    return CodeRejected(
+        f"{path} cannot be read: {error.strerror or error}",
+        fix="make it readable, or leave it out by `exclude`",
+    )

@@ -1,0 +1,402 @@
+"""The object store of code: it is uploaded once, under its content, and found complete before it is used.
+
+    STORE/STACK/DIGEST16/NAME/…           the files; the service copies the folder NAME into the container
+    STORE/STACK/DIGEST16/manifest.json    written last: without it nothing there counts
+
+Keys are named by content, so that two who upload the same at once write the same bytes, and whatever is
+damaged is written again. Source of the facts: docs/code.md, "The object store".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError
+from obstore.store import LocalStore, ObjectStore
+
+from reconciler.code import Code, CodeFile, CodeRejected, digest_of
+from reconciler.errors import Interrupted, ReconcilerError, Rejected, ServiceError, Unauthorized
+
+FORMAT_VERSION = "1.0"
+UPLOADS_AT_ONCE = 8
+_DIGITS = 16
+_MANIFEST = "manifest.json"
+_MAX_MANIFEST = 4_000_000
+
+
+class StoreRefused(Rejected):
+    """The object store refused a request; nothing was changed by it."""
+
+    what = "the code store refused the request"
+
+
+class StoreUnauthorized(Unauthorized):
+    """The credentials do not give the right to do what was asked of the object store."""
+
+
+class StoreFailed(ServiceError):
+    """The object store did not do what was asked; it may be tried again."""
+
+    what = "the code store cannot be used"
+
+
+class CodeChanged(CodeRejected):
+    """A file is not what it was when the code was hashed; the upload was given up."""
+
+    what = "the code changed during upload"
+
+
+class _Refusal(NamedTuple):
+    error: type[ServiceError]
+    words: str
+    fix: str
+
+
+#: The store's own words for what is wrong. Source: reference/obs.md, "Error codes".
+REFUSALS: Mapping[str, _Refusal] = {
+    "PermanentRedirect": _Refusal(
+        StoreRefused, "the bucket is in another region", "name the bucket's own region, or set `obs_endpoint`"
+    ),
+    "AccessDenied": _Refusal(
+        StoreUnauthorized,
+        "access denied",
+        "grant obs:object:PutObject, obs:object:GetObject and obs:bucket:ListBucket on the store's prefix",
+    ),
+    "InvalidAccessKeyId": _Refusal(
+        StoreUnauthorized,
+        "the access key does not exist",
+        "check HUAWEICLOUD_SDK_AK, or get new temporary keys",
+    ),
+    "SignatureDoesNotMatch": _Refusal(
+        StoreUnauthorized,
+        "the signature does not match",
+        "check HUAWEICLOUD_SDK_SK; `obs_endpoint` must not name the bucket",
+    ),
+    "RequestTimeTooSkewed": _Refusal(
+        StoreUnauthorized, "the clock of this machine is off by more than 15 minutes", "set the clock"
+    ),
+    "VirtualHostDomainRequired": _Refusal(
+        StoreRefused,
+        "the store wants the bucket in the host name",
+        "set `obs_endpoint` to the endpoint of the region, without the bucket",
+    ),
+    "NoSuchBucket": _Refusal(
+        StoreRefused, "there is no such bucket", "check `code_store`, or create the bucket"
+    ),
+    "NoSuchKey": _Refusal(
+        StoreRefused,
+        "the store took no object under this name",
+        "a parallel file system, or an endpoint that wants another style of address: use a bucket of objects",
+    ),
+    "InvalidBucketName": _Refusal(StoreRefused, "no bucket can have this name", "check `code_store`"),
+    "InsufficientStorageSpace": _Refusal(StoreRefused, "the store is full", "raise the quota of the bucket"),
+    "InArrearOrInsufficientBalance": _Refusal(
+        StoreRefused, "the account is in arrears", "top up the account of the cloud"
+    ),
+    "FsNotSupport": _Refusal(
+        StoreRefused, "the bucket is a parallel file system", "use a bucket of objects for `code_store`"
+    ),
+    "KeyTooLongError": _Refusal(StoreRefused, "a key is too long", "shorten the path of the file"),
+    "XAmzContentSHA256Mismatch": _Refusal(
+        StoreRefused, "the store does not take this kind of checksum", "report this as a bug of reconciler"
+    ),
+}
+_REFUSALS_ALIKE = {
+    "TemporaryRedirect": "PermanentRedirect",
+    "BadDigest": "XAmzContentSHA256Mismatch",
+    "FsObjectConflict": "FsNotSupport",
+}
+
+
+class StoredFile(NamedTuple):
+    path: str
+    size: int
+    sha256: str
+    md5: str
+
+
+class StoredCode(NamedTuple):
+    """Code as its manifest object lists it."""
+
+    digest: str
+    name: str
+    files: tuple[StoredFile, ...]
+
+    def text(self) -> bytes:
+        document = {
+            "format_version": FORMAT_VERSION,
+            "digest": self.digest,
+            "name": self.name,
+            "files": [file._asdict() for file in self.files],
+        }
+        return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+class Prefix(NamedTuple):
+    """What lies below one digest: `stored` is None where the manifest object is missing or unreadable."""
+
+    stack: str
+    digits: str
+    stored: StoredCode | None
+    keys: tuple[str, ...]
+    size: int
+    changed: datetime | None
+
+
+class Upload(NamedTuple):
+    """What is still to be uploaded of a code: `files` of it, `size` in bytes; none if it is complete."""
+
+    files: tuple[CodeFile, ...]
+    is_complete: bool
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+class CodeStore:
+    """The code of all stacks below one address. `address`: `obs://BUCKET/PREFIX/`, `store` is opened on it."""
+
+    def __init__(
+        self,
+        address: str,
+        store: ObjectStore,
+        *,
+        stop: threading.Event | None = None,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self.address = address.rstrip("/") + "/"
+        self._store, self._stop, self._redact = store, stop, redact
+
+    def code_dir(self, stack: str, code: Code) -> str:
+        """Return the `code_dir` of a job with this code: `/BUCKET/PREFIX/STACK/DIGEST16/NAME/`."""
+        return f"{self.address.removeprefix('obs:/')}{prefix_of(stack, code.digest)}{code.name}/"
+
+    # ── reading ────────────────────────────────────────────────────────────────────────────────
+
+    def stored(self, stack: str, digits: str) -> StoredCode | None:
+        """Return what the manifest object of a prefix lists; None if there is none that can be read.
+
+        Raises:
+            ServiceError: the store did not answer, or refused.
+        """
+        data = self._get(f"{stack}/{digits}/{_MANIFEST}", _MAX_MANIFEST)
+        return None if data is None else _read_manifest(data, digits)
+
+    def missing(self, stack: str, code: Code, md5_of: Callable[[CodeFile], str]) -> Upload:
+        """Return what an upload would send. `md5_of` hashes a file of the code again.
+
+        Raises:
+            ServiceError: the store did not answer, or refused.
+        """
+        prefix = prefix_of(stack, code.digest)
+        there = {meta["path"].removeprefix(prefix): meta for meta in self._list(prefix)}
+        stored = self.stored(stack, _digits(code.digest)) if _MANIFEST in there else None
+        known = {file.path: file.md5 for file in stored.files} if stored else {}
+
+        def is_there(file: CodeFile) -> bool:
+            meta = there.get(f"{code.name}/{file.path}")
+            if meta is None or meta["size"] != file.size:
+                return False
+            return self._etag(prefix + f"{code.name}/{file.path}", meta) == (
+                known.get(file.path) or md5_of(file)
+            )
+
+        files = tuple(file for file in code.files if not is_there(file))
+        is_listed = stored is not None and stored.digest == code.digest and stored.name == code.name
+        return Upload(files, is_complete=is_listed and not files)
+
+    def prefixes(self, stack: str | None = None) -> Iterator[Prefix]:
+        """Yield what lies in the store, of one stack or of all, in the order of the names.
+
+        Raises:
+            ServiceError: the store did not answer, or refused.
+        """
+        metas: dict[tuple[str, str], list[Any]] = {}
+        for meta in self._list(f"{stack}/" if stack else ""):
+            parts = meta["path"].split("/", 2)
+            if len(parts) == 3 and re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", parts[1]):
+                metas.setdefault((parts[0], parts[1]), []).append(meta)
+        for (name, digits), found in sorted(metas.items()):
+            manifest = next((meta for meta in found if meta["path"].endswith(f"{digits}/{_MANIFEST}")), None)
+            yield Prefix(
+                name,
+                digits,
+                self.stored(name, digits) if manifest else None,
+                tuple(meta["path"] for meta in found),
+                sum(meta["size"] for meta in found),
+                manifest["last_modified"] if manifest else None,
+            )
+
+    # ── writing ────────────────────────────────────────────────────────────────────────────────
+
+    def upload(
+        self,
+        stack: str,
+        code: Code,
+        source: Path,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Upload:
+        """Upload what is not there yet, then the manifest object. Returns what was sent.
+
+        Raises:
+            CodeChanged: a file is not what was hashed any more.
+            Interrupted: the program is to stop; what was sent stays, without a manifest object.
+            ServiceError: the store did not answer, or refused.
+        """
+        hashed: dict[str, str] = {}
+
+        def md5_of(file: CodeFile) -> str:
+            hashed[file.path] = _md5(_read(source, file))
+            return hashed[file.path]
+
+        upload = self.missing(stack, code, md5_of)
+        if upload.is_complete:
+            return upload
+        prefix = f"{prefix_of(stack, code.digest)}{code.name}/"
+        sent, counted = 0, threading.Lock()
+
+        def send(file: CodeFile) -> None:
+            nonlocal sent
+            data = _read(source, file)
+            hashed[file.path] = self._put(prefix + file.path, data)
+            with counted:
+                sent += len(data)
+                on_progress(sent, upload.size)
+
+        with ThreadPoolExecutor(UPLOADS_AT_ONCE, thread_name_prefix="upload") as pool:
+            futures = [pool.submit(send, file) for file in upload.files]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        files = tuple(
+            StoredFile(file.path, file.size, file.sha256, hashed.get(file.path) or md5_of(file))
+            for file in code.files
+        )
+        self._put(
+            f"{prefix_of(stack, code.digest)}{_MANIFEST}", StoredCode(code.digest, code.name, files).text()
+        )
+        return upload
+
+    def delete(self, prefix: Prefix) -> None:
+        """Delete a prefix: the manifest object first, then the files, one by one.
+
+        Raises:
+            ServiceError: the store did not answer, or refused.
+        """
+        for key in sorted(prefix.keys, key=lambda key: not key.endswith(f"/{prefix.digits}/{_MANIFEST}")):
+            self._call("delete", key, partial(obstore.delete, self._store, key))
+
+    # ── requests ───────────────────────────────────────────────────────────────────────────────
+
+    def _put(self, key: str, data: bytes) -> str:
+        md5 = _md5(data)
+        result = self._call("write", key, lambda: obstore.put(self._store, key, data, use_multipart=False))
+        etag = (result["e_tag"] or "").strip('"')
+        if not isinstance(self._store, LocalStore) and etag != md5:
+            raise StoreFailed(
+                f"{self.address}{key} arrived with the ETag {etag or 'of nothing'}, and not with {md5}",
+                fix="use a bucket without encryption on the server's side",
+            )
+        return md5
+
+    def _get(self, key: str, most: int) -> bytes | None:
+        def get() -> bytes | None:
+            try:
+                result = obstore.get(self._store, key)
+            except (NotFoundError, FileNotFoundError):
+                return None
+            return None if result.meta["size"] > most else bytes(result.bytes())
+
+        data: bytes | None = self._call("read", key, get)
+        return data
+
+    def _list(self, prefix: str) -> list[Any]:
+        def listed() -> list[Any]:
+            return [meta for chunk in obstore.list(self._store, prefix.rstrip("/") or None) for meta in chunk]
+
+        found = self._call("list", prefix, listed)
+        return [meta for meta in found if meta["path"].startswith(prefix)]
+
+    def _etag(self, key: str, meta: Mapping[str, Any]) -> str:
+        if isinstance(self._store, LocalStore):
+            # A directory keeps no hash; its files are read instead.
+            return _md5(self._get(key, meta["size"]) or b"")
+        return str(meta["e_tag"] or "").strip('"')
+
+    def _call(self, verb: str, key: str, call: Callable[[], Any]) -> Any:
+        if self._stop is not None and self._stop.is_set():
+            raise Interrupted(f"{verb} {self.address}{key}: the program is to stop")
+        try:
+            return call()
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failure(verb, key, error) from None
+
+    def _failure(self, verb: str, key: str, error: Exception) -> ReconcilerError:
+        text = self._redact(str(error).partition("\n\nDebug source")[0])
+        code = next(iter(re.findall(r"<Code>(\w+)</Code>", text)), "")
+        where = f"cannot {verb} {self.address}{key}"
+        refusal = REFUSALS.get(_REFUSALS_ALIKE.get(code, code))
+        if refusal:
+            request_id = next(iter(re.findall(r"<RequestId>([\w-]+)</RequestId>", text)), "")
+            return refusal.error(
+                f"{where}: {refusal.words}", code=code, request_id=request_id, fix=refusal.fix
+            )
+        return StoreFailed(
+            f"{where}: {text}", code=code, fix="check the network and `obs_endpoint`, and retry"
+        )
+
+
+def prefix_of(stack: str, digest: str) -> str:
+    """Return where code of a digest lies, below the address of the store: `STACK/DIGEST16/`."""
+    return f"{stack}/{_digits(digest)}/"
+
+
+def _digits(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:_DIGITS]
+
+
+def _read(source: Path, file: CodeFile) -> bytes:
+    try:
+        data = (source / file.path).read_bytes()
+    except OSError as error:
+        raise CodeChanged(f"{file.path}: {error.strerror}", fix="run it again") from error
+    if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.sha256:
+        raise CodeChanged(file.path, fix="leave the code alone while it is uploaded, and run it again")
+    return data
+
+
+def _md5(data: bytes) -> str:
+    # The store's ETag is an MD5; nobody is kept out by it.
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def _read_manifest(data: bytes, digits: str) -> StoredCode | None:
+    """Read a manifest object; None if it is not one of ours, or does not list what its prefix is named by."""
+    try:
+        document = json.loads(data)
+        files = tuple(
+            StoredFile(**{name: file[name] for name in StoredFile._fields}) for file in document["files"]
+        )
+        stored = StoredCode(document["digest"], document["name"], files)
+        is_right = digest_of(CodeFile(*file[:3]) for file in files) == stored.digest
+    except (ValueError, KeyError, TypeError):
+        return None
+    return stored if is_right and _digits(stored.digest) == digits else None
+
+
+def files_of(stored: StoredCode) -> Iterable[CodeFile]:
+    return (CodeFile(*file[:3]) for file in stored.files)
