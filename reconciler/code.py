@@ -8,7 +8,6 @@ machine. `code_store` uploads it.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
+from reconciler.core.code import Code, CodeFile, digest_of
 from reconciler.errors import Rejected
 from reconciler.files import kind_of, read_file
 
@@ -67,24 +67,6 @@ class FoundFile(NamedTuple):
     size: int
 
 
-class CodeFile(NamedTuple):
-    path: str
-    size: int
-    sha256: str
-
-
-class Code(NamedTuple):
-    """The code of a job. `name` is the name of its directory, `files` are sorted by path."""
-
-    name: str
-    files: tuple[CodeFile, ...]
-    digest: str
-
-    @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files)
-
-
 def read_code(source: CodeSource) -> Code:
     """Read and hash the code of a job.
 
@@ -96,13 +78,6 @@ def read_code(source: CodeSource) -> Code:
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         files = tuple(pool.map(_hashed, found, chunksize=32))
     return Code(source.source.name, files, digest_of(files))
-
-
-def digest_of(files: Iterable[CodeFile]) -> str:
-    """Return the digest of a tree: `sha256:` and 64 hex digits."""
-    listed = sorted((file.path, file.size, file.sha256) for file in files)
-    text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def _hashed(file: FoundFile) -> CodeFile:

@@ -24,12 +24,12 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import LocalStore, ObjectStore
 
-from reconciler.code import Code, CodeFile, CodeRejected, digest_of
+from reconciler.code import CodeRejected
+from reconciler.core.code import DIGITS, Code, CodeFile, digest_of, digits
 from reconciler.errors import Interrupted, ReconcilerError, Rejected, ServiceError, Unauthorized
 
 FORMAT_VERSION = "1.0"
 UPLOADS_AT_ONCE = 8
-_DIGITS = 16
 _MANIFEST = "manifest.json"
 _MAX_MANIFEST = 4_000_000
 
@@ -165,7 +165,7 @@ class Upload(NamedTuple):
 
 
 class CodeStore:
-    """The code of all stacks below one address. `address`: `obs://BUCKET/PREFIX/`, `store` is opened on it."""
+    """The code of all stacks below `address`, `obs://BUCKET/PREFIX/`, on which `store` is opened."""
 
     def __init__(
         self,
@@ -178,20 +178,16 @@ class CodeStore:
         self.address = address.rstrip("/") + "/"
         self._store, self._stop, self._redact = store, stop, redact
 
-    def code_dir(self, stack: str, code: Code) -> str:
-        """Return the `code_dir` of a job with this code: `/BUCKET/PREFIX/STACK/DIGEST16/NAME/`."""
-        return f"{self.address.removeprefix('obs:/')}{prefix_of(stack, code.digest)}{code.name}/"
-
     # ── reading ────────────────────────────────────────────────────────────────────────────────
 
-    def stored(self, stack: str, digits: str) -> StoredCode | None:
+    def stored(self, stack: str, place: str) -> StoredCode | None:
         """Return what the manifest object of a prefix lists; None if there is none that can be read.
 
         Raises:
             ServiceError: the store did not answer, or refused.
         """
-        data = self._get(f"{stack}/{digits}/{_MANIFEST}", _MAX_MANIFEST)
-        return None if data is None else _read_manifest(data, digits)
+        data = self._get(f"{stack}/{place}/{_MANIFEST}", _MAX_MANIFEST)
+        return None if data is None else _read_manifest(data, place)
 
     def missing(self, stack: str, code: Code, md5_of: Callable[[CodeFile], str]) -> Upload:
         """Return what an upload would send. `md5_of` hashes a file of the code again.
@@ -201,7 +197,7 @@ class CodeStore:
         """
         prefix = prefix_of(stack, code.digest)
         there = {meta["path"].removeprefix(prefix): meta for meta in self._list(prefix)}
-        stored = self.stored(stack, _digits(code.digest)) if _MANIFEST in there else None
+        stored = self.stored(stack, digits(code.digest)) if _MANIFEST in there else None
         known = {file.path: file.md5 for file in stored.files} if stored else {}
 
         def is_there(file: CodeFile) -> bool:
@@ -225,14 +221,14 @@ class CodeStore:
         metas: dict[tuple[str, str], list[Any]] = {}
         for meta in self._list(f"{stack}/" if stack else ""):
             parts = meta["path"].split("/", 2)
-            if len(parts) == 3 and re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", parts[1]):
+            if len(parts) == 3 and re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}", parts[1]):
                 metas.setdefault((parts[0], parts[1]), []).append(meta)
-        for (name, digits), found in sorted(metas.items()):
-            manifest = next((meta for meta in found if meta["path"].endswith(f"{digits}/{_MANIFEST}")), None)
+        for (name, place), found in sorted(metas.items()):
+            manifest = next((meta for meta in found if meta["path"].endswith(f"{place}/{_MANIFEST}")), None)
             yield Prefix(
                 name,
-                digits,
-                self.stored(name, digits) if manifest else None,
+                place,
+                self.stored(name, place) if manifest else None,
                 tuple(meta["path"] for meta in found),
                 sum(meta["size"] for meta in found),
                 manifest["last_modified"] if manifest else None,
@@ -362,11 +358,7 @@ class CodeStore:
 
 def prefix_of(stack: str, digest: str) -> str:
     """Return where code of a digest lies, below the address of the store: `STACK/DIGEST16/`."""
-    return f"{stack}/{_digits(digest)}/"
-
-
-def _digits(digest: str) -> str:
-    return digest.removeprefix("sha256:")[:_DIGITS]
+    return f"{stack}/{digits(digest)}/"
 
 
 def _read(source: Path, file: CodeFile) -> bytes:
@@ -384,7 +376,7 @@ def _md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-def _read_manifest(data: bytes, digits: str) -> StoredCode | None:
+def _read_manifest(data: bytes, place: str) -> StoredCode | None:
     """Read a manifest object; None if it is not one of ours, or does not list what its prefix is named by."""
     try:
         document = json.loads(data)
@@ -395,7 +387,7 @@ def _read_manifest(data: bytes, digits: str) -> StoredCode | None:
         is_right = digest_of(CodeFile(*file[:3]) for file in files) == stored.digest
     except (ValueError, KeyError, TypeError):
         return None
-    return stored if is_right and _digits(stored.digest) == digits else None
+    return stored if is_right and digits(stored.digest) == place else None
 
 
 def files_of(stored: StoredCode) -> Iterable[CodeFile]:

@@ -81,7 +81,7 @@ def _volume(volume: Any) -> Any:
 #: Members of the service's `metadata` that stand on the first level of an entry.
 HOISTED = ("description", "annotations", "training_experiment_reference")
 #: Keys of an entry that are the reconciler's own, and never sent.
-OWN_KEYS = frozenset({"lifecycle", "state", "needs", "formerly", "max_parallel", "targets", "raw"})
+OWN_KEYS = frozenset({"code", "lifecycle", "state", "needs", "formerly", "max_parallel", "targets", "raw"})
 #: What `raw` must not hold: it would forge the job's identity, or is never sent.
 RAW_FORBIDDEN = {"metadata": ("name", "description", "workspace_id", "id")}
 

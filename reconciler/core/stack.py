@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.body import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.canonical import Canonical
+from reconciler.core.code import Code, declared_form
 from reconciler.core.fields.field_types import Cloud, Flag, Strict, Text, described, optional
 from reconciler.core.fields.job import JobBody
 from reconciler.core.identity import ScheduleMark
@@ -35,12 +37,38 @@ def _as_list(value: Any) -> Any:
 Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
 
 
+def _size(value: Any) -> Any:
+    """Bytes, of text such as `100MB`; units are powers of ten."""
+    found = re.fullmatch(r"(\d+)\s*(B|kB|KB|MB|GB)", value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise PydanticCustomError("size", "a size must be text such as 500kB, 100MB or 2GB")
+    return int(found[1]) * {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}[found[2].upper()]
+
+
+Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=str)]
+
+
+class CodeEntry(Strict):
+    """Which files are the code of a job."""
+
+    source: str = described("Directory of the code, relative to the file that says so.")
+    exclude: list[str] = described("What is no code, in git's pattern language.", default_factory=list)
+    include: list[str] = described("What is, although it is left out otherwise.", default_factory=list)
+    max_size: Size = optional(
+        "How large it may be; at most 5GB.",
+        default=100_000_000,
+        le=5_000_000_000,
+        json_schema_extra={"default": "100MB"},
+    )
+
+
 class JobEntry(JobBody):
     """One entry under `jobs`: the create body, and what is the reconciler's own."""
 
     matrix: dict[str, Any] | None = optional(
         "Axes of a sweep, each a list of values: one job for each combination of them."
     )
+    code: CodeEntry | None = optional("The code of the job, uploaded under its content.")
     name: str | None = optional("How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.")
     max_parallel: int | None = optional("How many members of a sweep may be active at once.", ge=1)
     lifecycle: Lifecycle = described("When to replace, retry or protect the job.", default_factory=Lifecycle)
@@ -88,6 +116,7 @@ class Target(Strict):
         "huawei or otc; default: otc on that cloud's hosts, else huawei."
     )
     profile: str | None = optional("Section of the credentials file.")
+    code_store: str | None = optional("Where code is uploaded to: obs://BUCKET/PREFIX/.")
     insecure: Flag = optional("Allow plain http to an address other than this machine.", default=False)
 
     # What only a target of kind process has.
@@ -200,6 +229,7 @@ class DesiredJob:
     matrix: Mapping[str, str] = field(default_factory=dict)
     max_parallel: int | None = None
     is_numbered: bool = False
+    code: Code | None = None
 
     def numbered(self, number: object, completed: Callable[[str], object]) -> DesiredJob:
         """The entry for one revision: numbers in the place of `${job.revision}`; the digest has the names."""
@@ -243,7 +273,8 @@ class DesiredJob:
 
     def covered_by(self, letter: str) -> Canonical:
         """What a digest with that letter covers of the declaration."""
-        return covered_by(letter, self.body or {}, self.lifecycle.rerun)
+        form = covered_by(letter, self.body or {}, self.lifecycle.rerun)
+        return form if self.code is None else declared_form(form, self.code.digest)
 
     def is_declared_by(self, digest: str) -> bool:
         """Whether a job whose marker has this digest was made of what is declared now.

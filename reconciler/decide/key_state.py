@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reconciler.core.body import CURRENT, auto_stop_hours, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
+from reconciler.core.code import reported_form
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
@@ -295,6 +296,7 @@ def difference(
         then = with_names(_at(then, number), wanted, desired, digest[:1], number)
     elif details is not None:
         reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
+        reported = reported_form(reported, wanted)
         reported = with_names(reported, wanted, desired, digest[:1], number)
         then = declared_for(reported, wanted, digest)
     if then is not None:

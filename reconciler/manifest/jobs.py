@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from reconciler.code import CodeRejected, CodeSource, read_code
 from reconciler.core.body import (
     CURRENT,
     OWN_KEYS,
@@ -26,6 +28,7 @@ from reconciler.core.body import (
     merge,
 )
 from reconciler.core.canonical import FieldRule, member_rule, rules, value_at, walk_rules
+from reconciler.core.code import Code, declared_form
 from reconciler.core.identity import room_for_description
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.scalar import (
@@ -41,7 +44,7 @@ from reconciler.core.scalar import (
     plain_text,
     scalar_text,
 )
-from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
+from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, CodeEntry, DesiredJob, JobEntry
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.expressions import (
     ANY_KEY,
@@ -376,6 +379,7 @@ class JobReader:
     source_of: Callable[[str], str | None] = lambda _: None
     skip: frozenset[str] = frozenset()
     takes_seconds: bool = False
+    codes: CodeReader | None = None
     problems: list[Diagnostic] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
@@ -570,6 +574,12 @@ class JobReader:
         secrets = self._secrets_in(merged)
         lifecycle = max_parallel = None
         is_numbered = entry.name in job.expander.numbered
+        code = None
+        if isinstance(merged.get("code"), dict):
+            found, merged, code = self._with_code(merged, origin)
+            if found:
+                self.problems.append(found)
+                return None
         try:
             valid = JobEntry.model_validate(numbered(merged, 1, lambda _: 1) if is_numbered else merged)
             lifecycle, max_parallel = valid.lifecycle, valid.max_parallel
@@ -617,7 +627,7 @@ class JobReader:
         return DesiredJob(
             key=entry.name,
             body=body,
-            digest="" if body is None else digest_of(covered_by(CURRENT, body, lifecycle.rerun)),
+            digest=_digest(body, lifecycle.rerun, code),
             description=description,
             lifecycle=lifecycle,
             is_absent=job.is_absent,
@@ -628,7 +638,44 @@ class JobReader:
             matrix=value_texts(entry.matrix or {}),
             max_parallel=max_parallel,
             is_numbered=is_numbered,
+            code=code,
         )
+
+    def _with_code(
+        self, merged: dict[str, Any], origin: Origin
+    ) -> tuple[Diagnostic | None, dict[str, Any], Code | None]:
+        """The job with its code where that will lie, and the code; or what is wrong with it."""
+        try:
+            entry = CodeEntry.model_validate(merged["code"])
+        except ValidationError:
+            return None, merged, None  # that is told with the rest
+
+        def refused(
+            path: str, what: str, why: str, fix: str | None
+        ) -> tuple[Diagnostic, dict[str, Any], None]:
+            return origin.diagnose(tuple(path.split(".")), what, why, fix), merged, None
+
+        algorithm = mapping_at(merged, "algorithm")
+        if self.codes is None or not self.codes.store:
+            fix = "add code_store: obs://BUCKET/PREFIX/ to the target"
+            return refused("code", "code has no store", "the target has no place for it", fix)
+        if algorithm.get("code_dir"):
+            why = "`code` gives code_dir, so both cannot be declared"
+            return refused("algorithm.code_dir", "incompatible fields", why, "remove one of them")
+        try:
+            code = self.codes.read(self.codes.locate(origin.directory(("code", "source")), entry))
+        except CodeRejected as problem:
+            return refused("code.source", problem.what, problem.message, problem.diagnostics[0].fix)
+        place = code.place(self.codes.store, self.stack)
+        placed = {**algorithm, "code_dir": place}
+        boot_file = algorithm.get("boot_file")
+        if isinstance(boot_file, str):
+            programs = [file.path for file in code.files if file.path.endswith(".py")]
+            if boot_file not in programs:
+                why = f'"{boot_file}" is no Python file of the code in {entry.source}'
+                return refused("algorithm.boot_file", "no such file", why, did_you_mean(boot_file, programs))
+            placed["boot_file"] = place + boot_file
+        return None, {**merged, "algorithm": placed}, code
 
     def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
         """The secrets in a tree with their places; from now on their values are known."""
@@ -638,6 +685,44 @@ class JobReader:
             if secret.has_value:
                 self.secrets.add(str.__str__(secret))
         return secrets
+
+
+def _digest(body: Mapping[str, Any] | None, rerun: str | None, code: Code | None) -> str:
+    if body is None:
+        return ""
+    form = covered_by(CURRENT, body, rerun)
+    return digest_of(form if code is None else declared_form(form, code.digest))
+
+
+class CodeReader:
+    """Reads the code of jobs, each directory once. `store` is where it will lie, "" if nowhere.
+
+    `root` is the directory of the stack's root file: code lies below it, or below the work tree that it is in.
+    """
+
+    def __init__(self, root: Path, store: str) -> None:
+        self.store = store
+        above = [root.resolve(), *root.resolve().parents]
+        self._within = next((one for one in above if (one / ".git").exists()), above[0])
+        self._read: dict[CodeSource, Code] = {}
+
+    def locate(self, directory: Path, entry: CodeEntry) -> CodeSource:
+        """Return the source of an entry that stands in a file of `directory`.
+
+        Raises:
+            CodeRejected: it is no directory, or lies outside.
+        """
+        source, fix = (directory / entry.source).resolve(), "name a directory, relative to this file"
+        if not source.is_dir():
+            raise CodeRejected(f"{entry.source} is no directory", fix=fix)
+        if not source.is_relative_to(self._within):
+            raise CodeRejected(f"{entry.source} lies outside {self._within}", fix=fix)
+        return CodeSource(source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
+
+    def read(self, source: CodeSource) -> Code:
+        if source not in self._read:
+            self._read[source] = read_code(source)
+        return self._read[source]
 
 
 def _without_templates(value: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from itertools import islice, zip_longest
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -318,6 +319,10 @@ class Origin(NamedTuple):
         """A problem with what stands at a path of the merged value, in the file that says it."""
         document, prefix = self._of(steps)
         return diagnose(document, (*prefix, *steps), what, why, fix, text, **more)
+
+    def directory(self, steps: Steps) -> Path:
+        """The directory of the file that says what stands at a path."""
+        return self._of(steps)[0].path.parent
 
     def path(self, steps: Steps, up: int = 0) -> str:
         """A path in the file that says it, as people read it; `up` levels above."""

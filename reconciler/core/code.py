@@ -1,0 +1,76 @@
+"""The code of a job as the core knows it: which files it is, its digest, and where a canonical form says so.
+
+The digest is computed from exactly the list of files that is uploaded: their paths, sizes and contents; no
+times, owners or modes, which an object store does not keep. It stands in the digest of the job as `code`; the
+`code_dir` that follows from it does not, so that the store may move.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from reconciler.core.canonical import Canonical
+
+#: So many digits of a digest name the place of code in a store.
+DIGITS = 16
+_PLACE = re.compile(rf"/([0-9a-f]{{{DIGITS}}})/[^/]+/?$")
+
+
+class CodeFile(NamedTuple):
+    """A file that is code. `path` is relative to the source, with slashes; `size` in bytes."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Code(NamedTuple):
+    """The code of a job. `name` is the name of its directory, `files` are sorted by path."""
+
+    name: str
+    files: tuple[CodeFile, ...]
+    digest: str
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def place(self, store: str, stack: str) -> str:
+        """Return the `code_dir` of a job with this code: `STORE/STACK/DIGEST16/NAME/`."""
+        return f"{store.rstrip('/')}/{stack}/{digits(self.digest)}/{self.name}/"
+
+
+def digest_of(files: Iterable[CodeFile]) -> str:
+    """Return the digest of a tree: `sha256:` and 64 hex digits."""
+    listed = sorted((file.path, file.size, file.sha256) for file in files)
+    text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def digits(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:DIGITS]
+
+
+def declared_form(form: Canonical, digest: str) -> Canonical:
+    """Return a canonical form with the digest of the code in the place of where it lies."""
+    algorithm = dict(form.get("algorithm") or {})
+    code_dir = str(algorithm.pop("code_dir", ""))
+    if "boot_file" in algorithm:
+        algorithm["boot_file"] = str(algorithm["boot_file"]).removeprefix(code_dir.rstrip("/") + "/")
+    return {**form, "code": digest, "algorithm": algorithm}
+
+
+def reported_form(form: Canonical, wanted: Canonical) -> Canonical:
+    """Return the canonical form of a reported job as its declaration would say it, where that declares code.
+
+    Of a code that is not the wanted one, only the first digits are known.
+    """
+    code = wanted.get("code")
+    found = _PLACE.search(str((form.get("algorithm") or {}).get("code_dir", "")))
+    if code is None or found is None:
+        return form
+    return declared_form(form, code if digits(code) == found[1] else f"sha256:{found[1]}…")
