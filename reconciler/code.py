@@ -77,7 +77,7 @@ def read_code(source: CodeSource) -> Code:
     # Hashing releases the lock of the interpreter, and so does reading.
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         files = tuple(pool.map(_hashed, found, chunksize=32))
-    return Code(source.source.name, files, digest_of(files))
+    return Code(source.source.name, files, digest_of(files), str(source.source))
 
 
 def _hashed(file: FoundFile) -> CodeFile:

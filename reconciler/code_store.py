@@ -14,7 +14,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -392,3 +392,33 @@ def _read_manifest(data: bytes, place: str) -> StoredCode | None:
 
 def files_of(stored: StoredCode) -> Iterable[CodeFile]:
     return (CodeFile(*file[:3]) for file in stored.files)
+
+
+class Uploads:
+    """Uploads the code of the jobs of an apply, each once, whoever asks first; safe to use from several threads.
+
+    `open_store` opens the store at an address.
+    """
+
+    def __init__(self, stack: str, open_store: Callable[[str], CodeStore]) -> None:
+        self._stack, self._open_store = stack, open_store
+        self._lock = threading.Lock()
+        self._done: dict[tuple[str, str], Future[Upload]] = {}
+
+    def ensure(self, code: Code, address: str) -> Upload:
+        """Return what was sent so that the code is complete in the store.
+
+        Raises:
+            CodeChanged: a file is not what was hashed any more.
+            Interrupted: the program is to stop.
+            ServiceError: the store did not answer, or refused.
+        """
+        with self._lock:
+            is_first = (address, code.digest) not in self._done
+            done = self._done.setdefault((address, code.digest), Future())
+        if is_first:
+            try:
+                done.set_result(self._open_store(address).upload(self._stack, code, Path(code.source)))
+            except BaseException as failure:
+                done.set_exception(failure)
+        return done.result()

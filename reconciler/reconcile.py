@@ -536,7 +536,31 @@ def apply(
         checks = CreateChecks(context.catalog or context.new_catalog_reader(), context.recording.warn)
     target, journal = context.target, journal or Journal()
     terms = Terms(target.backend, target.clock, target.cloud, stop, journal, timeout_s, checks)
+    if any(job.code is not None for job in context.loaded.stack.jobs.values()):
+        terms = terms._replace(prepare=_upload_code(context, stop))
     return Execution(terms, stream, context.parallelism).run(plan)
+
+
+def _upload_code(context: Context, stop: threading.Event) -> Callable[[PlannedAction], object]:
+    """Return what uploads the code of the job that an action starts, unless it is there already."""
+    from obstore.store import LocalStore
+
+    from reconciler.code_store import CodeStore, Uploads  # few stacks declare code
+
+    def open_store(address: str) -> CodeStore:
+        assert context.target.objects is not None
+        directory = context.target.objects(address)
+        directory.mkdir(parents=True, exist_ok=True)
+        return CodeStore(address, LocalStore(directory), stop=stop, redact=context.recording.redact)
+
+    uploads, stack = Uploads(context.loaded.stack.name, open_store), context.loaded.stack
+
+    def upload(action: PlannedAction) -> None:
+        job = stack.jobs.get(action.key)
+        if job is not None and job.code is not None:
+            uploads.ensure(job.code, job.code_store)
+
+    return upload
 
 
 def notify_apply(context: Context, plan: Plan, result: Result) -> int:

@@ -29,7 +29,7 @@ class Terms(NamedTuple):
     """What is the same for all actions of an apply; each waits `timeout_s` seconds at most.
 
     Once `stop` is set nothing more is sent that changes anything. `checks` hold a create against the catalog
-    before a replace ends the job before it.
+    before a replace ends the job before it, and `prepare` uploads what a job needs before it is started.
     """
 
     backend: Backend
@@ -39,6 +39,7 @@ class Terms(NamedTuple):
     journal: Journal
     timeout_s: float
     checks: CreateChecks | None
+    prepare: Callable[[PlannedAction], object] = lambda action: None
 
 
 class Scheduler:

@@ -64,6 +64,7 @@ class Steps:
         self.action, self._backend, self._stack, self._tell_progress = action, backend, stack, tell_progress
         self._clock, self._timeout_s, self._cloud = terms.clock, terms.timeout_s, terms.cloud
         self._checks, self._is_interrupted = terms.checks, terms.stop.is_set
+        self._prepare = terms.prepare
         self._job_id = action.before.id if action.before else None
 
     @property
@@ -85,6 +86,8 @@ class Steps:
             Action.REPLACE: self._replace,
         }[self.action.action]
         try:
+            if self.action.traits.starts_a_job:
+                self._prepare(self.action)
             job, detail = do()
             due = self.action.detail if self.action.scheduled_for is not None else ""
             return Outcome(self.action, Status.DONE, "; ".join(filter(None, (due, detail))), job)

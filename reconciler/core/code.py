@@ -29,11 +29,15 @@ class CodeFile(NamedTuple):
 
 
 class Code(NamedTuple):
-    """The code of a job. `name` is the name of its directory, `files` are sorted by path."""
+    """The code of a job. `name` is the name of its directory, `files` are sorted by path.
+
+    `source` is the directory where they were read, "" where only the list is known.
+    """
 
     name: str
     files: tuple[CodeFile, ...]
     digest: str
+    source: str = ""
 
     @property
     def size(self) -> int:

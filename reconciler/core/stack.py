@@ -230,6 +230,7 @@ class DesiredJob:
     max_parallel: int | None = None
     is_numbered: bool = False
     code: Code | None = None
+    code_store: str = ""
 
     def numbered(self, number: object, completed: Callable[[str], object]) -> DesiredJob:
         """The entry for one revision: numbers in the place of `${job.revision}`; the digest has the names."""

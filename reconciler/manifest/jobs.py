@@ -639,6 +639,7 @@ class JobReader:
             max_parallel=max_parallel,
             is_numbered=is_numbered,
             code=code,
+            code_store=self.codes.store if self.codes and code else "",
         )
 
     def _with_code(

@@ -47,7 +47,13 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     private_file(file)
     with store_errors(file):
         store = Store(str(file))
-    return open_store(store, file, identity_of(name, target, runtime.environ), target, runtime, cleanup)
+    connected = open_store(store, file, identity_of(name, target, runtime.environ), target, runtime, cleanup)
+    return connected._replace(objects=lambda address: objects_below(record_directory(root), address))
+
+
+def objects_below(records: Path, address: str) -> Path:
+    """Return where an OBS address lies among the files of a stack."""
+    return records / "obs" / address.removeprefix("obs://")
 
 
 def open_store(

@@ -34,7 +34,7 @@ class Connected(NamedTuple):
     """An open target: its backend, its identity, what its cloud can change on a job, and its clock.
 
     `checks_offers` says that the service refuses a create which names what its catalog does not have,
-    `runs_images` that it runs the commands of container images. What only some kinds of target can do is a
+    `objects` gives the directory of an OBS address where objects lie on this machine, `runs_images` that it runs the commands of container images. What only some kinds of target can do is a
     property that raises `NotSupported` where this kind cannot.
     """
 
@@ -44,6 +44,7 @@ class Connected(NamedTuple):
     clock: Clock
     checks_offers: bool = False
     runs_images: bool = True
+    objects: Callable[[str], Path] | None = None
 
     @property
     def search(self) -> SupportsSearch:

@@ -35,7 +35,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
         store.start_due()
     identity = identity_of(name, target, runtime.environ)
     connected = open_store(store, directory / "jobs.sqlite3", identity, target, runtime, cleanup)
-    return connected._replace(runs_images=target.images == "host")
+    return connected._replace(runs_images=target.images == "host", objects=store.machine.directory)
 
 
 def machine_of(target: Target, root: Path) -> Machine:
