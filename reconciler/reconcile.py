@@ -543,15 +543,12 @@ def apply(
 
 def _upload_code(context: Context, stop: threading.Event) -> Callable[[PlannedAction], object]:
     """Return what uploads the code of the job that an action starts, unless it is there already."""
-    from obstore.store import LocalStore
-
     from reconciler.code_store import CodeStore, Uploads  # few stacks declare code
 
     def open_store(address: str) -> CodeStore:
         assert context.target.objects is not None
-        directory = context.target.objects(address)
-        directory.mkdir(parents=True, exist_ok=True)
-        return CodeStore(address, LocalStore(directory), stop=stop, redact=context.recording.redact)
+        store = context.target.objects(address)
+        return CodeStore(address, store, stop=stop, redact=context.recording.redact)
 
     uploads, stack = Uploads(context.loaded.stack.name, open_store), context.loaded.stack
 

@@ -117,6 +117,10 @@ class Target(Strict):
     )
     profile: str | None = optional("Section of the credentials file.")
     code_store: str | None = optional("Where code is uploaded to: obs://BUCKET/PREFIX/.")
+    obs_endpoint: str | None = optional("URL of the object store; default: that of the region.")
+    iam_endpoint: str | None = optional(
+        "URL of IAM, for keys to the object store; default: OS_AUTH_URL's host."
+    )
     insecure: Flag = optional("Allow plain http to an address other than this machine.", default=False)
 
     # What only a target of kind process has.

@@ -68,6 +68,11 @@ class AccessKey(Credentials):
         secrets = filter(None, (self._secret_key, self._security_token))
         super().__init__(source, [*secrets], project_id)
 
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """Access key, secret key and security token, for services with a signature of their own."""
+        return self._access_key, self._secret_key, self._security_token
+
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
         """Return date, project, signature, and Host, which must be sent as it was signed."""
         # Imported here: half as heavy as everything else a plan needs.

@@ -30,6 +30,8 @@ from reconciler.modelarts.target import Connected, Runtime, identify
 from reconciler.modelarts.workspace import Workspace
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
     from reconciler.modelarts.operations import Catalog, Logs
 
 
@@ -91,7 +93,22 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     cleanup.callback(backend.close)
     backend.reading = runtime.reading or backend.reading
     identity = identify(name, target, backend.endpoint, backend.project_id)
-    return Connected(backend, identity, backend.cloud, runtime.clock, checks_offers=True)
+
+    def open_store(address: str) -> ObjectStore:
+        from reconciler.modelarts import objects  # few stacks upload code
+
+        def iam() -> ServiceSession:
+            endpoint = objects.iam_endpoint(target, runtime.environ)
+            own = options._replace(network=network_of(endpoint, runtime.environ))
+            return ServiceSession(endpoint, Anonymous(), own)
+
+        keys = objects.KeySource(
+            backend.session.credentials, iam, runtime.clock.now, runtime.redactor.learn, address
+        )
+        network = network_of(objects.store_endpoint(target), runtime.environ)
+        return objects.open_objects(target, address, keys, network.proxies)
+
+    return Connected(backend, identity, backend.cloud, runtime.clock, True, objects=open_store)
 
 
 def connect(

@@ -48,12 +48,10 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     with store_errors(file):
         store = Store(str(file))
     connected = open_store(store, file, identity_of(name, target, runtime.environ), target, runtime, cleanup)
-    return connected._replace(objects=lambda address: objects_below(record_directory(root), address))
+    from reconciler.modelarts.objects import open_directory  # few stacks upload code
 
-
-def objects_below(records: Path, address: str) -> Path:
-    """Return where an OBS address lies among the files of a stack."""
-    return records / "obs" / address.removeprefix("obs://")
+    place = record_directory(root) / "obs"
+    return connected._replace(objects=lambda address: open_directory(place / address.removeprefix("obs://")))
 
 
 def open_store(

@@ -18,6 +18,8 @@ from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.secrets import Redactor
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
     from reconciler.core.ports import (
         Backend,
         Catalog,
@@ -34,8 +36,9 @@ class Connected(NamedTuple):
     """An open target: its backend, its identity, what its cloud can change on a job, and its clock.
 
     `checks_offers` says that the service refuses a create which names what its catalog does not have,
-    `objects` gives the directory of an OBS address where objects lie on this machine, `runs_images` that it runs the commands of container images. What only some kinds of target can do is a
-    property that raises `NotSupported` where this kind cannot.
+    `runs_images` that it runs the commands of container images. `objects` opens the object store at an OBS
+    address. What only some kinds of target can do is a property that raises `NotSupported` where this kind
+    cannot.
     """
 
     backend: Backend
@@ -44,7 +47,7 @@ class Connected(NamedTuple):
     clock: Clock
     checks_offers: bool = False
     runs_images: bool = True
-    objects: Callable[[str], Path] | None = None
+    objects: Callable[[str], ObjectStore] | None = None
 
     @property
     def search(self) -> SupportsSearch:

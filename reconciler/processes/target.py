@@ -11,6 +11,7 @@ from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.files import private_file, record_directory
 from reconciler.modelarts.local import open_store, store_errors
+from reconciler.modelarts.objects import open_directory
 from reconciler.modelarts.target import Connected, Runtime, identify
 from reconciler.processes.execution import CannotRun, Machine
 from reconciler.processes.table import ProcessStore
@@ -35,7 +36,10 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
         store.start_due()
     identity = identity_of(name, target, runtime.environ)
     connected = open_store(store, directory / "jobs.sqlite3", identity, target, runtime, cleanup)
-    return connected._replace(runs_images=target.images == "host", objects=store.machine.directory)
+    return connected._replace(
+        runs_images=target.images == "host",
+        objects=lambda address: open_directory(store.machine.directory(address)),
+    )
 
 
 def machine_of(target: Target, root: Path) -> Machine:
