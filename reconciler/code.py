@@ -285,7 +285,7 @@ def format_size(size: int) -> str:
         amount /= 1000
         if amount < 1000 or unit == "GB":
             break
-    return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+    return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:.0f} {unit}"
 
 
 def _unreadable(path: str, error: OSError) -> CodeRejected:

@@ -395,7 +395,7 @@ def files_of(stored: StoredCode) -> Iterable[CodeFile]:
 
 
 class Uploads:
-    """Uploads the code of the jobs of an apply, each once, whoever asks first; safe to use from several threads.
+    """Uploads the code of the jobs of an apply, each once; safe to use from several threads.
 
     `open_store` opens the store at an address.
     """

@@ -698,7 +698,7 @@ def _digest(body: Mapping[str, Any] | None, rerun: str | None, code: Code | None
 class CodeReader:
     """Reads the code of jobs, each directory once. `store` is where it will lie, "" if nowhere.
 
-    `root` is the directory of the stack's root file: code lies below it, or below the work tree that it is in.
+    `root` is the directory of the stack's root file: code lies below it, or below its work tree.
     """
 
     def __init__(self, root: Path, store: str) -> None:

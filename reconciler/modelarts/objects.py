@@ -57,7 +57,7 @@ def store_endpoint(target: Target) -> str:
     """Return where the object store of a target answers.
 
     Raises:
-        ManifestInvalid: the target says neither `obs_endpoint` nor a region, or an address that must not be used.
+        ManifestInvalid: the target says neither, or an address that must not be used.
     """
     region = (target.region or "").strip()
     endpoint = (target.obs_endpoint or "").strip().rstrip("/") or _ENDPOINTS.get(region, "")
@@ -133,7 +133,7 @@ def open_objects(
 
 
 class KeySource:
-    """Keys for the object store out of the credentials for the service: as they are, or temporary ones of IAM."""
+    """Keys for the object store: those for the service, or temporary ones of IAM."""
 
     def __init__(
         self,

@@ -1,0 +1,212 @@
+"""Which files are the code of a job, within which limits, and its digest."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler import code
+from reconciler.code import CodeRejected, CodeSource, find_code, format_size, read_code
+from reconciler.core.code import CodeFile, digest_of
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A directory `src` with one file of code, in a directory of its own."""
+    directory = tmp_path / "src"
+    put(directory, "train.py")
+    return directory
+
+
+def put(directory: Path, *paths: str, text: str = "print()\n") -> None:
+    for path in paths:
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_text(text, encoding="utf-8")
+
+
+def found(source: Path, exclude: tuple[str, ...] = (), include: tuple[str, ...] = ()) -> list[str]:
+    return [file.path for file in find_code(CodeSource(source, exclude, include))]
+
+
+def test_every_regular_file_is_code_but_what_never_is(source: Path) -> None:
+    put(source, "pkg/__init__.py", "data.bin", ".hidden", ".venv/pyvenv.cfg", ".venv/lib/x.py")
+    put(
+        source,
+        ".git/config",
+        "a/__pycache__/x.pyc",
+        "b.pyc",
+        ".DS_Store",
+        ".reconciler/x",
+        ".ipynb_checkpoints/x",
+    )
+    put(source, ".gitignore", ".reconcilerignore", "pkg/.gitignore", text="")
+    assert found(source) == [".hidden", "data.bin", "pkg/__init__.py", "train.py"]
+
+
+def test_exclude_and_ignore_files_leave_out_and_include_brings_back(source: Path) -> None:
+    put(source, "data/a.bin", "data/keep.txt", "x.ckpt", "deep/y.ckpt", "notes.md")
+    put(source, ".gitignore", text="data/\n")
+    put(source, ".reconcilerignore", text="*.md\n")
+    assert found(source, exclude=("*.ckpt",)) == ["train.py"]
+    brought = found(source, exclude=("*.ckpt",), include=("data/keep.txt", "y.ckpt"))
+    assert brought == ["data/keep.txt", "deep/y.ckpt", "train.py"]
+
+
+def test_ignore_files_above_the_source_count_up_to_the_work_tree(tmp_path: Path) -> None:
+    put(tmp_path, ".gitignore", text="*.log\n")
+    put(tmp_path / "tree", ".git/HEAD", "proj/src/train.py", "proj/src/a.log", "proj/src/b.tmp")
+    put(tmp_path / "tree", ".gitignore", text="*.tmp\n")
+    assert found(tmp_path / "tree/proj/src") == ["a.log", "train.py"]
+
+
+#: Without `a/**` and a directory that is taken back: there the library counts what lies below as well.
+PATTERNS = (
+    *("*.ckpt", "data/", "/data", "data/*", "!x.py", "**/build", "a/**/b", "*.txt", "!*.txt", "tmp?", "[ab]"),
+    *("/a/b", "b/", "#c", "\\#c", "*.py", "!a/x.py", "a/", "Ü", "/*", "a/*/b"),
+)
+NAMES = ("a", "b", "data", "x.py", "y.ckpt", "z.txt", "build", "tmp1", "Ü")
+
+
+def test_what_git_ignores_is_no_code(tmp_path: Path) -> None:
+    """Random trees with random ignore files, against git itself."""
+    for seed in range(40):
+        choice = random.Random(seed)
+        tree = tmp_path / "tree"
+        shutil.rmtree(tree, ignore_errors=True)
+        subprocess.run(["git", "init", "-q", str(tree)], check=True)
+        src = tree / "proj" / "src"
+        src.mkdir(parents=True)
+        _fill(src, choice, 0)
+        put(src, "always")
+        if choice.random() < 0.5:
+            put(tree, ".gitignore", text="\n".join(choice.sample(PATTERNS[:8], 2)))
+        command = [
+            "git",
+            "-C",
+            str(src),
+            "-c",
+            "core.excludesFile=/dev/null",
+            "ls-files",
+            "-coz",
+            "--exclude-standard",
+        ]
+        listed = subprocess.run([*command, "."], check=True, capture_output=True, text=True).stdout.split(
+            "\0"
+        )
+        wanted = sorted(path for path in listed if path and not path.endswith(".gitignore"))
+        assert (found(src) if wanted else []) == wanted, seed
+
+
+def _fill(directory: Path, choice: random.Random, depth: int) -> None:
+    for name in choice.sample(NAMES, choice.randint(1, 5)):
+        place = directory / name
+        if depth < 3 and "." not in name and choice.random() < 0.6:
+            place.mkdir()
+            _fill(place, choice, depth + 1)
+        else:
+            put(directory, name)
+    if choice.random() < 0.4:
+        put(directory, ".gitignore", text="\n".join(choice.sample(PATTERNS, choice.randint(1, 4))) + "\n")
+
+
+def test_link_inside_is_the_file_it_points_to(source: Path) -> None:
+    put(source, "real/a.py")
+    (source / "link.py").symlink_to("real/a.py")
+    (source / "also").symlink_to("real")
+    assert found(source) == ["also/a.py", "link.py", "real/a.py", "train.py"]
+
+
+def link_out(source: Path) -> None:
+    put(source.parent, "other.py")
+    (source / "out.py").symlink_to("../other.py")
+
+
+def link_in_a_circle(source: Path) -> None:
+    (source / "sub").mkdir()
+    (source / "sub" / "up").symlink_to("..")
+
+
+def case_twins(source: Path) -> None:
+    put(source, "pkg/A.py", "pkg/a.py")
+
+
+def many_files(source: Path) -> None:
+    put(source, *(f"d/{n}.py" for n in range(1000)))
+
+
+REFUSED: list[tuple[Callable[[Path], object], str]] = [
+    (link_out, "out.py is a link that leads out of the code"),
+    (link_in_a_circle, "sub/up is a link to a directory that it stands in"),
+    (lambda source: (source / "gone.py").symlink_to("none"), "gone.py cannot be read"),
+    (lambda source: os.mkfifo(source / "pipe"), "pipe is a pipe"),
+    (case_twins, "pkg/A.py and pkg/a.py differ only in case"),
+    (many_files, "1,001 files in 1 folders; a job can have 1,000 of both"),
+    (lambda source: put(source, "a/" * 32 + "x.py"), "more than 32 levels deep"),
+    (lambda source: put(source, "a\nb.py"), "holds a character that cannot be shown"),
+    (lambda source: put(source, "big.bin", text="x" * 2000), r"2.0 kB in 2 files.*big.bin \(2.0 kB\)"),
+    (lambda source: (source / "train.py").unlink(), "holds no file that is code"),
+    (lambda source: put(source, ".gitignore", text="*\n"), "1 left out by .gitignore"),
+    *(
+        (lambda source, name=name: put(source, f"conf/{name}"), f"conf/{name} looks like a credential")
+        for name in (".env", ".env.local", "key.pem", "id_rsa", ".netrc", "credentials.json", "credentials")
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "why"), REFUSED)
+def test_what_cannot_be_uploaded_is_refused_by_name(
+    source: Path, spoil: Callable[[Path], object], why: str
+) -> None:
+    spoil(source)
+    with pytest.raises(CodeRejected, match=why):
+        find_code(CodeSource(source, max_size=1000))
+
+
+def test_credential_that_is_none_is_named(source: Path) -> None:
+    put(source, "test.pem", ".env.example")
+    assert found(source, include=("test.pem",)) == [".env.example", "test.pem", "train.py"]
+
+
+def test_digest_is_that_of_paths_and_contents(source: Path, tmp_path: Path) -> None:
+    put(source, "pkg/a.py", text="a")
+    read = read_code(CodeSource(source))
+    assert read.name == "src"
+    assert read.digest == digest_of(reversed(read.files))
+    os.utime(source / "train.py", (1, 1))
+    (source / "train.py").chmod(0o755)
+    shutil.copytree(source, tmp_path / "copy" / "src")
+    for place in (source, tmp_path / "copy" / "src"):
+        assert read_code(CodeSource(place)).digest == read.digest
+    put(source, "train.py", text="print(1)\n")
+    assert read_code(CodeSource(source)).digest != read.digest
+
+
+def test_digest_of_a_known_tree() -> None:
+    """It stands in the markers of jobs, so it never changes."""
+    files = [CodeFile("b/ü.py", 1, "22"), CodeFile("a.py", 0, "11")]
+    assert digest_of(files) == "sha256:40a54dac0b968687cafb6b1a0648d20fc87447d6e2a2df8aed282bd73bbe156b"
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (41_200, "41 kB"),
+        (9_960_000, "10 MB"),
+        (5 * 10**12, "5000 GB"),
+    ],
+)
+def test_size_for_people(size: int, said: str) -> None:
+    assert format_size(size) == said
+
+
+def test_limits_are_those_of_the_service() -> None:
+    assert (code.MAX_ENTRIES, code.MAX_DEPTH) == (1000, 32)
