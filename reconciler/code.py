@@ -22,6 +22,7 @@ from pathspec import GitIgnoreSpec
 from reconciler.core.code import Code, CodeFile, digest_of
 from reconciler.errors import Rejected
 from reconciler.files import kind_of, read_file
+from reconciler.text import format_size
 
 MEGABYTE = 1_000_000
 #: What a job of the service can hold (reference/execution.md, section 3): folders count as files do.
@@ -77,7 +78,7 @@ def read_code(source: CodeSource) -> Code:
     # Hashing releases the lock of the interpreter, and so does reading.
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         files = tuple(pool.map(_hashed, found, chunksize=32))
-    return Code(source.source.name, files, digest_of(files), str(source.source))
+    return Code(source.source.name, files, digest_of(files))
 
 
 def _hashed(file: FoundFile) -> CodeFile:
@@ -274,18 +275,6 @@ def _check_limits(source: CodeSource, found: Sequence[FoundFile]) -> None:
             "The largest: " + ", ".join(f"{file.path} ({format_size(file.size)})" for file in largest),
             fix="leave out what is no code by `exclude`, put data into an input, or raise `max_size`",
         )
-
-
-def format_size(size: int) -> str:
-    """Write a size for people, in powers of ten: `41 kB`, `1.2 MB`."""
-    if size < 1000:
-        return f"{size} B"
-    amount = float(size)
-    for unit in ("kB", "MB", "GB"):
-        amount /= 1000
-        if amount < 1000 or unit == "GB":
-            break
-    return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:.0f} {unit}"
 
 
 def _unreadable(path: str, error: OSError) -> CodeRejected:

@@ -25,6 +25,7 @@ from reconciler.core.record import (
     Scope,
 )
 from reconciler.core.stack import Stack, TakeUnmatched, check_keys, is_glob, keys_meant, keys_of, narrow
+from reconciler.core.values import PlanWarning
 from reconciler.decide import planner
 from reconciler.decide.guards import CatalogCheck, ProposedPlan
 from reconciler.decide.key_state import PlanContext, Snapshot, newest
@@ -38,6 +39,7 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.apply.catalog import CatalogReader
     from reconciler.apply.executor import EventStream
+    from reconciler.code_store import CodeStore
     from reconciler.core.policy_expression import Answer, Question
     from reconciler.core.ports import Backend
     from reconciler.decide.drift import DriftReport
@@ -315,7 +317,7 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
     _check_rerun(context, stack, snapshot)
     proposed = _propose(context, plan_context, stack, snapshot)
     checked = _check_catalog(context, proposed.actions) if with_preflight else None
-    return _guarded(context, proposed, checked)
+    return _with_code(context, _guarded(context, proposed, checked))
 
 
 def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
@@ -536,28 +538,52 @@ def apply(
         checks = CreateChecks(context.catalog or context.new_catalog_reader(), context.recording.warn)
     target, journal = context.target, journal or Journal()
     terms = Terms(target.backend, target.clock, target.cloud, stop, journal, timeout_s, checks)
-    if any(job.code is not None for job in context.loaded.stack.jobs.values()):
+    if any(action.code is not None for action in plan.actions):
         terms = terms._replace(prepare=_upload_code(context, stop))
     return Execution(terms, stream, context.parallelism).run(plan)
 
 
+def open_code_store(context: Context, address: str, stop: threading.Event | None = None) -> CodeStore:
+    """Open the place of code on the target. Nothing is sent yet."""
+    from reconciler.code_store import CodeStore  # few stacks declare code
+
+    if context.target.objects is None:
+        raise context.target.not_supported("hold the code of jobs")
+    return CodeStore(address, context.target.objects(address), stop=stop, redact=context.recording.redact)
+
+
 def _upload_code(context: Context, stop: threading.Event) -> Callable[[PlannedAction], object]:
     """Return what uploads the code of the job that an action starts, unless it is there already."""
-    from reconciler.code_store import CodeStore, Uploads  # few stacks declare code
+    from reconciler.code_store import Uploads
 
-    def open_store(address: str) -> CodeStore:
-        assert context.target.objects is not None
-        store = context.target.objects(address)
-        return CodeStore(address, store, stop=stop, redact=context.recording.redact)
-
-    uploads, stack = Uploads(context.loaded.stack.name, open_store), context.loaded.stack
+    stack, root = context.loaded.stack.name, context.loaded.root
+    uploads = Uploads(stack, root, lambda address: open_code_store(context, address, stop))
 
     def upload(action: PlannedAction) -> None:
-        job = stack.jobs.get(action.key)
-        if job is not None and job.code is not None:
-            uploads.ensure(job.code, job.code_store)
+        if action.code is not None:
+            uploads.ensure(action.code.code, action.code.store)
 
     return upload
+
+
+def _with_code(context: Context, plan: Plan) -> Plan:
+    """Say of each new job what changed in its code, and what an apply would upload."""
+    if not any(action.code is not None for action in plan.actions):
+        return plan
+    from reconciler.code_store import describe
+
+    warnings, actions = list(plan.warnings), []
+    for action in plan.actions:
+        if action.code is not None:
+            try:
+                store = open_code_store(context, action.code.store)
+                described = describe(store, plan.stack, context.loaded.root, action)
+                action = action.model_copy(update={"code": described})
+            except ServiceError as problem:
+                what, why = "the code store could not be read", problem.message
+                warnings.append(PlanWarning(what=what, why=why, key=action.key))
+        actions.append(action)
+    return plan.model_copy(update={"actions": tuple(actions), "warnings": tuple(warnings)})
 
 
 def notify_apply(context: Context, plan: Plan, result: Result) -> int:

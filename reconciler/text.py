@@ -95,3 +95,15 @@ def few(names: Sequence[str], most: int = 3) -> str:
     """Name the first of several, and say how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def format_size(size: int) -> str:
+    """Write a size for people, in powers of ten: `41 kB`, `1.2 MB`."""
+    if size < 1000:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("kB", "MB", "GB"):
+        amount /= 1000
+        if amount < 1000 or unit == "GB":
+            break
+    return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:.0f} {unit}"

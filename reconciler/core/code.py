@@ -31,13 +31,16 @@ class CodeFile(NamedTuple):
 class Code(NamedTuple):
     """The code of a job. `name` is the name of its directory, `files` are sorted by path.
 
-    `source` is the directory where they were read, "" where only the list is known.
+    They were read in `source`, relative to the directory of the stack's root file, by the rules that follow.
     """
 
     name: str
     files: tuple[CodeFile, ...]
     digest: str
     source: str = ""
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    max_size: int = 0
 
     @property
     def size(self) -> int:

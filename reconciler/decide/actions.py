@@ -29,6 +29,7 @@ from reconciler.decide.plan import (
     After,
     Before,
     PlannedAction,
+    PlannedCode,
     Reason,
 )
 from reconciler.secrets import show
@@ -194,8 +195,18 @@ def _started(state: KeyState) -> dict[str, Any]:
         "after": After(name=name, revision=number, digest=desired.digest),
         "desired": body,
         "made_from": made_from,
+        "code": planned_code(desired),
         "declared": _declared(desired, by_name(state.desired.covered_by(desired.digest[:1]))),
     }
+
+
+def planned_code(desired: DesiredJob) -> PlannedCode | None:
+    """The code of a job, as it is uploaded before the job is started."""
+    if desired.code is None:
+        return None
+    name, files, digest, *rest = desired.code
+    more = dict(zip(("source", "exclude", "include", "max_size"), rest, strict=True))
+    return PlannedCode(digest=digest, name=name, listed=files, store=desired.code_store, **more)
 
 
 def _declared(desired: DesiredJob, immutable: Canonical) -> Declared:

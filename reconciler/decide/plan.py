@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from reconciler.core.body import summarize
+from reconciler.core.code import Code, CodeFile
 from reconciler.core.identity import Description, parse_description
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.stack import Declared
@@ -219,6 +220,44 @@ EVERY_GUARD = Allowances.of(force=True)
 # --- actions
 
 
+class CodeChange(Frozen):
+    """A file of a job's code that is not what it was in the code of the revision before."""
+
+    path: str
+    change: Literal["added", "changed", "removed"]
+    size: int = Field(description="In bytes; of a removed file, what it had.")
+    lines: tuple[int, int] | None = Field(
+        None, exclude=True, description="Lines added and removed, of a text file that is not large."
+    )
+
+
+class PlannedCode(Frozen):
+    """The code that a new job is started with.
+
+    The fields after `upload_bytes` are what an upload needs; they are no part of `plan --json`.
+    """
+
+    digest: str = Field(description="sha256: and 64 hex digits.")
+    files: tuple[CodeChange, ...] | None = Field(
+        None, description="What changed; null: the code before is not known."
+    )
+    upload_bytes: int | None = Field(None, description="What apply would upload; null: it is not known.")
+
+    upload_count: int | None = Field(None, exclude=True)
+    name: str = Field("", exclude=True)
+    store: str = Field("", exclude=True)
+    source: str = Field("", exclude=True, description="Relative to the directory of the root file.")
+    exclude: tuple[str, ...] = Field((), exclude=True)
+    include: tuple[str, ...] = Field((), exclude=True)
+    max_size: int = Field(0, exclude=True)
+    listed: tuple[tuple[str, int, str], ...] = Field((), exclude=True)
+
+    @property
+    def code(self) -> Code:
+        files = tuple(CodeFile(*one) for one in self.listed)
+        return Code(self.name, files, self.digest, self.source, self.exclude, self.include, self.max_size)
+
+
 class Before(Frozen):
     """The job that is there."""
 
@@ -254,7 +293,7 @@ _CARRIED_OUT = (
     *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
     *("lost_node_hours", "lost_time", "cost", "ended_badly", "scheduled_for", "waits_for_jobs"),
     *("rerun_of", "rerun_of_key", "rerun_of_stack"),
-    *("needs", "made_from", "max_parallel", "beside"),
+    *("needs", "made_from", "max_parallel", "beside", "code"),
 )
 
 
@@ -278,6 +317,9 @@ class PlannedAction(Frozen):
     after: After | None = Field(None, description="Job after the action; null for a terminate.")
     changes: tuple[Change, ...] = Field((), description="Changed fields.")
     source: Source | None = Field(None, description="Location of the key in the manifest.")
+    code: PlannedCode | None = Field(
+        None, description="For create and replace: the code of the new job; null: it declares none."
+    )
     elapsed: float | None = Field(
         None, description="Seconds that the job in `before` has run so far, where its work is at stake."
     )

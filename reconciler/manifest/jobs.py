@@ -7,6 +7,7 @@ stands for it may name an output of a third job.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -702,7 +703,7 @@ class CodeReader:
     """
 
     def __init__(self, root: Path, store: str) -> None:
-        self.store = store
+        self.store, self._root = store, root.resolve()
         above = [root.resolve(), *root.resolve().parents]
         self._within = next((one for one in above if (one / ".git").exists()), above[0])
         self._read: dict[CodeSource, Code] = {}
@@ -722,7 +723,10 @@ class CodeReader:
 
     def read(self, source: CodeSource) -> Code:
         if source not in self._read:
-            self._read[source] = read_code(source)
+            there = os.path.relpath(source.source, self._root)
+            self._read[source] = read_code(source)._replace(
+                source=there, exclude=source.exclude, include=source.include, max_size=source.max_size
+            )
         return self._read[source]
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.masking import texts_in
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, spell_work
+from reconciler.decide.plan import (
+    FOLDED_FROM,
+    Action,
+    CodeChange,
+    Plan,
+    PlannedAction,
+    PlannedCode,
+    spell_work,
+)
 from reconciler.render import Style, View
 from reconciler.render.groups import (
     explain_group,
@@ -30,12 +38,15 @@ from reconciler.render.text import (
     width_of_names,
 )
 from reconciler.secrets import show
-from reconciler.text import printable
+from reconciler.text import format_size, printable
 
 if TYPE_CHECKING:
     from reconciler.core.settings import VariableSource
     from reconciler.decide.review import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
+
+#: Of more files the first are named.
+_MOST_FILES = 5
 
 
 def plan_text(plan: Plan, view: View) -> str:
@@ -97,7 +108,30 @@ def job_lines(
     head = style.paint(f"{job.symbol:>3} {job.action.value:<9}", job.traits.colour)
     yield from render_entry(head, keys, words, style, width, **more)
     yield from render_starts(starts)
-    yield from (INDENT + render_change(change) for change in job.changes)
+    code = job.code if isinstance(job, PlannedAction) else None
+    for change in job.changes:
+        is_told = change.path == "code" and code is not None and code.files is not None
+        yield INDENT + (f"{code_words(code)}{FORCES_NEW_JOB}" if code and is_told else render_change(change))
+    if code is not None and code.upload_count:
+        yield INDENT + f"uploads {_files(code.upload_count)}, {format_size(code.upload_bytes or 0)}"
+
+
+def code_words(code: PlannedCode) -> str:
+    """What changed in the code of a job: `code: 2 files changed (train.py +14 -3, data.py new)`."""
+
+    def words(file: CodeChange) -> str:
+        counts = f" +{file.lines[0]} -{file.lines[1]}" if file.lines else ""
+        return printable(file.path) + (
+            counts or {"added": " new", "removed": " removed"}.get(file.change, "")
+        )
+
+    files = code.files or ()
+    named = ", ".join(map(words, files[:_MOST_FILES])) + (", …" if len(files) > _MOST_FILES else "")
+    return f"code: {_files(len(files))} changed ({named})"
+
+
+def _files(number: int) -> str:
+    return f"{number:,} file" + "s" * (number != 1)
 
 
 def revision_of(action: PlannedAction) -> str:

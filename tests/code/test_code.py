@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from reconciler import code
-from reconciler.code import CodeRejected, CodeSource, find_code, format_size, read_code
+from reconciler.code import CodeRejected, CodeSource, find_code, read_code
 from reconciler.core.code import CodeFile, digest_of
+from reconciler.text import format_size
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def code(tmp_path: Path) -> Code:
     for name in ("train.py", "pkg/a b.py", "pkg/ü.py"):
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "src" / name).write_text(f"# {name}\n", encoding="utf-8")
-    return read_code(CodeSource(tmp_path / "src"))
+    return read_code(CodeSource(tmp_path / "src"))._replace(source=str(tmp_path / "src"))
 
 
 class Objects:
@@ -136,7 +136,7 @@ def test_code_of_many_jobs_is_uploaded_once(code: Code) -> None:
         opened.append(address)
         return CodeStore(address, LocalStore(Path(code.source).parent / "obs", mkdir=True))
 
-    uploads = Uploads("cs", open_store)
+    uploads = Uploads("cs", Path("/"), open_store)
     threads = [threading.Thread(target=uploads.ensure, args=(code, ADDRESS)) for _ in range(20)]
     for thread in threads:
         thread.start()
