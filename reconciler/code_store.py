@@ -401,17 +401,14 @@ def files_of(stored: StoredCode) -> Iterable[CodeFile]:
 
 
 class Uploads:
-    """Uploads the code of the jobs of an apply, each once; safe to use from several threads.
+    """Uploads the code of the jobs of an apply, each once; safe to use from several threads."""
 
-    `open_store` opens the store at an address.
-    """
-
-    def __init__(self, stack: str, root: Path, open_store: Callable[[str], CodeStore]) -> None:
-        self._stack, self._root, self._open_store = stack, root, open_store
+    def __init__(self, store: CodeStore, stack: str) -> None:
+        self._store, self._stack = store, stack
         self._lock = threading.Lock()
-        self._done: dict[tuple[str, str], Future[Upload]] = {}
+        self._done: dict[str, Future[Upload]] = {}
 
-    def ensure(self, code: Code, address: str) -> Upload:
+    def ensure(self, code: Code, source: Path) -> Upload:
         """Return what was sent so that the code is complete in the store.
 
         Raises:
@@ -420,11 +417,11 @@ class Uploads:
             ServiceError: the store did not answer, or refused.
         """
         with self._lock:
-            is_first = (address, code.digest) not in self._done
-            done = self._done.setdefault((address, code.digest), Future())
+            is_first = code.digest not in self._done
+            done = self._done.setdefault(code.digest, Future())
         if is_first:
             try:
-                done.set_result(self._open_store(address).upload(self._stack, code, self._root / code.source))
+                done.set_result(self._store.upload(self._stack, code, source))
             except BaseException as failure:
                 done.set_exception(failure)
         return done.result()

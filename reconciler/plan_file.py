@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
 
 from reconciler.core.addresses import absolute_url, passwords_in
 from reconciler.core.body import CURRENT, is_known
@@ -38,6 +39,7 @@ from reconciler.decide.plan import (
     Before,
     Plan,
     PlannedAction,
+    PlannedCode,
     Reason,
     count,
     lost_sum,
@@ -252,7 +254,7 @@ _WHOSE = ("formerly", "former_keys", "aged_out_as")
 #: What an action that is carried out needs besides.
 _EXECUTED = (
     *("desired", "declared", "replace_order", "follows", "waits_for_jobs", "needs", "lost_time"),
-    *("made_from", "max_parallel", "beside"),
+    *("made_from", "max_parallel", "beside", "code"),
 )
 
 #: A body is nested a dozen levels deep.
@@ -281,6 +283,8 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
             "waits_for_jobs": list(action.waits_for_jobs),
             "needs": list(action.needs),
             "beside": list(action.beside),
+            # What apply reads it again by, too.
+            "code": None if action.code is None else _whole(action.code),
         }
         for name in (*_WHOSE, *_EXECUTED) if action.traits.is_executed else _WHOSE:
             value = getattr(action, name)
@@ -289,6 +293,10 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
     refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
     saved_options = options.model_copy(update={"refusals": refusals, "has_budget": plan.has_budget})
     return {**result, "options": saved_options.model_dump(mode="json", exclude_none=True)}
+
+
+def _whole(code: PlannedCode) -> Any:
+    return {name: to_jsonable_python(getattr(code, name)) for name in PlannedCode.model_fields}
 
 
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -720,6 +728,32 @@ def check_target(context: Context, plan: Plan) -> None:
         raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
 
 
+def check_code(root: Path, plan: Plan) -> None:
+    """Read the code of the jobs that a saved plan starts again: it must be what the plan was made for.
+
+    Raises:
+        StalePlan: it is not; its files are named.
+    """
+    said = []
+    for code in {one.code.digest: one.code for one in plan.to_execute if one.code is not None}.values():
+        from reconciler.code import CodeRejected, CodeSource, read_code  # few stacks declare code
+
+        where = CodeSource((root / code.source).resolve(), code.exclude, code.include, code.max_size)
+        try:
+            now = {file.path: file for file in read_code(where).files}
+        except CodeRejected as problem:
+            said.append(f"the code in {code.source}: {problem.message}")
+            continue
+        then = {file.path: file for file in code.code.files}
+        changed = [path for path in sorted(now.keys() | then.keys()) if now.get(path) != then.get(path)]
+        if changed:
+            more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+            said.append(f"the code in {code.source} has changed: {', '.join(changed[:5])}{more}")
+    if said:
+        fix = "nothing was changed; create a new plan"
+        raise StalePlan(*(Diagnostic("stale plan", why, fix) for why in said))
+
+
 def check_preconditions(context: Context, plan: Plan) -> None:
     """Compare the preconditions of a saved plan's actions with what is there now, one by one.
 
@@ -727,6 +761,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
         StalePlan: something moved that changes an action.
         ServiceError: the workspace could not be read.
     """
+    check_code(context.loaded.root, plan)
     starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
     stack = context.loaded.stack
     seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)

@@ -32,14 +32,14 @@ from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
-from reconciler.errors import Diagnostic, NotFound, ServiceError, Unauthorized, WrongUsage
+from reconciler.errors import Diagnostic, NotFound, NotSupported, ServiceError, Unauthorized, WrongUsage
 from reconciler.text import format_count
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.apply.catalog import CatalogReader
     from reconciler.apply.executor import EventStream
-    from reconciler.code_store import CodeStore
+    from reconciler.code_store import CodeStore, Uploads
     from reconciler.core.policy_expression import Answer, Question
     from reconciler.core.ports import Backend
     from reconciler.decide.drift import DriftReport
@@ -544,9 +544,16 @@ def apply(
 
 
 def open_code_store(context: Context, address: str, stop: threading.Event | None = None) -> CodeStore:
-    """Open the place of code on the target. Nothing is sent yet."""
-    from reconciler.code_store import CodeStore  # few stacks declare code
+    """Open the place of code on the target. Nothing is sent yet.
 
+    Raises:
+        NotSupported: the target holds no code, or the program lacks what it takes.
+    """
+    try:
+        from reconciler.code_store import CodeStore  # few stacks declare code
+    except ModuleNotFoundError as missing:
+        why = f"{missing.name} is not installed, which uploads code"
+        raise NotSupported(why, fix="pip install 'reconciler[code]'") from None
     if context.target.objects is None:
         raise context.target.not_supported("hold the code of jobs")
     return CodeStore(address, context.target.objects(address), stop=stop, redact=context.recording.redact)
@@ -554,14 +561,18 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
 
 def _upload_code(context: Context, stop: threading.Event) -> Callable[[PlannedAction], object]:
     """Return what uploads the code of the job that an action starts, unless it is there already."""
-    from reconciler.code_store import Uploads
-
-    stack, root = context.loaded.stack.name, context.loaded.root
-    uploads = Uploads(stack, root, lambda address: open_code_store(context, address, stop))
+    lock = threading.Lock()
+    uploads: dict[str, Uploads] = {}
 
     def upload(action: PlannedAction) -> None:
-        if action.code is not None:
-            uploads.ensure(action.code.code, action.code.store)
+        if action.code is None:
+            return
+        store = open_code_store(context, action.code.store, stop)
+        from reconciler.code_store import Uploads
+
+        with lock:
+            there = uploads.setdefault(action.code.store, Uploads(store, context.loaded.stack.name))
+        there.ensure(action.code.code, context.loaded.root / action.code.source)
 
     return upload
 
@@ -570,13 +581,13 @@ def _with_code(context: Context, plan: Plan) -> Plan:
     """Say of each new job what changed in its code, and what an apply would upload."""
     if not any(action.code is not None for action in plan.actions):
         return plan
-    from reconciler.code_store import describe
-
     warnings, actions = list(plan.warnings), []
     for action in plan.actions:
         if action.code is not None:
             try:
                 store = open_code_store(context, action.code.store)
+                from reconciler.code_store import describe
+
                 described = describe(store, plan.stack, context.loaded.root, action)
                 action = action.model_copy(update={"code": described})
             except ServiceError as problem:

@@ -51,7 +51,7 @@ def _requirements(*sections: list[str]) -> dict[str, Requirement]:
 
 RUNTIME = _requirements(PROJECT["dependencies"])
 #: The extras that are features, imported where they are used only.
-FEATURES = _requirements(EXTRAS["notify"], EXTRAS["fleet"])
+FEATURES = _requirements(EXTRAS["notify"], EXTRAS["fleet"], EXTRAS["code"])
 TEST = _requirements(EXTRAS["test"])
 EVERYTHING = _requirements(PROJECT["dependencies"], *EXTRAS.values(), SETTINGS["build-system"]["requires"])
 

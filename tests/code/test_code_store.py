@@ -129,20 +129,18 @@ def test_prefix_is_deleted_manifest_first(objects: Objects, code: Code) -> None:
     assert [*objects.store.prefixes()] == []
 
 
-def test_code_of_many_jobs_is_uploaded_once(code: Code) -> None:
-    opened: list[str] = []
-
-    def open_store(address: str) -> CodeStore:
-        opened.append(address)
-        return CodeStore(address, LocalStore(Path(code.source).parent / "obs", mkdir=True))
-
-    uploads = Uploads("cs", Path("/"), open_store)
-    threads = [threading.Thread(target=uploads.ensure, args=(code, ADDRESS)) for _ in range(20)]
+def test_code_of_many_jobs_is_uploaded_once(objects: Objects, code: Code) -> None:
+    uploads, sent = Uploads(objects.store, "cs"), []
+    threads = [
+        threading.Thread(target=lambda: sent.append(uploads.ensure(code, Path(code.source))))
+        for _ in range(20)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert opened == [ADDRESS]
+    assert len(sent) == 20
+    assert all(one is sent[0] for one in sent)
 
 
 # ── over HTTP ──────────────────────────────────────────────────────────────────────────────────────
