@@ -33,7 +33,12 @@ def main(path: Path) -> None:
     extras = project["optional-dependencies"]
     requirements = [
         *project["dependencies"],
-        *(one for extra in ("notify", "fleet", "test") for one in extras[extra] if not _names_itself(one)),
+        *(
+            one
+            for extra in ("notify", "fleet", "code", "test")
+            for one in extras[extra]
+            if not _names_itself(one)
+        ),
         *settings["build-system"]["requires"],
     ]
     print("\n".join(lowest(requirement) for requirement in requirements))

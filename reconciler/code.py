@@ -103,7 +103,7 @@ def find_code(source: CodeSource) -> list[FoundFile]:
     Raises:
         CodeRejected: as `read_code`.
     """
-    walk = _Walk(source)
+    walk = _SourceWalk(source)
     found = sorted(walk.files())
     _check_limits(source, found)
     if not found:
@@ -123,7 +123,7 @@ class _Rules(NamedTuple):
     name: str
 
 
-class _Walk:
+class _SourceWalk:
     def __init__(self, source: CodeSource) -> None:
         self.root = source.source.resolve()
         self.exclude = GitIgnoreSpec.from_lines(source.exclude)

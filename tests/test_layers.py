@@ -33,6 +33,8 @@ LOOP = frozenset(
 FREE = frozenset({"version"})
 #: What stands below the core: the exceptions, secrets, and text for people.
 BASE = frozenset({"errors", "secrets", "text"})
+#: What is code, and where it lies.
+CODE = frozenset({"code", "code_store"})
 #: How files are read and written, for every room that does so.
 FILES = "files"
 #: How expressions are evaluated, for every room that asks.
@@ -50,13 +52,16 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     EMULATOR: frozenset(),
     "version": frozenset(),
     FILES: BASE,
+    # What is code is read by the manifest; where it lies is an edge.
+    "code": BASE | {CORE, FILES},
+    "code_store": FACTS | {"code"},
     EXPRESSIONS: BASE | {CORE},
-    **{edge: FACTS | {FILES, EXPRESSIONS} for edge in EDGES},
+    **{edge: FACTS | {FILES, EXPRESSIONS, "code"} for edge in EDGES},
     # The embedded target is the emulator, called inside the process.
     "modelarts": FACTS | {FILES, EMULATOR},
     # They are kept where pretended ones are.
     PROCESSES: FACTS | {FILES, EMULATOR, "modelarts"},
-    **{module: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
+    **{module: FACTS | LOOP | EDGES | CODE | {EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
     "api": FACTS | LOOP | EDGES | {FILES},
     CLI: FACTS | LOOP | EDGES | {EMULATOR, PROCESSES, FILES, EXPRESSIONS, "api", ""},
     "": FACTS | LOOP | EDGES | {EMULATOR, FILES, "api"},

@@ -11,6 +11,7 @@ A file imports only files that stand before it::
     fields             The fields of a job, as the service documents them
     observed           A job as the service shows it: its details, a page of the list, its log and its events
     canonical          The canonical form of a job: two jobs that mean the same have the same one
+    code               The code of a job: its files, its digest, and how a canonical form says it
     lifecycle          The lifecycle of a job as its manifest declares it: when it is replaced, retried
     body               The create body of a job: made of what is declared, summed up, and its digest
     catalog            What a target offers to jobs, and what of a create body it does not
