@@ -184,6 +184,9 @@ class Supervisor:
             if now >= next_note:
                 self._note_processes()
                 next_note = now + NOTE_S
+            if now >= next_sample:
+                _append(self._layout.metrics, {"ts": time.time(), **sampler.sample()._asdict()})
+                next_sample = now + SAMPLE_S
             codes = [process.poll() for process in processes]
             if any(codes):
                 tree.end_all(self._id, grace_s=FAILED_GRACE_S)
@@ -196,9 +199,6 @@ class Supervisor:
                 tree.end_all(self._id, grace_s=self._run.machine.stop_grace_s)
                 phase = "Terminated"
                 break
-            if now >= next_sample:
-                _append(self._layout.metrics, {"ts": time.time(), **sampler.sample()._asdict()})
-                next_sample = now + SAMPLE_S
             if now >= next_copy:
                 with contextlib.suppress(OSError):  # the last copy tells
                     copy_outputs(execution.outputs)

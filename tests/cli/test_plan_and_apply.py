@@ -55,7 +55,7 @@ def test_plan_document_has_its_fields_in_order(reconciler: Reconciler) -> None:
     action = document["actions"][0]
     assert list(action) == [
         *("key", "action", "reason", "detail", "before", "after", "changes", "source"),
-        *("elapsed", "nodes", "lost_node_hours", "cost", "ended_badly", "rerun_of"),
+        *("code", "elapsed", "nodes", "lost_node_hours", "cost", "ended_badly", "rerun_of"),
         *("rerun_of_key", "rerun_of_stack"),
     ]
     assert action["before"] is None
