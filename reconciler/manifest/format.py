@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +114,11 @@ def _is_block_of_text(text: str) -> bool:
     )
 
 
-#: What the round-trip loader would read or write otherwise, and what stands for it there: colons and braces
-#: that can only be meant as text, escapes in quotes, and line breaks to some readers only.
+#: What the round-trip loader would read or write otherwise: colons and braces that can only be meant as text,
+#: escapes in quotes, and line breaks to some readers only.
 _MEANT = ':{}\\"\x85\u2028\u2029'
-_STAND_INS = "\ue000\ue001\ue002\ue003\ue004\ue005\ue006\ue007"
-#: What stands around the number of a collection that is kept as it is.
-_KEPT = "\ue008"
-_HIDE = str.maketrans(_MEANT[3:], _STAND_INS[3:])
-_SHOW = str.maketrans(_STAND_INS, _MEANT)
+#: One of these that the text does not hold stands for each, and one around the number of what is kept.
+_PRIVATE = "".join(map(chr, range(0xE000, 0xF900)))
 #: A text that does not come to rest sooner has no canonical layout.
 _MOST_PASSES = 4
 
@@ -219,10 +216,12 @@ def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
 
     It loses the comments in a mapping in braces. With `keeps_flow` what has any is text to it, and stays.
     """
+    mark, *stand_ins = islice((char for char in _PRIVATE if char not in text), len(_MEANT) + 1)
+    hide = str.maketrans(dict(zip(_MEANT[3:], stand_ins[3:], strict=True)))
     kept = []
     for start, end in reversed(_commented_flow(text)) if keeps_flow else ():
         kept.append((_indent_at(text, start), text[start:end]))
-        text = f"{text[:start]}{_KEPT}{len(kept) - 1}{_KEPT}{text[end:]}"
+        text = f"{text[:start]}{mark}{len(kept) - 1}{mark}{text[end:]}"
     yaml, out = YAML(), StringIO()
     yaml.Resolver, yaml.Scanner = _Resolver, _Scanner
     yaml.preserve_quotes = yaml.brace_single_entry_mapping_in_flow_sequence = True
@@ -231,21 +230,33 @@ def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
     # It loses what stands before the start of the document.
     before = re.match(r"(?:[ \t]*(?:#.*)?\n)*---[ \t]*\n", text)
     head = before[0] if before else ""
-    hidden = re.sub(rf'\\[\\"]?|[{SEPARATORS}]', lambda found: found[0].translate(_HIDE), text[len(head) :])
+    body = text[len(head) :]
     try:
-        tree = yaml.load(shield(hidden, *_STAND_INS[:3]))
+        # A backslash is an escape in double quotes only: the keys `a\nb` and `"a\nb"` are two.
+        quoted = {
+            index
+            for event in (parser_events(body) if "\\" in body else ())
+            if getattr(event, "style", None) == '"'
+            for index in range(event.start_mark.index, event.end_mark.index)
+        }
+        hidden = re.sub(
+            rf'\\[\\"]?|[{SEPARATORS}]',
+            lambda one: one[0].translate(hide) if one[0][0] != "\\" or one.start() in quoted else one[0],
+            body,
+        )
+        tree = yaml.load(shield(hidden, *stand_ins[:3]))
         _Comments().move(tree)
         yaml.dump(tree, out)
     except Exception:  # it has any kind for a layout that it does not know
         return ""
-    new = head + out.getvalue().translate(_SHOW)
+    new = head + out.getvalue().translate(dict(zip(map(ord, stand_ins), _MEANT, strict=True)))
 
     def put_back(found: re.Match[str]) -> str:
         old, flow = kept[int(found[1])]
         deeper = _indent_at(new, found.start()) - old
         return re.sub(rf"\n {{0,{max(0, -deeper)}}}(?=.)", "\n" + " " * deeper, flow)
 
-    return re.sub(f"{_KEPT}(\\d+){_KEPT}", put_back, new) if kept else new
+    return re.sub(f"{mark}(\\d+){mark}", put_back, new) if kept else new
 
 
 def _indent_at(text: str, place: int) -> int:

@@ -57,6 +57,8 @@ def test_odd_text_stays_text(text: str) -> None:
 @settings(max_examples=60)
 @given(st.dictionaries(texts, values, max_size=4))
 @example({"a": [[["b"]], [], {}, [{}]]})
+@example({"": [], "a\\nb": [], "a\nb": {}})
+@example({"\ue000": "\ue001:{\ue008"})
 def test_anything_is_read_back_and_in_canonical_layout(tree: dict[str, Any]) -> None:
     written = yaml_text({"free": tree})
     assert read(written) == {"free": tree}
