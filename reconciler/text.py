@@ -82,11 +82,12 @@ def format_duration(seconds: float) -> str:
     """Say a span of time in one unit, for people: `45 s`, `12 min`, `9.5 h`, `4 d`."""
     for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3_600, 72)):
         if seconds < size * most:
-            return f"{_short(seconds / size)} {unit}"
-    return f"{_short(seconds / 86_400)} d"
+            return f"{short_number(seconds / size)} {unit}"
+    return f"{short_number(seconds / 86_400)} d"
 
 
-def _short(number: float) -> str:
+def short_number(number: float) -> str:
+    """Round a number for people: one decimal below 10, none above and none that is zero."""
     text = f"{number:.1f}"
     return text.removesuffix(".0") if float(text) < 10 else f"{number:.0f}"
 

@@ -85,7 +85,7 @@ def sum_of(all_costs: Iterable[Cost]) -> Cost:
 
 
 def spell_cost(cost: Cost, *, has_budget: bool = False) -> str:
-    """Say a cost for people: `at most 384.0 node-hours (CNY 10,944.00), 12.5 expected (CNY 356.25)`.
+    """Say a cost for people: `at most 384 node-hours (CNY 10,944.00), 12 node-hours expected (CNY 356.25)`.
 
     What nobody knows is left out: "" for a job that is unbounded and has never completed, where there is no
     budget that it exceeds.

@@ -30,7 +30,7 @@ from reconciler.core.values import (
     Source,
 )
 from reconciler.errors import Diagnostic, ExitCode
-from reconciler.text import format_duration
+from reconciler.text import format_duration, short_number
 
 
 class Action(StrEnum):
@@ -636,4 +636,4 @@ FOLDED_FROM = 5
 
 def spell_work(hours: float) -> str:
     """Say node-hours for people, small amounts as node-seconds."""
-    return f"{hours:.1f} node-hours" if hours >= 0.1 else f"{hours * 3600:.0f} node-seconds"
+    return f"{short_number(hours)} node-hours" if hours >= 0.1 else f"{hours * 3600:.0f} node-seconds"

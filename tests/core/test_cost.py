@@ -203,14 +203,14 @@ def test_plan_without_creates_is_within_every_budget() -> None:
     ("found", "text"),
     [
         (Cost(), ""),
-        (Cost(node_hours_max=384.0), "at most 384.0 node-hours"),
+        (Cost(node_hours_max=384.0), "at most 384 node-hours"),
         (
             Cost(node_hours_max=384.0, cost_max=10944.0, currency="CNY"),
-            "at most 384.0 node-hours (CNY 10,944.00)",
+            "at most 384 node-hours (CNY 10,944.00)",
         ),
         (
             Cost(node_hours_expected=12.5, cost_expected=31.25, currency="CNY"),
-            "12.5 node-hours expected (CNY 31.25)",
+            "12 node-hours expected (CNY 31.25)",
         ),
     ],
 )

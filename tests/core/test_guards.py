@@ -437,7 +437,7 @@ def test_lost_work_is_summed_without_the_allowed_keys() -> None:
     stack = a_stack(a_job("other"))
     assert [one.key for one in plan_for(stack, *jobs).blocked] == ["x", "y"]
     [said] = blockers(plan_for(stack, *jobs))
-    assert said.why == "blocks x, y: 25.0 node-hours of running work would be discarded"
+    assert said.why == "blocks x, y: 25 node-hours of running work would be discarded"
     assert not plan_for(stack, *jobs, allow=("lost-work=x",)).blocked
     assert plan_for(stack, *jobs, allow=("lost-work=other",)).blocked
 
@@ -448,10 +448,10 @@ def test_lost_work_is_summed_without_the_allowed_keys() -> None:
 @pytest.mark.parametrize(
     ("hours", "action", "said"),
     [
-        ((2, 3, 4, 5, 6), Action.CONFLICT, "changed; would lose 160.0 node-hours; set `on_change: replace`"),
-        ((30,) * 5, Action.CONFLICT, "changed; would lose 1200.0 node-hours; set `on_change: replace`"),
-        ((0.1, 0.2, 0.3, 0.4, 0.5), Action.REPLACE, "changed; discards 12.0 node-hours of work"),
-        ((0.5,) * 5, Action.REPLACE, "changed; discards 20.0 node-hours of work"),
+        ((2, 3, 4, 5, 6), Action.CONFLICT, "changed; would lose 160 node-hours; set `on_change: replace`"),
+        ((30,) * 5, Action.CONFLICT, "changed; would lose 1200 node-hours; set `on_change: replace`"),
+        ((0.1, 0.2, 0.3, 0.4, 0.5), Action.REPLACE, "changed; discards 12 node-hours of work"),
+        ((0.5,) * 5, Action.REPLACE, "changed; discards 20 node-hours of work"),
     ],
 )
 def test_same_change_on_many_jobs_states_their_total_loss(
