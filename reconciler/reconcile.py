@@ -123,7 +123,7 @@ def observe(
 ) -> tuple[Stack, Snapshot]:
     """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
 
-    A report on drift needs no details.
+    A report on drift needs details only where an edit may be ignored.
 
     Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
     the plan. What was seen of owned revisions is recorded.
@@ -231,12 +231,12 @@ class _SnapshotReader:
             self._stack, snapshot, self._recorded, self._plan_context.at_s - self._skew_s
         ):
             snapshot = snapshot._replace(memory=self._memory)
-        if not self._with_details:
-            return snapshot
         # A job that is gone by now makes way for an older revision, whose details may be needed then.
         while wanted := [
             job_id
-            for job_id in planner.details_needed(self._in_view(snapshot)[0], snapshot)
+            for job_id in planner.details_needed(
+                self._in_view(snapshot)[0], snapshot, for_plan=self._with_details
+            )
             if job_id not in self._asked
         ]:
             self._asked.update(wanted)

@@ -410,7 +410,7 @@ class _KeyCheck:
 
     def _pending_revision(self, latest: Revision, declared: DesiredJob) -> Iterator[str]:
         phase, digest = latest.job.phase, latest.marker.digest
-        if not declared.is_declared_by(digest) and not self.state.ignored:
+        if self._is_edited:
             said = f"changed since r{latest.number} ({latest.job.phase_text})"
             then = self.state.declared_then(latest)
             now = declared.covered_by(digest[:1])
@@ -424,6 +424,12 @@ class _KeyCheck:
         elif attempt := self._retry(latest):
             due = " is due" if attempt.reason is Reason.RETRY else ""
             yield f"r{latest.number} ended as {phase}; {attempt.detail}{due}"
+
+    @property
+    def _is_edited(self) -> bool:
+        """Whether the manifest is ahead of what was declared for the job."""
+        state = self.state
+        return bool(state.declared and state.latest) and not (state.has_declared_digest or state.ignored)
 
     @cached_property
     def _fields(self) -> FieldDrift | None:
@@ -496,6 +502,12 @@ class _KeyCheck:
         if lifecycle.on_terminated == "recreate":
             again = "run reconciler apply, which starts it again while `lifecycle.max_retries` allows it"
             fix = fix.replace("set `lifecycle.on_terminated: recreate`", again)
+        has_ended, on_change = class_ in (DriftClass.FAILED, DriftClass.TERMINATED), lifecycle.on_change
+        if has_ended and self._is_edited and on_change in (None, "replace") and not state.desired.edits_wait:
+            # Nothing more is to be edited, and how often the same may be tried counts no more.
+            fix = (
+                "reconciler jobs logs KEY; then run reconciler apply, which starts KEY as it is declared now"
+            )
         values = {"KEY": state.key, "JOB": job or "JOB"}
         return Drift.model_validate(
             {

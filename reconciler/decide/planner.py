@@ -120,9 +120,14 @@ def _states(stack: Stack, snapshot: Snapshot, at_s: float = 0.0) -> Iterator[Key
         yield state_of(key, stack.find(key), snapshot, context)
 
 
-def details_needed(stack: Stack, snapshot: Snapshot) -> tuple[str, ...]:
-    """The ids of the jobs whose details the decisions need, sorted by key."""
-    return tuple(chain.from_iterable(map(details_needed_of, _states(stack, snapshot))))
+def details_needed(stack: Stack, snapshot: Snapshot, *, for_plan: bool = True) -> tuple[str, ...]:
+    """The ids of the jobs whose details the decisions need, sorted by key.
+
+    A report on drift needs them only where they say whether an edit is ignored.
+    """
+    states = _states(stack, snapshot)
+    wanted = (one for one in states if for_plan or (one.declared and one.desired.lifecycle.ignore_changes))
+    return tuple(chain.from_iterable(map(details_needed_of, wanted)))
 
 
 def rests_on_memory(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from reconciler.emulator import Job
-from tests.cli.conftest import Reconciler, Said, World
+from tests.cli.conftest import Reconciler, Said, World, write
 
 HEAD = ["format_version", "reconciler_version", "created_at", "stack", "target", "manifest_digest"]
 
@@ -44,3 +46,25 @@ def test_declared_job_that_destroy_ended_is_terminated_and_pending_once_its_reco
     world.time.sleep(60)
     said = world("drift --json")
     assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("edit", "pending"),
+    [
+        ({"lr: 0.1": "lr: 0.2"}, ["changed since r1 (Running)"]),
+        ({"duration: 4": "duration: 8"}, []),
+    ],
+)
+def test_edit_of_a_field_that_is_not_ignored_is_pending_in_a_fresh_checkout(
+    world: World, edit: dict[str, str], pending: list[str]
+) -> None:
+    rule = "    lifecycle: {ignore_changes: [spec.auto_stop]}\n"
+    text = world.manifest("a").replace("  a:\n", f"  a:\n{rule}")
+    text = text.replace("    spec:\n", "    spec:\n      auto_stop: {time_unit: HOURS, duration: 4}\n")
+    world.apply(text)
+    world.set_phase("Running")
+    shutil.rmtree(".reconciler")
+    for old, new in edit.items():
+        text = text.replace(old, new)
+    write(text)
+    assert [one["detail"] for one in world.ends(0, "drift --json").document["pending"]] == pending

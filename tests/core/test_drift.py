@@ -237,11 +237,18 @@ def test_failed_job_that_is_retried_is_pending_with_the_time(ended_s_ago: float,
         ({"on_failure": "retry", "max_retries": 0}, "Failed", "raise `lifecycle.max_retries`"),
         ({}, "Terminated", "set `lifecycle.on_terminated: recreate`"),
         ({"on_terminated": "recreate"}, "Terminated", "run reconciler apply, which starts it again while"),
+        (
+            {"on_failure": "retry", "max_retries": 0, "rerun": "2"},
+            "Failed",
+            "then run reconciler apply, which",
+        ),
+        ({"on_terminated": "recreate", "rerun": "2"}, "Terminated", "then run reconciler apply, which"),
+        ({"on_change": "keep", "rerun": "2"}, "Failed", "set `lifecycle.on_failure: retry`"),
     ],
 )
 def test_fix_names_nothing_that_is_set_already(lifecycle: dict[str, Any], phase: str, fix: str) -> None:
     jobs = [a_job(key, lifecycle=lifecycle) for key in "abcde"]
-    found = report(a_stack(*jobs), *(seen(job, phase=phase) for job in jobs))
+    found = report(a_stack(*jobs), *(seen(a_job(job.key), phase=phase) for job in jobs))
     assert all(fix in (item.fix or "") for item in found.drift)
     assert render(Content.DRIFT, found, "text", View()).count(fix) == 1, "of all together"
 
