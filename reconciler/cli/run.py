@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import load_stack
-from reconciler.errors import Diagnostic, WrongUsage
-from reconciler.secrets import SecretText, map_leaves
+from reconciler.errors import Diagnostic, ReconcilerError, WrongUsage
+from reconciler.secrets import SecretText, is_secret_name, map_leaves
 
 
 @opt.command(
@@ -34,7 +35,7 @@ def run_command(
     """
     from reconciler.core.stack import unknown_key
     from reconciler.core.values import PROCESS
-    from reconciler.processes.execution import prepare
+    from reconciler.processes.execution import CannotRun, prepare
     from reconciler.processes.foreground import run, spell
     from reconciler.processes.target import completed_number, jobs_directory, machine_of
 
@@ -53,13 +54,27 @@ def run_command(
     body = with_parameters(job.body, parameters, key)
     scratch = Path(tempfile.mkdtemp(prefix=f"reconciler-{key}-"))
     machine = machine_of(target, loaded.root)
-    execution = prepare(scratch.name, _plain(body, by_name=only_print), scratch, machine, os.environ)
+    environ: Mapping[str, str] = os.environ
+    if only_print:
+        environ = {name: f"${{env.{name}}}" if is_secret_name(name) else environ[name] for name in environ}
+    # Code is taken from where it is edited; a store has no part in it.
+    code = job.code and {file.path: loaded.root / job.code.source / file.path for file in job.code.files}
+    try:
+        body = _plain(body, by_name=only_print)
+        execution = prepare(scratch.name, body, scratch, machine, environ, code)
+    except (OSError, ReconcilerError) as problem:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise problem if isinstance(problem, ReconcilerError) else CannotRun(str(problem)) from problem
     if only_print:
         console.result(spell(execution))
         return 0
     for output in execution.outputs:
         console.say(f"output: {output.directory}")
-    return run(scratch.name, execution, machine, jobs_directory(loaded.root), console.say)
+    try:
+        return run(scratch.name, execution, machine, jobs_directory(loaded.root), console.say)
+    finally:
+        if not execution.outputs:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def with_parameters(

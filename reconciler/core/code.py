@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from reconciler.core.canonical import Canonical
 
+#: Files in the code of a job that name the packages it needs; one of a preset image is installed.
+REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt", "requirements.txt")
 #: So many digits of a digest name the place of code in a store.
 DIGITS = 16
 _PLACE = re.compile(rf"/([0-9a-f]{{{DIGITS}}})/[^/]+/?$")

@@ -12,12 +12,14 @@ import re
 import shlex
 import shutil
 import stat
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reconciler.core.code import REQUIREMENTS
 from reconciler.errors import Rejected
 
 if sys.platform != "win32":
@@ -36,7 +38,6 @@ INHERITED = (
     "LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
 )
-REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt", "requirements.txt")
 #: The home of a container. A path below it means the same place below the directory of the job.
 CONTAINER_HOME = "/home/ma-user"
 #: By this variable the processes of a job are found, wherever they went.
@@ -53,7 +54,8 @@ class Machine(NamedTuple):
     """What a target says of this machine.
 
     `storage`: directories by prefix of an OBS address. `keep`: how many ended jobs keep their files. The rest
-    is said by no manifest: how long a job that is stopped has before it is killed, and what its log may hold.
+    is said by no manifest: how long a job that is stopped has before it is killed, and the others where one
+    process of a job failed; and what a log may hold.
     """
 
     python: str = sys.executable
@@ -64,16 +66,19 @@ class Machine(NamedTuple):
     runs_images: bool = False
     keep: int = 20
     stop_grace_s: float = 30.0
+    failed_grace_s: float = 15.0
     max_log_bytes: int = 100_000_000
 
     def directory(self, address: str) -> Path:
         """Return where an `obs://` address lies on this machine; the longest prefix decides."""
-        prefix = max((one for one in self.storage if address.startswith(one)), key=len, default=None)
+        by_prefix = {prefix.rstrip("/") + "/": directory for prefix, directory in self.storage.items()}
+        whole = address.rstrip("/") + "/"
+        prefix = max(filter(whole.startswith, by_prefix), key=len, default=None)
         if prefix is None:
             raise CannotRun(f"{address} lies nowhere on this machine", fix="name its prefix under `storage`")
-        place = Path(os.path.normpath(Path(self.storage[prefix]) / address[len(prefix) :].lstrip("/")))
-        if not place.is_relative_to(os.path.normpath(self.storage[prefix])):
-            raise CannotRun(f"{address} leads out of {self.storage[prefix]}", fix="write it without `..`")
+        place = Path(os.path.normpath(Path(by_prefix[prefix]) / whole[len(prefix) :].lstrip("/")))
+        if not place.is_relative_to(os.path.normpath(by_prefix[prefix])):
+            raise CannotRun(f"{address} leads out of {by_prefix[prefix]}", fix="write it without `..`")
         return place
 
 
@@ -133,6 +138,7 @@ class Layout(NamedTuple):
 class OutputCopy(NamedTuple):
     """A directory that the job writes, and where it is copied to."""
 
+    name: str
     directory: Path
     target: Path
 
@@ -144,6 +150,19 @@ class TaskProcess(NamedTuple):
     command: tuple[str, ...]
     directory: Path
     environment: Mapping[str, str]
+
+    def start(self, output: int | None = None) -> subprocess.Popen[bytes]:
+        """Start it in a session of its own; `output` takes what it prints, else that is passed through."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return subprocess.Popen(  # noqa: S603 - the job that was declared
+            self.command,
+            cwd=self.directory,
+            env=dict(self.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=None if output is None else subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 class PreparedJob(NamedTuple):
@@ -160,11 +179,17 @@ def image_needed(body: Mapping[str, Any], machine: Machine) -> bool:
 
 
 def prepare(
-    job_id: str, body: Mapping[str, Any], root: Path, machine: Machine, environ: Mapping[str, str]
+    job_id: str,
+    body: Mapping[str, Any],
+    root: Path,
+    machine: Machine,
+    environ: Mapping[str, str],
+    code_files: Mapping[str, Path] | None = None,
 ) -> PreparedJob:
     """Make the directories of a job, copy its code, and return what to run.
 
-    `body` is the create request; `environ` the variables of the caller.
+    `body` is the create request; `environ` the variables of the caller. `code_files` are the files of the
+    code by their path in it, where they do not lie in the storage.
 
     Raises:
         CannotRun: something that the job needs is not here.
@@ -176,7 +201,7 @@ def prepare(
     layout = Layout(root)
     for directory in (layout.code, layout.logs, layout.mount / "inputs", layout.mount / "outputs"):
         directory.mkdir(parents=True, exist_ok=True)
-    code = _copy_code(algorithm, layout, machine)
+    code = _copy_code(algorithm, layout, machine, code_files)
     variables = _own_variables(job_id, layout, body, machine, environ)
     if code:
         variables["WORKSPACE"] = str(code)
@@ -194,7 +219,7 @@ def prepare(
             channel.get("local_dir") or f"{CONTAINER_HOME}/modelarts/outputs/{channel['name']}_{index}"
         )
         directory.mkdir(parents=True, exist_ok=True)
-        outputs.append(OutputCopy(directory, machine.directory(_address(channel))))
+        outputs.append(OutputCopy(channel["name"], directory, machine.directory(_address(channel))))
         _pass(channel, directory, arguments, variables)
     declared = {name: str(value) for name, value in (algorithm.get("environments") or {}).items()}
     declared[JOB_VARIABLE] = job_id
@@ -215,21 +240,20 @@ def node_count(body: Mapping[str, Any]) -> int:
     return int(((body.get("spec") or {}).get("resource") or {}).get("node_count") or 1)
 
 
-def copy_outputs(outputs: Iterable[OutputCopy]) -> None:
+def copy_output(output: OutputCopy) -> None:
     """Copy what a job has written to its place in the storage, as the service does again and again.
 
     A link is copied as what it leads to; what is no file, or has gone meanwhile, is left out.
     """
-    for output in outputs:
-        for parent, directories, names in os.walk(output.directory, followlinks=True):
-            here = os.path.realpath(parent)
-            # A link that leads back up has no end.
-            directories[:] = [one for one in directories if not _holds(Path(parent, one), here)]
-            target = output.target / Path(parent).relative_to(output.directory)
-            target.mkdir(parents=True, exist_ok=True)
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    _copy_changed(Path(parent, name), target / name)
+    for parent, directories, names in os.walk(output.directory, followlinks=True):
+        here = os.path.realpath(parent)
+        # A link that leads back up has no end.
+        directories[:] = [one for one in directories if not _holds(Path(parent, one), here)]
+        target = output.target / Path(parent).relative_to(output.directory)
+        target.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                _copy_changed(Path(parent, name), target / name)
 
 
 def _holds(directory: Path, place: str) -> bool:
@@ -293,24 +317,32 @@ def install(
     return tuple(task._replace(command=(python, *task.command[1:])) for task in job.tasks)
 
 
-def _copy_code(algorithm: Mapping[str, Any], layout: Layout, machine: Machine) -> Path | None:
+def _copy_code(
+    algorithm: Mapping[str, Any], layout: Layout, machine: Machine, files: Mapping[str, Path] | None
+) -> Path | None:
     code_dir = algorithm.get("code_dir")
     if not code_dir:
         return None
     address = _obs_address(code_dir)
-    source = machine.directory(address)
-    if not source.is_dir():
-        raise CannotRun(f"code_dir: {source} is no directory", fix=f"put {address} there, or declare `code`")
     parent = layout.place(algorithm["local_code_dir"]) if algorithm.get("local_code_dir") else layout.code
-    code = shutil.copytree(source, parent / source.name, ignore_dangling_symlinks=True, dirs_exist_ok=True)
-    return Path(code)
+    code = parent / address.rstrip("/").rpartition("/")[2]
+    for path, file in (files or {}).items():
+        (code / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, code / path)
+    if files is None:
+        source = machine.directory(address)
+        if not source.is_dir():
+            why = f"code_dir: {source} is no directory"
+            raise CannotRun(why, fix=f"put {address} there, or declare `code`")
+        shutil.copytree(source, code, ignore_dangling_symlinks=True, dirs_exist_ok=True)
+    return code
 
 
 def _command(
     algorithm: Mapping[str, Any], code: Path | None, arguments: Sequence[str], machine: Machine
 ) -> tuple[str, ...]:
     if command := algorithm.get("command"):
-        return ("bash", "-c", " ".join([command, *map(shlex.quote, arguments)]))
+        return ("bash", "-c", " ".join([command.rstrip(), *map(shlex.quote, arguments)]))
     if code is None or not algorithm.get("boot_file"):
         raise CannotRun(
             "it has neither a `command` nor a `boot_file` in a `code_dir`", fix="declare its code"
@@ -327,6 +359,7 @@ def _own_variables(
 ) -> dict[str, str]:
     nodes = node_count(body)
     return {
+        **{"PATH": os.defpath, "LD_LIBRARY_PATH": "", "LIBRARY_PATH": ""},
         **{name: environ[name] for name in machine.inherit if name in environ},
         "MA_HOME": str(layout.home),
         "MA_MOUNT_PATH": str(layout.mount),

@@ -26,26 +26,20 @@ def run(
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(task: TaskProcess) -> subprocess.Popen[bytes]:
-        task.directory.mkdir(parents=True, exist_ok=True)
-        process = subprocess.Popen(  # noqa: S603 - the job that was declared
-            task.command,
-            cwd=task.directory,
-            env=dict(task.environment),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        processes.append(process)
-        return process
+        processes.append(task.start())
+        return processes[-1]
 
+    grace_s = machine.stop_grace_s
     try:
         tasks = install(
             execution, machine, root, say, lambda task: start(task).wait(), lambda: time.sleep(0.2)
         )
         code = _first_failure([start(task) for task in tasks])
+        grace_s = machine.failed_grace_s
     finally:
         # Whatever ended it, Ctrl-C too: nothing goes on. Who presses it twice does not want to wait.
         try:
-            tree.end_all(job_id, grace_s=machine.stop_grace_s)
+            tree.end_all(job_id, grace_s=grace_s)
         except BaseException:
             tree.end_all(job_id, grace_s=0)
             raise

@@ -26,7 +26,7 @@ from reconciler.processes.execution import (
     Layout,
     PreparedJob,
     TaskProcess,
-    copy_outputs,
+    copy_output,
     install,
     prepare,
 )
@@ -36,8 +36,6 @@ from reconciler.processes.tree import ProcessIdentity
 #: How often the supervisor looks whether its job is to end; that it has ended, it is told.
 LOOK_S = 0.2
 NOTE_S, SAMPLE_S, COPY_S = 1.0, 10.0, 30.0
-#: How long the others have between SIGTERM and SIGKILL where one process of a job failed.
-FAILED_GRACE_S = 15.0
 
 
 class JobLog:
@@ -108,7 +106,9 @@ class Supervisor:
     def _main(self) -> tuple[str, list[TaskStatus]]:
         self._event("Training job is being prepared.")
         execution = prepare(self._id, self._body, self._layout.root, self._run.machine, self._run.environ)
-        self._event("Training code and input are in place.")
+        self._event("Training code is in place.")
+        for channel in (self._body.get("algorithm") or {}).get("inputs") or ():
+            self._event(f"Training input {channel['name']} is in place.")
         say = self._log("worker-0").say
         tasks = install(
             execution, self._run.machine, self._store.directory, say, self._to_its_end, self._pause
@@ -126,26 +126,18 @@ class Supervisor:
             self._log(name).say(f"Training end with return code: {process.returncode}")
             self._event(f"[{name}] Training finished. Exit code {process.returncode}.")
         why = ""
-        try:
-            copy_outputs(execution.outputs)
-            self._event("Training output is copied.")
-        except OSError as error:
-            why = f"the output is not copied: {error}"
-            self._say_error(why)
-            phase = "Failed" if phase == "Completed" else phase
+        for output in execution.outputs:
+            try:
+                copy_output(output)
+                self._event(f"Training output {output.name} is copied.")
+            except OSError as error:
+                why = f"output {output.name} is not copied: {error}"
+                self._say_error(why)
+                phase = "Failed" if phase == "Completed" else phase
         return phase, [TaskStatus(name, process.returncode, why) for name, process in processes.items()]
 
     def _start(self, task: TaskProcess) -> subprocess.Popen[bytes]:
-        task.directory.mkdir(parents=True, exist_ok=True)
-        process = subprocess.Popen(  # noqa: S603 - the job that was declared
-            task.command,
-            cwd=task.directory,
-            env=dict(task.environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        process = task.start(subprocess.PIPE)
         self._started.append(process)
         reader = threading.Thread(target=self._log(task.name).copy, args=(process.stdout,), daemon=True)
         reader.start()
@@ -189,7 +181,7 @@ class Supervisor:
                 next_sample = now + SAMPLE_S
             codes = [process.poll() for process in processes]
             if any(codes):
-                tree.end_all(self._id, grace_s=FAILED_GRACE_S)
+                tree.end_all(self._id, grace_s=self._run.machine.failed_grace_s)
                 phase = "Failed"
                 break
             if all(code == 0 for code in codes):
@@ -200,8 +192,9 @@ class Supervisor:
                 phase = "Terminated"
                 break
             if now >= next_copy:
-                with contextlib.suppress(OSError):  # the last copy tells
-                    copy_outputs(execution.outputs)
+                for output in execution.outputs:
+                    with contextlib.suppress(OSError):  # the last copy tells
+                        copy_output(output)
                 next_copy = time.monotonic() + COPY_S
             self._look()
         tree.end_all(self._id, grace_s=0)

@@ -14,7 +14,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,11 +33,13 @@ from reconciler.processes.tree import ProcessIdentity
 _TABLE = """
 CREATE TABLE IF NOT EXISTS runs (
     job_id TEXT PRIMARY KEY, machine TEXT NOT NULL,
-    owner_pid INTEGER, owner_started_s REAL, is_claim INTEGER NOT NULL DEFAULT 0,
+    owner_pid INTEGER, owner_started TEXT, is_claim INTEGER NOT NULL DEFAULT 0,
     result TEXT
 ) WITHOUT ROWID"""
+#: How many jobs run at once is what the manifest said last, whenever they were created.
+_SLOTS = "CREATE TABLE IF NOT EXISTS slots (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL)"
 _OF_JOB = "job_id = ?"
-_FREE = f"UPDATE runs SET owner_pid = NULL, owner_started_s = NULL, is_claim = 0 WHERE {_OF_JOB}"  # noqa: S608
+_FREE = f"UPDATE runs SET owner_pid = NULL, owner_started = NULL, is_claim = 0 WHERE {_OF_JOB}"  # noqa: S608
 #: No phase of a job ends by the clock here.
 _NEVER_S = 1e12
 
@@ -73,7 +76,10 @@ class ProcessStore(Store):
         self.environ = environ
         durations = Durations(creating=0, pending=_NEVER_S, running=_NEVER_S, terminating=_NEVER_S)
         super().__init__(directory / "jobs.sqlite3", durations=durations, noise=False, user_name=_user_name())
-        self.database.run(_TABLE)
+        for statement in (_TABLE, _SLOTS):
+            self.database.run(statement)
+        if machine is not None:
+            self.set_slots(machine.slots)
 
     def _outcome(self, body: Mapping[str, Any]) -> RunOutcome:
         return RunOutcome(round(_NEVER_S * 1000), "Completed")
@@ -126,10 +132,7 @@ class ProcessStore(Store):
         if job.life.phase not in ENDED:
             return job
         found = self.database.one("SELECT result FROM runs WHERE job_id = ?", (job.id,))
-        statuses = json.loads(found["result"] or "[]") if found else []
-        return EndedJob(
-            **{name: getattr(job, name) for name in Job.__dataclass_fields__}, statuses=tuple(statuses)
-        )
+        return EndedJob(**vars(job), statuses=json.loads(found["result"] or "[]") if found else [])
 
     # ── what a job reports ─────────────────────────────────────────────────────────────────────
 
@@ -158,12 +161,15 @@ class ProcessStore(Store):
             JobEvent(line["at_ms"], line["level"], line["message"])
             for line in _read_lines(self.layout(job.id).events)
         ]
-        return sorted([*super().events(job), *own], key=lambda event: event.at_ms)
+        return sorted([*own, *super().events(job)], key=lambda event: event.at_ms)
 
     # ── slots ──────────────────────────────────────────────────────────────────────────────────
 
     def layout(self, job_id: str) -> Layout:
         return Layout(self.directory / job_id)
+
+    def set_slots(self, number: int) -> None:
+        self.database.run("INSERT OR REPLACE INTO slots VALUES (1, ?)", (number,))
 
     def start_due(self) -> None:
         """Start a supervisor for each job that finds a slot: the highest priority first, then the oldest."""
@@ -179,7 +185,7 @@ class ProcessStore(Store):
     def take_back(self) -> None:
         """Undo claims of those who died before a supervisor began; end what a dead one left behind."""
         for row in self._owned():
-            job_id, owner = row["job_id"], ProcessIdentity(row["owner_pid"], row["owner_started_s"])
+            job_id, owner = row["job_id"], ProcessIdentity(row["owner_pid"], row["owner_started"])
             if owner.is_alive:
                 continue
             if not row["is_claim"]:
@@ -212,15 +218,16 @@ class ProcessStore(Store):
             return []
         me = ProcessIdentity.own()
         with self._write(lives=True):
-            claimed = self.database.all(due, (max(0, self.machine.slots - len(self._owned())),))
+            slots = self.database.one("SELECT number FROM slots")
+            claimed = self.database.all(due, (max(0, slots[0] - len(self._owned())) if slots else 0,))
             for row in claimed:
                 self._own(row["job_id"], me, is_claim=True)
         return claimed
 
     def _own(self, job_id: str, owner: ProcessIdentity, *, is_claim: bool) -> None:
         self.database.run(
-            "UPDATE runs SET owner_pid = ?, owner_started_s = ?, is_claim = ? WHERE job_id = ?",
-            (owner.pid, owner.started_s, int(is_claim), job_id),
+            "UPDATE runs SET owner_pid = ?, owner_started = ?, is_claim = ? WHERE job_id = ?",
+            (*owner, int(is_claim), job_id),
         )
 
     def _hand_over(self, job_id: str, pid: int) -> None:
@@ -228,7 +235,7 @@ class ProcessStore(Store):
         try:
             supervisor = ProcessIdentity.of(psutil.Process(pid))
         except psutil.Error:
-            supervisor = ProcessIdentity(pid, 0.0)  # it has ended
+            supervisor = ProcessIdentity(pid, "")  # it has ended
         with self.database.transaction(write=True):
             claim = "SELECT 1 FROM runs WHERE job_id = ? AND owner_pid = ? AND is_claim = 1"
             if self.database.one(claim, (job_id, os.getpid())):
@@ -312,17 +319,15 @@ main()
 """
 
 
+@dataclass(frozen=True)
 class EndedJob(Job):
     """A job that has ended, with the exit codes of its processes."""
 
-    def __init__(self, *, statuses: tuple[Mapping[str, Any], ...], **fields: Any) -> None:
-        super().__init__(**fields)
-        object.__setattr__(self, "_statuses", statuses)
+    statuses: Sequence[Mapping[str, Any]] = ()
 
     @property
     def status(self) -> dict[str, Any]:
-        statuses: tuple[Mapping[str, Any], ...] = self.__dict__["_statuses"]
-        return {**super().status, **({"task_statuses": [dict(one) for one in statuses]} if statuses else {})}
+        return {**super().status, **({"task_statuses": self.statuses} if self.statuses else {})}
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

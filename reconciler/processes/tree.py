@@ -1,9 +1,9 @@
 """The processes of a job: which they are, what they use, and how all of them are ended.
 
 A pid is trusted only together with the time at which its process started: the system gives it away again.
-That time counts from the start of the machine where it can (Linux): no change of the clock moves it. A
-process belongs to a job if the supervisor has it among its descendants, or if the job's id stands in its
-environment, whatever it did to get away.
+Where it can (Linux) that time counts from a start of the machine, which is named: no change of the clock
+moves it, and no restart repeats it. A process belongs to a job if the supervisor has it among its
+descendants, or if the job's id stands in its environment, whatever it did to get away.
 """
 
 from __future__ import annotations
@@ -13,24 +13,32 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 from reconciler.processes.execution import JOB_VARIABLE
 
-#: How far the start of a process may be off, in seconds, between two who ask for it.
-_START_TOLERANCE_S = 0.5
+_PROC = Path("/proc")
 
 
 class ProcessIdentity(NamedTuple):
     pid: int
-    started_s: float
+    started: str
 
     @classmethod
     def of(cls, process: psutil.Process) -> ProcessIdentity:
         """Raises: psutil.Error, it has ended."""
-        return cls(process.pid, process.create_time() - (psutil.boot_time() if psutil.LINUX else 0))
+        if not psutil.LINUX:
+            return cls(process.pid, repr(process.create_time()))
+        try:
+            boot_id = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+            # The name of the program comes before, and may hold anything.
+            fields = (_PROC / str(process.pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            raise psutil.NoSuchProcess(process.pid) from None
+        return cls(process.pid, f"{boot_id} {int(fields[19])}")
 
     @classmethod
     def own(cls) -> ProcessIdentity:
@@ -41,7 +49,7 @@ class ProcessIdentity(NamedTuple):
         """The process; None if it has ended, whoever has its pid by now."""
         try:
             process = psutil.Process(self.pid)
-            is_same = abs(self.of(process).started_s - self.started_s) < _START_TOLERANCE_S
+            is_same = self.of(process) == self
             return process if is_same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.Error:
             return None

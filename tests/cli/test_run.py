@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -37,6 +38,10 @@ jobs:
       parameters: {code: 0}
       inputs: {data: "${jobs.train.outputs.out}"}
     spec: {resource: {flavor_id: any}}
+  own:
+    code: {source: src, exclude: [left-out]}
+    algorithm: {boot_file: pkg/main.py, engine: {engine_id: any}}
+    spec: {resource: {flavor_id: any}}
 """
 TRAIN = """
 import argparse, os, sys, time
@@ -55,6 +60,11 @@ def stack(reconciler: Reconciler) -> None:
     write(MANIFEST)
     Path("store/b/code").mkdir(parents=True)
     Path("store/b/code/train.py").write_text(TRAIN, encoding="utf-8")
+    Path("src/pkg").mkdir(parents=True)
+    Path("src/left-out").touch()
+    Path("src/pkg/main.py").write_text(
+        "import os; print(sorted(os.listdir(os.environ['WORKSPACE'])), os.environ['WORKSPACE'][-4:])"
+    )
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
@@ -105,6 +115,16 @@ def test_interrupt_ends_the_job(number: int, ends: ExitCode) -> None:
     assert time.monotonic() - began < 20
 
 
+def test_declared_code_runs_as_it_is_now_and_is_not_uploaded(tmp_path: Path) -> None:
+    before = set(Path(tempfile.gettempdir()).glob("reconciler-own-*"))
+    with started("own") as run:
+        out, _ = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "['pkg'] /src\n")
+    assert [path.name for path in Path("store").iterdir()] == ["b"]
+    # What has no outputs leaves nothing.
+    assert set(Path(tempfile.gettempdir()).glob("reconciler-own-*")) == before
+
+
 def test_requirements_that_are_not_installed_are_told(reconciler: Reconciler) -> None:
     Path("store/b/code/requirements.txt").touch()
     reconciler.ends(ExitCode.DONE, "run train", err="requirements.txt is not installed")
@@ -116,6 +136,17 @@ def test_print_shows_secrets_by_name_and_starts_nothing(reconciler: Reconciler) 
     )
     assert "hunter2" not in said.out + said.err
     assert "export MA_JOB_DIR=" in said.out
+
+
+def test_print_shows_a_secret_of_the_caller_by_its_name(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "hunter3-hunter3")
+    write(MANIFEST.replace("storage: store", "storage: store, environment: {inherit: [WANDB_API_KEY]}"))
+    said = reconciler.ends(
+        ExitCode.DONE, "run own --print", out="export WANDB_API_KEY='${env.WANDB_API_KEY}'"
+    )
+    assert "hunter3" not in said.out + said.err
 
 
 def test_input_is_what_the_newest_completed_revision_wrote(reconciler: Reconciler) -> None:

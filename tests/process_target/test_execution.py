@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.processes.execution import CannotRun, Machine, PreparedJob, copy_outputs, prepare
+from reconciler.processes.execution import CannotRun, Machine, PreparedJob, copy_output, prepare
 
 ID = "0b1c"
 
@@ -81,6 +81,8 @@ def test_variables_are_those_of_a_container_and_nothing_of_the_caller_but_what_i
     home = here.job / "home"
     assert second.environment == {
         "PATH": "/bin",
+        "LD_LIBRARY_PATH": "",
+        "LIBRARY_PATH": "",
         "CUDA_VISIBLE_DEVICES": "0,1",
         "MA_HOME": str(home),
         "MA_MOUNT_PATH": str(home / "modelarts"),
@@ -124,7 +126,7 @@ def test_outputs_are_copied_to_their_place(here: Here) -> None:
     here.put("out/old", "kept")
     execution = here.prepare(outputs=[channel("out", "out/")])
     (execution.outputs[0].directory / "model").write_text("m", encoding="utf-8")
-    copy_outputs(execution.outputs)
+    copy_output(execution.outputs[0])
     assert {path.name for path in (here.storage / "b/out").iterdir()} == {"old", "model"}
 
 
@@ -134,12 +136,12 @@ def test_output_that_has_not_changed_is_not_copied_again(here: Here) -> None:
     for name in ("old", "new"):
         (source / name).write_text("1", encoding="utf-8")
     os.utime(source / "old", (1, 1))
-    copy_outputs(execution.outputs)
+    copy_output(execution.outputs[0])
     target = here.storage / "b/out"
     for name in ("old", "new"):  # `new` may still be written: its time says nothing yet
         (target / name).write_text("2", encoding="utf-8")
     os.utime(target / "old", (1, 1))
-    copy_outputs(execution.outputs)
+    copy_output(execution.outputs[0])
     assert {path.name: path.read_text(encoding="utf-8") for path in target.iterdir()} == {
         "old": "2",
         "new": "1",
@@ -154,7 +156,7 @@ def test_output_may_hold_links_and_what_is_no_file(here: Here) -> None:
     for link, place in {"latest": "step", "model": "step/model", "gone": "none", "step/up": ".."}.items():
         (source / link).symlink_to(place)
     os.mkfifo(source / "pipe")
-    copy_outputs(execution.outputs)
+    copy_output(execution.outputs[0])
     target = here.storage / "b/out"
     assert {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()} == {
         *("step/model", "latest/model", "model")
@@ -179,16 +181,34 @@ def test_command_of_an_image_runs_only_where_the_target_says_so(here: Here) -> N
     with pytest.raises(CannotRun, match="needs its container image"):
         here.prepare(command=command)
     here.machine = here.machine._replace(runs_images=True)
-    [task] = here.prepare(command=command, parameters=[{"name": "p", "value": "a b"}]).tasks
+    [task] = here.prepare(command=f"{command}\n", parameters=[{"name": "p", "value": "a b"}]).tasks
     assert task.command == ("bash", "-c", f"{command} '--p=a b'")
 
 
-def test_longest_prefix_of_the_storage_decides(here: Here, tmp_path: Path) -> None:
-    (tmp_path / "sample").mkdir()
-    storage = {**here.machine.storage, "obs://b/data/": str(tmp_path / "sample")}
+@pytest.mark.parametrize("prefix", ["obs://b/data/", "obs://b/data"])
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [("data/", "sample"), ("data", "sample"), ("data/x", "sample/x"), ("data2/", "obs/b/data2")],
+)
+def test_longest_prefix_of_the_storage_decides(
+    here: Here, tmp_path: Path, prefix: str, path: str, place: str
+) -> None:
+    (tmp_path / place).mkdir(parents=True)
+    storage = {**here.machine.storage, prefix: str(tmp_path / "sample")}
     here.machine = here.machine._replace(storage=storage)
-    [task] = here.prepare(inputs=[channel("data", "data/")]).tasks
-    assert task.command[-1] == f"--data={tmp_path / 'sample'}"
+    [task] = here.prepare(inputs=[channel("data", path)]).tasks
+    assert task.command[-1] == f"--data={tmp_path / place}"
+
+
+def test_folder_of_the_code_has_the_name_of_its_address_wherever_that_lies(here: Here) -> None:
+    elsewhere = {
+        "obs://b/code/src/": str(here.storage / "b/code/src"),
+        "obs://b/plain": str(here.storage / "b/code/src"),
+    }
+    here.machine = here.machine._replace(storage=elsewhere)
+    [task] = here.prepare(code_dir="/b/plain", boot_file="/b/plain/train.py").tasks
+    assert task.command[1] == str(here.code.with_name("plain") / "train.py")
+    assert task.environment["WORKSPACE"] == str(here.code.with_name("plain"))
 
 
 @pytest.mark.parametrize(
