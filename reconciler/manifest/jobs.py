@@ -450,10 +450,12 @@ class JobReader:
         tree = mark_unknown(_without_templates(tree), lambda text: type(text) is str and ANY_KEY in text)
         part = self._outputs.resolve(MergedJob(_without_removed(tree), origin, expander), None)
         self.links.needs += part.references
+        # A job may have code, to which that is relative.
+        tree = _with_unknown_boot_file(part.tree)
         try:
-            JobEntry.model_validate(part.tree)
+            JobEntry.model_validate(tree)
         except ValidationError as error:
-            self.problems += diagnostics(error, JobEntry, part.tree, origin, self.skip | _ECHOES)
+            self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _ECHOES)
         self.problems += raw_problems(part.tree.get("raw"), origin)
 
     def _merged(self, entry: MergedEntry) -> MergedJob | None:
@@ -577,7 +579,7 @@ class JobReader:
         is_numbered = entry.name in job.expander.numbered
         code = None
         if isinstance(merged.get("code"), dict):
-            found, merged, code = self._with_code(merged, origin)
+            found, merged, code = self._with_code(merged, origin, job.is_absent)
             if found:
                 self.problems.append(found)
                 return None
@@ -644,13 +646,19 @@ class JobReader:
         )
 
     def _with_code(
-        self, merged: dict[str, Any], origin: Origin
+        self, merged: dict[str, Any], origin: Origin, is_absent: bool
     ) -> tuple[Diagnostic | None, dict[str, Any], Code | None]:
-        """The job with its code where that will lie, and the code; or what is wrong with it."""
+        """The job with its code where that will lie, and the code; or what is wrong with it.
+
+        The code of an absent job need not be there any more.
+        """
         try:
-            entry = CodeEntry.model_validate(merged["code"])
+            entry = None if is_absent else CodeEntry.model_validate(merged["code"])
         except ValidationError:
-            return None, merged, None  # that is told with the rest
+            entry = None  # that is told with the rest
+        if entry is None or any(isinstance(text, Unexpanded) for _, text in _leaves(merged["code"], ())):
+            # Nothing can be said of what is relative to it.
+            return None, _with_unknown_boot_file(merged), None
 
         def refused(
             path: str, what: str, why: str, fix: str | None
@@ -728,6 +736,14 @@ class CodeReader:
                 source=there, exclude=source.exclude, include=source.include, max_size=source.max_size
             )
         return self._read[source]
+
+
+def _with_unknown_boot_file(tree: dict[str, Any]) -> dict[str, Any]:
+    algorithm = mapping_at(tree, "algorithm")
+    boot_file = algorithm.get("boot_file")
+    if not isinstance(boot_file, str) or "://" in boot_file or boot_file.startswith("/"):
+        return tree
+    return {**tree, "algorithm": {**algorithm, "boot_file": Unexpanded(boot_file)}}
 
 
 def _without_templates(value: dict[str, Any]) -> dict[str, Any]:
