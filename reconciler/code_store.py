@@ -406,7 +406,7 @@ class Uploads:
     def __init__(self, store: CodeStore, stack: str) -> None:
         self._store, self._stack = store, stack
         self._lock = threading.Lock()
-        self._done: dict[str, Future[Upload]] = {}
+        self._done: dict[tuple[str, str], Future[Upload]] = {}
 
     def ensure(self, code: Code, source: Path) -> Upload:
         """Return what was sent so that the code is complete in the store.
@@ -417,8 +417,10 @@ class Uploads:
             ServiceError: the store did not answer, or refused.
         """
         with self._lock:
-            is_first = code.digest not in self._done
-            done = self._done.setdefault(code.digest, Future())
+            # The same files under another name are another place.
+            place = (code.digest, code.name)
+            is_first = place not in self._done
+            done = self._done.setdefault(place, Future())
         if is_first:
             try:
                 done.set_result(self._store.upload(self._stack, code, source))

@@ -735,7 +735,8 @@ def check_code(root: Path, plan: Plan) -> None:
         StalePlan: it is not; its files are named.
     """
     said = []
-    for code in {one.code.digest: one.code for one in plan.to_execute if one.code is not None}.values():
+    codes = (one.code for one in plan.to_execute if one.code is not None)
+    for code in {(one.digest, one.source, one.exclude, one.include): one for one in codes}.values():
         from reconciler.code import CodeRejected, CodeSource, read_code  # few stacks declare code
 
         where = CodeSource((root / code.source).resolve(), code.exclude, code.include, code.max_size)
