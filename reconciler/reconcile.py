@@ -9,10 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reconciler.core.code import digits, place_of
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import Revision, is_recorded, sort_by_key
 from reconciler.core.phase import Phase
@@ -182,6 +184,8 @@ class _SnapshotReader:
         self._asked: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
         self._gone: frozenset[str] = frozenset()
+        self._codes = {job.code.digest for job in self._stack.jobs.values() if job.code}
+        self._places: set[tuple[str, str]] = set()
 
     def read(self, needs_whole_list: Callable[[Observation], bool]) -> tuple[Observation, Snapshot]:
         """Read the service, and record how the owned revisions were seen."""
@@ -243,8 +247,25 @@ class _SnapshotReader:
             read = read_details(self._backend, wanted, self._context.parallelism)
             self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
             self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}
-            snapshot = snapshot._replace(details=self._details, gone=self._gone)
+            if self._codes:
+                self._read_codes()
+            snapshot = snapshot._replace(details=self._details, gone=self._gone, codes=self._codes)
         return snapshot
+
+    def _read_codes(self) -> None:
+        """Ask the code store for the digests of the code that jobs have, whose places hold only a part."""
+        known = {digits(digest) for digest in self._codes}
+        found = {place for job in self._details.values() if (place := place_of(job.body))}
+        wanted = sorted(place for place in found - self._places if place[1] not in known)
+        self._places |= found
+        if not wanted:
+            return
+        address = next(job.code_store for job in self._stack.jobs.values() if job.code)
+        # Where it cannot be read, the decision rests on what is known, and the plan warns.
+        with suppress(ServiceError), ThreadPoolExecutor(self._context.parallelism) as pool:
+            store = open_code_store(self._context, address)
+            codes = pool.map(lambda place: store.stored(*place), wanted)
+            self._codes |= {code.digest for code in codes if code}
 
     def _begun_schedules(self, snapshot: Snapshot) -> Iterator[Revision]:
         """The latest revisions that only the history knows: a schedule that was edited counts from now on.

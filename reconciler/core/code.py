@@ -10,16 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from reconciler.core.canonical import Canonical
 
 #: Files in the code of a job that name the packages it needs; one of a preset image is installed.
 REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt", "requirements.txt")
+#: Where the digest of the code stands in a canonical form.
+CODE = "code"
 #: So many digits of a digest name the place of code in a store.
 DIGITS = 16
-_PLACE = re.compile(rf"/([0-9a-f]{{{DIGITS}}})/[^/]+/?$")
+_PLACE = re.compile(rf"/([^/]+)/([0-9a-f]{{{DIGITS}}})/[^/]+/?$")
+#: Ends a digest of which only the first digits are known.
+_AND_MORE = "…"
 
 
 class CodeFile(NamedTuple):
@@ -70,16 +74,27 @@ def declared_form(form: Canonical, digest: str) -> Canonical:
     code_dir = str(algorithm.pop("code_dir", ""))
     if "boot_file" in algorithm:
         algorithm["boot_file"] = str(algorithm["boot_file"]).removeprefix(code_dir.rstrip("/") + "/")
-    return {**form, "code": digest, "algorithm": algorithm}
+    return {**form, CODE: digest, "algorithm": algorithm}
 
 
-def reported_form(form: Canonical, wanted: Canonical) -> Canonical:
+def place_of(form: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the stack and the digits in the `code_dir` of a reported job, if that is a place of code."""
+    found = _PLACE.search(str((form.get("algorithm") or {}).get("code_dir", "")))
+    return None if found is None else (found[1], found[2])
+
+
+def reported_form(form: Canonical, wanted: Canonical, digests: Iterable[str] = ()) -> Canonical:
     """Return the canonical form of a reported job as its declaration would say it, where that declares code.
 
-    Of a code that is not the wanted one, only the first digits are known.
+    Its place has the first digits of its digest; the whole is the wanted one, or one of `digests`.
     """
-    code = wanted.get("code")
-    found = _PLACE.search(str((form.get("algorithm") or {}).get("code_dir", "")))
-    if code is None or found is None:
+    code, place = wanted.get(CODE), place_of(form)
+    if code is None or place is None:
         return form
-    return declared_form(form, code if digits(code) == found[1] else f"sha256:{found[1]}…")
+    known = (one for one in (code, *digests) if digits(one) == place[1])
+    return declared_form(form, next(known, f"sha256:{place[1]}{_AND_MORE}"))
+
+
+def is_shortened(form: Canonical) -> bool:
+    """Whether a form has only the first digits of its code, so that no digest covers what it says."""
+    return str(form.get(CODE, "")).endswith(_AND_MORE)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from reconciler.core.body import NAMED_LISTS, RERUN, digest_of, spell_path
 from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules, value_at
+from reconciler.core.code import CODE
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.values import Change
 from reconciler.secrets import REDACTED
@@ -411,7 +412,8 @@ class _Pruner:
         for name, value in declared.items():
             member = member_rule(rule, name)
             other = reported.get(name)
-            is_unknown_and_unseen = member is None and other is None
+            # Where the code of a job lies, and so which it is, is reported.
+            is_unknown_and_unseen = member is None and other is None and (*path, name) != (CODE,)
             if is_unknown_and_unseen or (member and not member.is_reported):
                 self.unreported.append(spell_path((*path, name)))
             elif isinstance(value, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -33,6 +33,7 @@ from reconciler.core.canonical import (
     value_at,
     walk_rules,
 )
+from reconciler.core.code import CODE, reported_form
 from reconciler.core.diff import (
     Comparable,
     changes_between,
@@ -554,7 +555,13 @@ def compare_with_job(desired: DesiredJob, job: ObservedJob) -> JobComparison:
 
 def _compare(wanted: Canonical, job: ObservedJob) -> Comparable:
     wanted = {name: value for name, value in wanted.items() if name != RERUN}
-    return comparable_with_details(split(canonical(_reported(job))).immutable, wanted)
+    reported = split(canonical(_reported(job))).immutable
+    return comparable_with_details(reported_form(reported, wanted), wanted)
+
+
+def _differing(wanted: Canonical, job: ObservedJob) -> tuple[_Path, ...]:
+    found = _compare(wanted, job)
+    return differing_paths(found.before, found.after)
 
 
 def _reported(job: ObservedJob) -> dict[str, Any]:
@@ -577,14 +584,18 @@ def entry_patch(
     )
     sections, patch = set[_Path](), dict[str, Any]()
     wanted = desired.covered_by(desired.digest[:1])
+    removed = {}
+    if any(path == (CODE,) for path in _differing(wanted, job)):
+        # No directory is known to hold that code: the place where it lies is declared.
+        removed = {CODE: None}
+        wanted = replace(desired, code=None).covered_by(desired.digest[:1])
     # What still differs once these fields are those of the job is taken with all that surrounds it.
     for depth in (2, 1):
-        found = _compare(wanted, job)
-        left = differing_paths(found.before, found.after)
+        left = _differing(wanted, job)
         if not left:
             break
         sections |= {_section(path, depth) for path in left}
-        patch = _at_sections(sections, manifest_form(desired.body or {}), entry)
+        patch = removed | _at_sections(sections, manifest_form(desired.body or {}), entry)
         wanted = _patched(desired, patch)
     written = save(patch)
     return EntryPatch(desired.key, written, variables.declarations([written]))

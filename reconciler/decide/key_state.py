@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reconciler.core.body import CURRENT, auto_stop_hours, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
-from reconciler.core.code import reported_form
+from reconciler.core.code import CODE, is_shortened, reported_form
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
@@ -66,6 +66,7 @@ class Snapshot(NamedTuple):
     `gone` are jobs that the service listed and then did not know any more; `memory` is what the history
     store knows, as far as it was asked. `skew_s` is how far our clock was ahead of the service's.
     `changes` is the newest recorded call on a job of each key, where a report says by whom it ended.
+    `codes` are digests of code that jobs in `details` have, as far as the code store was asked and has them.
     """
 
     ownership: Ownership
@@ -74,6 +75,7 @@ class Snapshot(NamedTuple):
     memory: HistorySnapshot = NO_HISTORY
     skew_s: float = 0.0
     changes: Mapping[str, PastChange] = MappingProxyType({})
+    codes: Collection[str] = ()
 
     def view(self, key: str, desired: DesiredJob | None = None) -> KeyView:
         """What was seen of a key and of those it had before, without the jobs that are gone."""
@@ -211,7 +213,8 @@ class Difference(NamedTuple):
     def said(self) -> str:
         if not self.is_known:
             return "the declaration changed; the previous one is not on record"
-        if {change.path for change in self.changes} <= set(self.unreported):
+        # That the code is another one, the digits that are known say.
+        if {change.path for change in self.changes} <= {*self.unreported} - {CODE}:
             return f"changed in a field that the service does not report ({', '.join(self.unreported)})"
         return f"{', '.join(change.path for change in self.changes)} changed"
 
@@ -277,13 +280,14 @@ def difference(
     digest: str,
     then: Canonical | None = None,
     number: int = 0,
+    codes: Collection[str] = (),
 ) -> Difference:
     """Compare what was declared for a job with what is declared now: docs/semantics.md, "Comparison".
 
-    `digest` is its marker's, `number` that of its revision, and `then` what was declared, where that is on
-    record. If a declaration that can be put together from `details` has the digest, that is what was
-    declared, and the changes are those that a history would show. If not, what details report is compared, as
-    far as it goes.
+    `digest` is its marker's, `number` that of its revision, `codes` are digests of code that is known, and
+    `then` what was declared, where that is on record. If a declaration that can be put together from
+    `details` has the digest, that is what was declared, and the changes are those that a history would show.
+    If not, what details report is compared, as far as it goes.
     """
     # Where nothing was edited nothing is compared.
     from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
@@ -296,7 +300,7 @@ def difference(
         then = with_names(_at(then, number), wanted, desired, digest[:1], number)
     elif details is not None:
         reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
-        reported = reported_form(reported, wanted)
+        reported = reported_form(reported, wanted, codes)
         reported = with_names(reported, wanted, desired, digest[:1], number)
         then = declared_for(reported, wanted, digest)
     if then is not None:
@@ -308,7 +312,8 @@ def difference(
         return Difference(is_known=False, is_exact=False)
     comparable = comparable_with_details(reported, wanted)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True, shown=shown)
-    return Difference(changes or comparable.secrets, comparable.unreported, is_exact=False)
+    unreported = (*comparable.unreported, CODE) if is_shortened(reported) else comparable.unreported
+    return Difference(changes or comparable.secrets, unreported, is_exact=False)
 
 
 # --- retries
@@ -598,7 +603,8 @@ class KeyState:
         if self.desired.is_declared_by(marker.digest) or not is_known(marker.digest):
             return None
         details, then = self.snapshot.details.get(revision.job.id), self.declared_then(revision)
-        return difference(self.desired, details, marker.digest, then, self.number_in(revision))
+        number, codes = self.number_in(revision), self.snapshot.codes
+        return difference(self.desired, details, marker.digest, then, number, codes)
 
     @cached_property
     def _difference(self) -> Difference | None:
