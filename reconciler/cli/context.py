@@ -10,6 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, Unpack
 
+import click
+
 from reconciler.cli import exits
 from reconciler.cli.console import console
 from reconciler.cli.output import command_in, final_outputs
@@ -164,11 +166,16 @@ def open_target(
 ) -> Iterator[TargetSession]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
     from reconciler.core.masking import DeclaredSecrets
+    from reconciler.core.values import LOCAL
     from reconciler.modelarts.target import connected
 
     loaded = load_stack(paths, variables, var_files, target, offline=True)
     run_by, (name, declared) = runtime(), loaded.target(target)
     with connected(name, declared, loaded.root, run_by) as place:
+        if place.identity.kind == LOCAL and not click.get_current_context().params.get("as_json"):
+            from reconciler.render.text import render_head
+
+            console.say(render_head(loaded.stack.name, place.identity))  # its jobs are pretended
         yield TargetSession(loaded, declared, place, run_by.clock, DeclaredSecrets.of(loaded.stack))
 
 

@@ -141,8 +141,9 @@ class TargetIdentity(Frozen):
     @property
     def about(self) -> str:
         """What it is and where, for people."""
-        about = TARGET_KINDS[self.kind].note or self.kind
-        return about if self.endpoint == self.kind else f"{about}, {self.endpoint}, project {self.project_id}"
+        kind = TARGET_KINDS[self.kind]
+        about = kind.note or self.kind
+        return about if kind.is_embedded else f"{about}, {self.endpoint}, project {self.project_id}"
 
 
 class Denial(Frozen):

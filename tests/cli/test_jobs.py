@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.core.observed import unseen
 from reconciler.emulator import Effect, Job
-from tests.cli.conftest import Said, World, manifest, write
+from tests.cli.conftest import Reconciler, Said, World, manifest, write
 from tests.modelarts.building import a_body
 
 OWNED = "reconciler.vision.resnet50.r1.a3f9a2c1b7d4e"
@@ -577,3 +577,19 @@ def test_other_calls_take_a_key(here: World) -> None:
     second = revision(here, 2, "Completed")
     for verb in ("logs", "events", "wait"):
         here.ends(0, f"jobs {verb} a --json", out=second.id)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("plan", "apply --yes", "status", "drift", "history", "why a", "doctor"),
+        *("jobs list", "jobs show a", "jobs logs a", "jobs events a", "jobs metrics a", "export a"),
+        *("jobs wait a --for running", "jobs terminate a --yes --force", "destroy --yes"),
+    ],
+)
+def test_where_jobs_are_pretended_every_command_says_so(reconciler: Reconciler, line: str) -> None:
+    reconciler.apply(manifest("a"))
+    said = reconciler(line)
+    assert (said.out + said.err).count("on there (emulator: jobs are pretended)") == 1
+    if line not in {"export a"}:
+        assert "pretended" not in reconciler(f"{line} --json").err
