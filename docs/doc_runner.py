@@ -5,6 +5,7 @@ A block of `sh` holds commands; a block of `text` straight behind it holds what 
 is written before the commands behind it are run. Each section with files has a directory of its own.
 The commands run in this process, on a clock that begins at a fixed time: `sleep 60` moves it on and
 waits for nothing. `# exits 2` behind a command says which exit code it has, if that is not 0.
+Where jobs are processes of this machine, time is real, and how long one ran is always written as two seconds.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 #: A plan's digest covers the ids in it.
 _DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$|(?<=^sha256:)[0-9a-f]{64}$", re.M)
+#: How long a process ran is chance, too; what ended at once has no time at all.
+_DURATION = re.compile(r"^(  Completed +\S+ +\S+).*$|\d+ node-seconds", re.M)
 #: Setting the program up is no part of what a page shows, nor is testing it.
 _NOT_RUN = ("{ [ -x .venv/", ".venv/bin/python -m ")
 
@@ -50,8 +53,9 @@ class WentWrong(AssertionError):
 class PageRun:
     """One run of a page's commands: its directory, its time, and the ids that it has seen."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_real_time: bool = False) -> None:
         self._directory = directory
+        self._is_real_time = is_real_time
         self._now_s = BEGIN_S
         self._ids: dict[str, str] = {}
         self._command = ""
@@ -66,10 +70,12 @@ class PageRun:
     def _emulated_world(self) -> ExitStack:
         world = ExitStack()
         world.enter_context(chdir(self._directory))
+        world.enter_context(mock.patch.object(run_metadata, "origin", side_effect=self._origin))
+        if self._is_real_time:
+            return world
         world.enter_context(mock.patch.object(database, "wall_ms", side_effect=self._wall_ms))
         world.enter_context(mock.patch.object(SystemClock, "now", side_effect=self._now))
         world.enter_context(mock.patch.object(SystemClock, "sleep", side_effect=self._pass))
-        world.enter_context(mock.patch.object(run_metadata, "origin", side_effect=self._origin))
         # Time leaps here, and whoever keeps the lock alive does so in real time.
         world.enter_context(mock.patch.dict(os.environ, RECONCILER_LEASE="1000h"))
         return world
@@ -137,6 +143,8 @@ class PageRun:
                 f"{command}\nexits {code}\n{out.getvalue()}{'' if err is out else err.getvalue()}"
             )
         printed = _UUID.sub(lambda found: self._id(found[0]), out.getvalue())
+        if self._is_real_time:
+            printed = _DURATION.sub(_two_seconds, printed)
         return _DIGEST.sub(lambda found: self._digest(found[0]), printed)
 
     def _digest(self, digest: str) -> str:
@@ -145,6 +153,10 @@ class PageRun:
     def _id(self, job_id: str) -> str:
         """Ids are chance; on a page the first one seen is always the same."""
         return self._ids.setdefault(job_id, str(uuid5(NAMESPACE_URL, f"job {len(self._ids) + 1}")))
+
+
+def _two_seconds(found: re.Match[str]) -> str:
+    return f"{found[1]} (2 s elapsed)" if found[1] else "2 node-seconds"
 
 
 def commands(block: str) -> Iterator[str]:

@@ -42,6 +42,8 @@ RUN_PAGES: dict[Path, Path] = {
     Path("docs/saved-plans.md"): Path("examples/first-job"),
     **{page.relative_to(ROOT): page.parent.relative_to(ROOT) for page in ROOT.glob("examples/*/README.md")},
 }
+#: Those whose jobs really run.
+REAL_TIME = {Path("README.md"), Path("examples/first-job/README.md"), Path("examples/sweep/README.md")}
 _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
 #: The widest that a help text gets.
 _COLUMNS = "100"
@@ -109,10 +111,12 @@ def _printed(*arguments: str) -> str:
 
 
 def _run_again(page: Path, directory: Path) -> str:
-    with tempfile.TemporaryDirectory() as copy:
+    # A supervisor may write its last line when its job is known to have ended.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as copy:
         ignored = shutil.ignore_patterns(".*")
         shutil.copytree(ROOT / "examples", Path(copy) / "examples", ignore=ignored)
-        return PageRun(Path(copy) / directory).run_again((ROOT / page).read_text(encoding="utf-8"))
+        text = (ROOT / page).read_text(encoding="utf-8")
+        return PageRun(Path(copy) / directory, is_real_time=page in REAL_TIME).run_again(text)
 
 
 def _with_rules(page: Path) -> str:

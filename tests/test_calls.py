@@ -44,7 +44,7 @@ def test_there_is_something_to_walk() -> None:
 def test_example_of_the_page_of_calls_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    manifest = PAGES.parent / "examples/first-job/jobs.yaml"
+    manifest = PAGES.parent / "examples/update-in-place/jobs.yaml"
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs/jobs.yaml").write_text(manifest.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -52,7 +52,7 @@ def test_example_of_the_page_of_calls_runs(
     assert run(cli, ["apply", "--yes", "jobs"]) == 0
     capsys.readouterr()
     exec(example.replace('"Running"', '["Creating", "Pending", "Running"]'), {})
-    assert capsys.readouterr().out == "py-minist 1\n"
+    assert capsys.readouterr().out == "resnet50 1\n"
 
 
 def test_every_command_exists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,7 @@ def test_examples_are_these() -> None:
         "replace-a-running-job",
         "retry-on-failure",
         "scheduled",
+        "sweep",
         "update-in-place",
     ]
 
@@ -69,7 +70,7 @@ def test_commands_of_its_page_do_what_it_shows(example: Path) -> None:
 
 
 def test_command_that_exits_otherwise_is_found(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "examples/first-job/jobs.yaml", tmp_path)
+    shutil.copytree(ROOT / "examples/first-job", tmp_path, dirs_exist_ok=True)
     with pytest.raises(WentWrong, match="exits 2"):
         PageRun(tmp_path).run_again("```sh\nreconciler plan --detailed-exitcode\n```\n")
     told = PageRun(tmp_path).run_again("```sh\nreconciler validate\n```\n\n```text\nno\n```\n")

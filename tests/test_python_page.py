@@ -16,9 +16,12 @@ from reconciler.modelarts import local as local_target
 
 PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-EXAMPLE = (Path(__file__).parents[1] / "examples/first-job/jobs.yaml").read_text(encoding="utf-8")
+EXAMPLE = (Path(__file__).parents[1] / "examples/update-in-place/jobs.yaml").read_text(encoding="utf-8")
 SHORT = '      environments: {EMULATOR_RUN_SECONDS: "60"}\n'
-JOBS = EXAMPLE.replace("      outputs:", f"{SHORT}      outputs:") + "\nvariables: {bucket: {default: any}}\n"
+JOBS = (
+    EXAMPLE.replace("      parameters:", f"{SHORT}      parameters:")
+    + "\nvariables: {bucket: {default: any}}\n"
+)
 
 
 def _airflow() -> ModuleType:

@@ -27,7 +27,8 @@ def test_first_two_blocks_are_the_two_commands() -> None:
     main_job, tests = SHELL[:2]
     assert [line.split()[1:] for line in commands(main_job) if "bin/reconciler" in line] == [
         ["plan", "examples/first-job"],
-        ["apply", "--yes", "examples/first-job"],
+        ["apply", "--yes", "--wait", "completed", "examples/first-job"],
+        ["jobs", "logs", "spirals", "--lines", "3", "examples/first-job"],
         ["plan", "--show-keep", "examples/first-job"],
     ]
     assert ".venv/bin/python -m pytest" in tests
