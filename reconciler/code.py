@@ -13,16 +13,16 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.code import Code, CodeFile, digest_of
 from reconciler.errors import Rejected
 from reconciler.files import kind_of, read_file
 from reconciler.text import format_size
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 MEGABYTE = 1_000_000
 #: What a job of the service can hold (reference/execution.md, section 3): folders count as files do.
@@ -34,12 +34,11 @@ _NEVER_CODE = frozenset(
     {".git", ".hg", ".svn", ".reconciler", "__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 )
 #: By their names, and by the directories that they lie in.
-_CREDENTIALS = re.compile(
-    r"(^|/)(\.aws|\.ssh|\.huaweicloud)/|(^|/)("
+_CREDENTIALS = (
+    r"(?i)(^|/)(\.aws|\.ssh|\.huaweicloud)/|(^|/)("
     r"\.env(?!\.(example|sample|template)$)(\.[^/]*)?|[^/]*\.(pem|key|p12|pfx|jks|kdbx|ppk)"
     r"|id_(rsa|dsa|ecdsa|ed25519)|[._]netrc|\.(pgpass|htpasswd|obsutilconfig|pypirc|npmrc|git-credentials)"
-    r"|credentials([^/]*\.(json|csv|ya?ml))?|service-account[^/]*\.json)$",
-    re.IGNORECASE,
+    r"|credentials([^/]*\.(json|csv|ya?ml))?|service-account[^/]*\.json)$"
 )
 _CHUNK = 1 << 20
 _MAX_IGNORE_FILE = 1 << 20
@@ -74,6 +73,8 @@ def read_code(source: CodeSource) -> Code:
     Raises:
         CodeRejected: it is none, it breaks a limit, or something in it cannot be read.
     """
+    from concurrent.futures import ThreadPoolExecutor  # few stacks declare code
+
     found = find_code(source)
     # Hashing releases the lock of the interpreter, and so does reading.
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
@@ -115,6 +116,12 @@ def find_code(source: CodeSource) -> list[FoundFile]:
     return found
 
 
+def _spec_of(patterns: Iterable[str]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec  # few stacks declare code
+
+    return GitIgnoreSpec.from_lines(patterns)
+
+
 class _Rules(NamedTuple):
     """The patterns of one file of them, which are relative to its directory."""
 
@@ -126,8 +133,8 @@ class _Rules(NamedTuple):
 class _SourceWalk:
     def __init__(self, source: CodeSource) -> None:
         self.root = source.source.resolve()
-        self.exclude = GitIgnoreSpec.from_lines(source.exclude)
-        self.include = GitIgnoreSpec.from_lines(source.include)
+        self.exclude = _spec_of(source.exclude)
+        self.include = _spec_of(source.include)
         self.included_below = [_literal_start(pattern) for pattern in source.include]
         self.left_out: Counter[str] = Counter()
 
@@ -192,7 +199,7 @@ class _SourceWalk:
             yield from self._below(entry.path, path + slash, rules, (*way, real), left_out_by)
         elif not stat.S_ISREG(status.st_mode):
             raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out by `exclude`")
-        elif _CREDENTIALS.search(path) and not self.include.match_file(path):
+        elif re.search(_CREDENTIALS, path) and not self.include.match_file(path):
             raise CodeRejected(
                 f"{path} looks like a credential",
                 fix="leave it out by `exclude`, or name it by `include` if it is none",
@@ -227,7 +234,7 @@ def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Rules]:
             continue
         except OSError as error:
             raise _unreadable(str(directory / name), error) from error
-        yield _Rules(str(directory), GitIgnoreSpec.from_lines(text.splitlines()), name)
+        yield _Rules(str(directory), _spec_of(text.splitlines()), name)
 
 
 def _literal_start(pattern: str) -> str | None:

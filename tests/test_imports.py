@@ -44,7 +44,7 @@ def _loaded(*arguments: str, code: str = _PROBE) -> set[str]:
 
 HEAVY = {
     *("cel", "cronsim", "deepdiff", "sqlalchemy", "jinja2", "rich", "huaweicloudsdkcore"),
-    *("psycopg", "apprise", "distributed"),
+    *("psycopg", "apprise", "distributed", "pathspec", "obstore"),
 }
 MODELS_AND_NETWORK = {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"}
 
@@ -134,7 +134,7 @@ LATE: Mapping[str, str] = {
         [
             *("cli/console.py", "cli/exits.py", "cli/live.py", "cli/progress.py", "cli/watch.py"),
             *("connection.py", "core/addresses.py", "core/diff.py", "core/lifecycle.py", "core/mutable.py"),
-            "core/stack.py",
+            *("code.py", "core/stack.py"),
             *("decide/cost.py", "decide/guards.py", "decide/key_state.py", "decide/plan.py"),
             *("decide/planner.py", "decide/renames.py", "emulator/server.py"),
             *("expressions/evaluator.py", "fleet.py", "manifest/files.py", "manifest/load.py"),

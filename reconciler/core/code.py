@@ -21,7 +21,7 @@ REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt"
 CODE = "code"
 #: So many digits of a digest name the place of code in a store.
 DIGITS = 16
-_PLACE = re.compile(rf"/([^/]+)/([0-9a-f]{{{DIGITS}}})/[^/]+/?$")
+_PLACE = rf"/([^/]+)/([0-9a-f]{{{DIGITS}}})/[^/]+/?$"
 #: Ends a digest of which only the first digits are known.
 _AND_MORE = "…"
 
@@ -79,7 +79,7 @@ def declared_form(form: Canonical, digest: str) -> Canonical:
 
 def place_of(form: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the stack and the digits in the `code_dir` of a reported job, if that is a place of code."""
-    found = _PLACE.search(str((form.get("algorithm") or {}).get("code_dir", "")))
+    found = re.search(_PLACE, str((form.get("algorithm") or {}).get("code_dir", "")))
     return None if found is None else (found[1], found[2])
 
 
