@@ -12,42 +12,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.unchanged_plan import JOB, MANIFEST_HEAD, ROOT, TOKEN, emulator, write_in_files
+from benchmarks.sides import JOB, MANIFEST_HEAD, ROOT, control, emulator, environment, write_in_files
 
 #: `--check` fails above this ratio.
 MOST = 1.15
-
-
-def control(url: str, method: str, path: str, body: object = None) -> None:
-    """Ask the emulator's control API."""
-    data = None if body is None else json.dumps(body).encode()
-    with urlopen(
-        Request(f"{url}/emulator/{path}", data, {"Content-Type": "application/json"}, method=method)
-    ):
-        pass
 
 
 def apply(directory: Path, parallelism: int) -> float:
     """Apply, and return the seconds from the first `action_started` to `apply_completed`."""
     command = [sys.executable, "-m", "reconciler", "apply", "--yes", "--json"]
     command += ["--parallelism", str(parallelism), str(directory)]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
     begun = ended = 0.0
     with subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**environ, "MODELARTS_AUTH_TOKEN": TOKEN},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.measuring import run
-from benchmarks.unchanged_plan import JOB, ROOT, write_in_files
+from benchmarks.sides import JOB, ROOT, write_in_files
 from reconciler.emulator import Store, create_app
 from reconciler.modelarts.inprocess import connect_inprocess
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import reconciler
-from benchmarks.unchanged_plan import ROOT, TOKEN, emulator
+from benchmarks.sides import ROOT, TOKEN, emulator
 
 #: The most that a run on the cluster may take of the time of one process.
 MOST = 0.7

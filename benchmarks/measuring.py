@@ -17,6 +17,7 @@ class Run(NamedTuple):
     """What one run took."""
 
     wall_s: float
+    cpu_s: float
     peak_mb: float
 
 
@@ -42,7 +43,7 @@ def run(command: Sequence[str], *, cwd: Path | None = None, environ: Mapping[str
             said.seek(0)
             raise Failed(f"{' '.join(command)} exited with {process.returncode}\n{said.read()}")
     kilobytes = usage.ru_maxrss / (1024 if sys.platform == "darwin" else 1)
-    return Run(wall_s, kilobytes / 1024)
+    return Run(wall_s, usage.ru_utime + usage.ru_stime, kilobytes / 1024)
 
 
 class Comparison(NamedTuple):

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -182,6 +183,9 @@ class Ours:
         (directory / "stack.yaml").write_text(MANIFEST_HEAD.format(url=url), encoding="utf-8")
         self.directory = str(directory)
         self.applied = self.run("apply", "--yes")
+        # Jobs begin to run, and what moved is written down: a steady plan is one after that.
+        time.sleep(3)
+        self.plan()
 
     def run(self, *arguments: str, under: Sequence[str] = ()) -> Run:
         """Run a command of ours on the stack, perhaps under another program."""
