@@ -85,8 +85,21 @@ class Host:
         return self.store.log(self.store.find(job_id), "worker-0")[0].decode()
 
     def owner(self, job_id: str) -> ProcessIdentity:
-        row = self.store.database.one("SELECT * FROM runs WHERE job_id = ?", (job_id,))
-        return ProcessIdentity(row["owner_pid"], row["owner_started"])
+        row = self.store.database.one(
+            "SELECT owner_pid, owner_started FROM runs WHERE job_id = ? AND owner_pid > 0", (job_id,)
+        )
+        return ProcessIdentity(*(row or (0, "")))
+
+    def supervisors(self, job_id: str) -> list[psutil.Process]:
+        processes = psutil.process_iter(["cmdline"])
+        return [process for process in processes if (process.info["cmdline"] or [""])[-1] == job_id]
+
+    def until_unattended(self, job_id: str) -> None:
+        # A process that is about to go has no command line any more.
+        self.until(
+            lambda: not self.supervisors(job_id) and not self.owner(job_id).is_alive,
+            "the end of a supervisor",
+        )
 
     def left(self) -> list[psutil.Process]:
         """The processes that the jobs of this test started and that are still there, whatever they did."""
@@ -216,6 +229,124 @@ def test_killed_supervisor_leaves_no_process_and_its_job_is_abnormal(host: Host)
     host.until(lambda: host.left() == [])
 
 
+#: It asks for nothing better than to stay: sessions of their own, a parent that has gone, no SIGTERM.
+STAYS = """
+import os, signal, subprocess, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", "LONG"], start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execlp("sleep", "sleep", "LONG")
+    os._exit(0)
+"""
+#: A supervisor that sends itself a signal at a point of its life, before or after a function.
+SIGNALLED = """
+import os
+if pid := os.fork():
+    os.write(1, b"%d" % pid)
+    os._exit(0)
+os.dup2(2, 1)
+from reconciler.processes import supervisor, table, tree
+from reconciler.processes.supervisor import ProcessStore, Supervisor
+def signalled(*args, **kwargs):
+    if "WHEN" == "before":
+        os.kill(os.getpid(), NUMBER)
+    result = real(*args, **kwargs)
+    if "WHEN" == "after":
+        os.kill(os.getpid(), NUMBER)
+    return result
+real = OWNER.NAME
+OWNER.NAME = signalled
+supervisor.main()
+"""
+BEGINS = [
+    *("before ProcessStore.take_over", "after ProcessStore.take_over"),
+    *("after supervisor.prepare", "after ProcessStore.begin", "after Supervisor._start"),
+]
+ENDS = [
+    *("before tree.end_all", "after Supervisor._wait", "after supervisor.copy_output"),
+    *("before ProcessStore.finish", "after ProcessStore.finish"),
+    *("before table._start_supervisor", "after table._start_supervisor"),
+]
+
+
+def signalled_at(point: str, number: int) -> str:
+    when, _, function = point.partition(" ")
+    owner, _, name = function.rpartition(".")
+    words = {"WHEN": when, "NUMBER": str(int(number)), "OWNER": owner, "NAME": name}
+    text = SIGNALLED
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+@pytest.mark.parametrize("point", [*BEGINS, *ENDS])
+def test_supervisor_killed_at_any_point_leaves_no_process_and_frees_its_slot(
+    one_slot: Host, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    host = one_slot
+    host.store.set_slots(0)
+    job_id = host.create("a", STAYS + ("time.sleep(LONG)" if point in BEGINS else ""))
+    ran = host.root / "ran"
+    next_id = host.create("b", f"open({str(ran)!r}, 'a').write('once ')")
+    host.store.set_slots(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "_DETACHED", signalled_at(point, signal.SIGKILL))
+        host.store.start_due()
+    host.until_unattended(job_id)
+    # As any command does that looks.
+    host.store.start_due()
+    is_told = point in ENDS[ENDS.index("after ProcessStore.finish") :]
+    assert host.phase(job_id) == ("Completed" if is_told else "Abnormal")
+    assert tree.processes_of(job_id) == []
+    assert host.left() == []
+    assert host.end_of(next_id) == "Completed"
+    assert ran.read_text(encoding="utf-8") == "once "
+
+
+@pytest.mark.parametrize("point", BEGINS)
+@pytest.mark.parametrize("how", ["terminate", "delete"])
+def test_job_that_is_ended_while_it_starts_does_not_stay(
+    one_slot: Host, monkeypatch: pytest.MonkeyPatch, point: str, how: str
+) -> None:
+    host = one_slot
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "_DETACHED", signalled_at(point, signal.SIGSTOP))
+        job_id = host.create("a", STAYS + "time.sleep(LONG)")
+    [supervisor] = host.supervisors(job_id)
+    host.until(lambda: supervisor.status() == psutil.STATUS_STOPPED, "its stop")
+    getattr(host.store, how)(PROJECT, job_id)
+    supervisor.resume()
+    if how == "terminate":
+        assert host.end_of(job_id) == "Terminated"
+    host.until_unattended(job_id)
+    assert tree.processes_of(job_id) == []
+    assert host.left() == []
+    assert host.end_of(host.create("b", "")) == "Completed"
+
+
+def test_restart_of_the_machine_ends_its_jobs_and_no_process_of_somebody_else(host: Host) -> None:
+    job_id = host.create("a", "import time; time.sleep(LONG)")
+    host.until(lambda: host.phase(job_id) == "Running")
+    supervisor = host.owner(job_id)
+    with subprocess.Popen(["sleep", LONG_S]) as innocent:
+        try:
+            # All of it is gone; others have the same pids, at the same time since the start of the machine.
+            for process in (*host.supervisors(job_id), *tree.processes_of(job_id)):
+                process.kill()
+            host.until(lambda: not supervisor.is_alive)
+            there = ProcessIdentity.of(psutil.Process(innocent.pid))
+            earlier = there._replace(started=f"another-boot {there.started.rpartition(' ')[2]}")
+            with host.store.layout(job_id).processes.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"process": earlier}) + "\n")
+            host.store.database.run("UPDATE runs SET owner_pid = ?, owner_started = ?", tuple(earlier))
+            assert host.store.get(PROJECT, job_id).life.phase == "Abnormal"
+            assert innocent.poll() is None
+        finally:
+            innocent.kill()
+
+
 def test_pid_that_was_given_away_is_no_supervisor() -> None:
     own = ProcessIdentity.own()
     boot_id, _, ticks = own.started.partition(" ")
@@ -247,21 +378,43 @@ def test_one_slot_runs_one_after_the_other_the_most_important_first(one_slot: Ho
     assert [host.store.find(one).name for one in in_order] == ["first", "p2", "p3", "p0", "p1"]
 
 
-def test_more_jobs_than_slots_never_run_at_once(host: Host) -> None:
-    here = "import os, time; p = os.environ['HERE']; open(p, 'w').close(); time.sleep(.1); os.remove(p)"
-    ids = []
-    (host.root / "running").mkdir()
-    for n in range(12):
-        ids.append(
-            host.create(
-                f"j{n}", here.replace("os.environ['HERE']", repr(str(host.root / "running" / str(n))))
-            )
+#: The first eight show that four run at once: each waits for the others of its four.
+TAKES_PART = """
+import os, time
+began, here, rank = time.monotonic(), "HERE", RANK
+open(f"{here}/{rank}", "w").close()
+four = range(rank // 4 * 4, rank // 4 * 4 + 4)
+while rank < 8 and not all(os.path.exists(f"{here}/{one}") for one in four):
+    time.sleep(0.01)
+time.sleep(0.05)
+with open(f"{here}/times", "a") as file:
+    file.write(f"{began} {time.monotonic()}\\n")
+"""
+
+
+def test_fifty_jobs_go_through_four_slots_in_order(one_slot: Host) -> None:
+    host, here, count = one_slot, one_slot.root / "here", 50
+    here.mkdir()
+    host.store.set_slots(0)
+    priorities = [(n * 7) % 3 + 1 for n in range(count)]
+    ranks = {n: rank for rank, n in enumerate(sorted(range(count), key=lambda n: -priorities[n]))}
+    ids = [
+        host.create(
+            f"j{n}",
+            TAKES_PART.replace("HERE", str(here)).replace("RANK", str(ranks[n])),
+            priority=str(priorities[n]),
         )
-    most = 0
-    while any(host.phase(one) not in ENDED for one in ids):
-        most = max(most, len(list((host.root / "running").iterdir())))
-    assert [host.phase(one) for one in ids] == ["Completed"] * 12
-    assert most <= 2
+        for n in range(count)
+    ]
+    host.store.set_slots(4)  # of the machine that the jobs were created with, there is one
+    host.store.start_due()
+    assert {host.end_of(one) for one in ids} == {"Completed"}
+    times = [tuple(map(float, line.split())) for line in (here / "times").read_text().splitlines()]
+    assert len(times) == count
+    assert max(sum(began <= at < ended for began, ended in times) for at, _ in times) == 4
+    started = {ranks[n]: host.store.find(ids[n]).life.started_ms for n in range(count)}
+    # Those that have a slot may begin in any order; nobody gets one before the more important.
+    assert all(sum(started[better] > started[rank] for better in range(rank)) < 4 for rank in started)
 
 
 @pytest.mark.parametrize("is_terminated", [False, True])
