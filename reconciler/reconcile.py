@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.core.code import digits, place_of
+from reconciler.core.code import REQUIREMENTS, digits, place_of
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import Revision, is_recorded, sort_by_key
 from reconciler.core.phase import Phase
@@ -614,8 +614,21 @@ def _with_code(context: Context, plan: Plan) -> Plan:
             except ServiceError as problem:
                 what, why = "the code store could not be read", problem.message
                 warnings.append(PlanWarning(what=what, why=why, key=action.key))
+            warnings += _not_installed(context, action)
         actions.append(action)
     return plan.model_copy(update={"actions": tuple(actions), "warnings": tuple(warnings)})
+
+
+def _not_installed(context: Context, action: PlannedAction) -> Iterator[PlanWarning]:
+    """Warn of a file in the code of a job that names packages, where the target installs none."""
+    job = context.loaded.stack.jobs.get(action.key)
+    if context.target.installs_requirements or job is None or job.code is None:
+        return
+    is_preset = not ((job.body or {}).get("algorithm") or {}).get("command")
+    for name in [file.path for file in job.code.files if file.path in REQUIREMENTS and is_preset]:
+        why = f"{name} in the code of {action.key} names packages, and the target installs none"
+        fix = f"set `install_requirements: true` on target {context.target.identity.name}"
+        yield PlanWarning(what="packages are not installed", why=why, fix=fix, key=action.key)
 
 
 def notify_apply(context: Context, plan: Plan, result: Result) -> int:

@@ -36,9 +36,9 @@ class Connected(NamedTuple):
     """An open target: its backend, its identity, what its cloud can change on a job, and its clock.
 
     `checks_offers` says that the service refuses a create which names what its catalog does not have,
-    `runs_images` that it runs the commands of container images. `objects` opens the object store at an OBS
-    address. What only some kinds of target can do is a property that raises `NotSupported` where this kind
-    cannot.
+    `runs_images` that it runs the commands of container images, `installs_requirements` that it installs the
+    packages that a file in the code of a job names. `objects` opens the object store at an OBS address. What
+    only some kinds of target can do is a property that raises `NotSupported` where this kind cannot.
     """
 
     backend: Backend
@@ -47,6 +47,7 @@ class Connected(NamedTuple):
     clock: Clock
     checks_offers: bool = False
     runs_images: bool = True
+    installs_requirements: bool = True
     objects: Callable[[str], ObjectStore] | None = None
 
     @property

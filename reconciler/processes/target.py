@@ -38,6 +38,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     connected = open_store(store, directory / "jobs.sqlite3", identity, target, runtime, cleanup)
     return connected._replace(
         runs_images=target.images == "host",
+        installs_requirements=bool(target.install_requirements),
         objects=lambda address: open_directory(store.machine.directory(address)),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -105,6 +107,51 @@ def test_command_of_an_image_is_blocked_and_the_others_go_on(reconciler: Reconci
     write((MANIFEST + job("a") + image).replace("slots: 2", "images: host"))
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="1 succeeded")
     assert Path("store/b/said/said").read_text(encoding="utf-8") == "hello\n"
+
+
+OWN_CODE = """\
+  own:
+    code: {source: src}
+    algorithm: {boot_file: main.py, engine: {engine_id: any}}
+    spec: {resource: {flavor_id: any}}
+"""
+
+
+def own_code(program: str) -> None:
+    Path("src").mkdir()
+    Path("src/main.py").write_text(program, encoding="utf-8")
+    write(MANIFEST + OWN_CODE)
+
+
+def test_packages_that_are_not_installed_are_a_warning_of_the_plan(reconciler: Reconciler) -> None:
+    own_code("")
+    Path("src/requirements.txt").touch()
+    said = reconciler.ends(ExitCode.DONE, "plan", out="requirements.txt in the code of own names packages")
+    assert "set `install_requirements: true` on target laptop" in " ".join(said.out.split())
+    write((MANIFEST + OWN_CODE).replace("slots: 2", "install_requirements: true"))
+    reconciler.ends(ExitCode.DONE, "plan", lacks="requirements.txt")
+
+
+def test_log_of_any_bytes_is_shown_harmless_and_at_most_5_mb_of_it(reconciler: Reconciler) -> None:
+    own_code(
+        "import sys\n"
+        "for n in range(60_000): print(f'{n:0100}')\n"
+        "sys.stdout.flush(); sys.stdout.buffer.write(b'\\x1b[2J\\xff\\x00end\\n')\n"
+    )
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
+    said = reconciler.ends(ExitCode.DONE, "jobs logs own", out=["end\n", "return code: 0"])
+    assert not {"\x1b", "\0"} & set(said.out)
+    assert 5_000_000 < len(said.out) <= 5 * 1024 * 1024 + 1000
+
+
+def test_two_applies_at_once_start_a_job_once(reconciler: Reconciler) -> None:
+    own_code(f"open({str(Path.cwd() / 'ran')!r}, 'a').write('once ')")
+    command = [sys.executable, "-m", "reconciler", "apply", "--yes", "--wait", "completed"]
+    applies = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(2)]
+    ends = [(apply.communicate(timeout=120)[0], apply.returncode) for apply in applies]
+    assert ExitCode.DONE in [code for _, code in ends], ends
+    assert len(reconciler("jobs list --json").document["items"]) == 1
+    assert Path("ran").read_text(encoding="utf-8") == "once "
 
 
 def test_auto_stop_below_an_hour_is_for_this_machine_only(reconciler: Reconciler) -> None:
