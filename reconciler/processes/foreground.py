@@ -6,11 +6,15 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import psutil
 
 from reconciler.errors import ExitCode
 from reconciler.processes import tree
 from reconciler.processes.execution import Machine, PreparedJob, TaskProcess, install
+from reconciler.processes.tree import ProcessIdentity
 
 #: What a program that ends by itself can return; the rest means something to a shell.
 _PASSED_ON = range(64)
@@ -24,10 +28,14 @@ def run(
     `root` holds the environments that its requirements are installed into.
     """
     processes: list[subprocess.Popen[bytes]] = []
+    started: list[ProcessIdentity] = []
 
     def start(task: TaskProcess) -> subprocess.Popen[bytes]:
         processes.append(task.start())
+        started.append(ProcessIdentity.of(psutil.Process(processes[-1].pid)))
         return processes[-1]
+
+    end_all = partial(tree.end_all, job_id, partial(tree.with_descendants, started))
 
     grace_s = machine.stop_grace_s
     try:
@@ -39,9 +47,9 @@ def run(
     finally:
         # Whatever ended it, Ctrl-C too: nothing goes on. Who presses it twice does not want to wait.
         try:
-            tree.end_all(job_id, grace_s=grace_s)
+            end_all(grace_s=grace_s)
         except BaseException:
-            tree.end_all(job_id, grace_s=0)
+            end_all(grace_s=0)
             raise
         for process in processes:
             process.wait()

@@ -95,7 +95,7 @@ class Supervisor:
             phase, statuses = self._main()
         except _ToEndError:
             phase = "Terminated"
-        except (CannotRun, OSError, subprocess.SubprocessError) as error:
+        except (CannotRun, OSError, subprocess.SubprocessError, ValueError) as error:
             self._say_error(str(error))
             phase, statuses = "Failed", [TaskStatus("worker-0", None, str(error))]
         finally:
@@ -178,7 +178,7 @@ class Supervisor:
                 next_note = now + NOTE_S
             if now >= next_sample:
                 _append(self._layout.metrics, {"ts": time.time(), **sampler.sample()._asdict()})
-                next_sample = now + SAMPLE_S
+                next_sample = now + (SAMPLE_S if now - began >= NOTE_S else NOTE_S)
             codes = [process.poll() for process in processes]
             if any(codes):
                 tree.end_all(self._id, grace_s=self._run.machine.failed_grace_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -152,6 +153,22 @@ def test_two_applies_at_once_start_a_job_once(reconciler: Reconciler) -> None:
     assert ExitCode.DONE in [code for _, code in ends], ends
     assert len(reconciler("jobs list --json").document["items"]) == 1
     assert Path("ran").read_text(encoding="utf-8") == "once "
+
+
+def test_paths_of_a_target_are_relative_to_its_root_file(reconciler: Reconciler) -> None:
+    own_code("import os, sys; print(sys.executable, os.path.exists(sys.argv[1][7:] + '/x'))")
+    Path("data").mkdir()
+    Path("data/x").touch()
+    Path("bin").mkdir()
+    Path("bin/python").symlink_to(sys.executable)
+    declared = OWN_CODE.replace("engine_id: any}}", 'engine_id: any}, inputs: {data: "obs://b/in/"}}')
+    settings = '{kind: process, python: bin/python, storage: {"obs://": store, "obs://b/in/": ./data}}'
+    write(MANIFEST.replace("{kind: process, slots: 2, storage: store}", settings) + declared)
+    root = Path.cwd()
+    Path("elsewhere").mkdir()
+    os.chdir("elsewhere")
+    reconciler.ends(ExitCode.DONE, "apply .. --yes --wait completed")
+    reconciler.ends(ExitCode.DONE, "jobs logs own ..", out=f"{root}/bin/python True")
 
 
 def test_auto_stop_below_an_hour_is_for_this_machine_only(reconciler: Reconciler) -> None:

@@ -185,6 +185,32 @@ def test_command_of_an_image_runs_only_where_the_target_says_so(here: Here) -> N
     assert task.command == ("bash", "-c", f"{command} '--p=a b'")
 
 
+def test_other_path_of_the_container_is_used_where_it_exists(here: Here, tmp_path: Path) -> None:
+    here.put("data/x")
+    there = str(tmp_path)
+    [task] = here.prepare(
+        working_dir=there,
+        local_code_dir=f"{there}/",
+        inputs=[channel("data", "data/", local_dir=there)],
+        outputs=[channel("out", "out/", local_dir=there)],
+    ).tasks
+    assert task.directory == tmp_path
+    assert task.command[1:] == (f"{there}/src/train.py", f"--data={there}", f"--out={there}")
+
+
+@pytest.mark.parametrize(
+    ("environ", "count"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,3"}, "2"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "0"),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, "0"),
+    ],
+)
+def test_accelerators_are_those_that_the_caller_sees(here: Here, environ: dict[str, str], count: str) -> None:
+    [task] = here.prepare(environ=environ).tasks
+    assert task.environment["MA_NUM_GPUS"] == count
+
+
 @pytest.mark.parametrize("prefix", ["obs://b/data/", "obs://b/data"])
 @pytest.mark.parametrize(
     ("path", "place"),

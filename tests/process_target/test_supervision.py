@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,7 +38,9 @@ class Host:
         self.mark = f"0.{time.time_ns()}"
         storage = {"obs://": str(root / "obs")}
         (root / "jobs").mkdir()
-        self.store = ProcessStore(root / "jobs", Machine(storage=storage, stop_grace_s=1, **machine))
+        self.store = ProcessStore(
+            root / "jobs", Machine(storage=storage, **{"stop_grace_s": 1, "failed_grace_s": 1, **machine})
+        )
 
     def create(self, name: str, program: str, *, priority: str = "", **spec: Any) -> str:
         code = self.root / "obs/b" / name
@@ -52,6 +55,7 @@ class Host:
             "algorithm": {
                 "code_dir": address,
                 "boot_file": f"{address}t.py",
+                "inputs": [{"name": "data", "remote": {"obs": {"obs_url": address}}}],
                 "outputs": [{"name": "out", "remote": {"obs": {"obs_url": f"obs://b/out/{name}/"}}}],
             },
             "spec": {"resource": {"flavor_id": "f", "node_count": 1}, **spec},
@@ -158,7 +162,7 @@ def wait_until_ready(host: Host, job_id: str) -> None:
 
 def test_job_runs_and_its_output_lies_in_the_storage(host: Host) -> None:
     job_id = host.create(
-        "a", "import sys; open(sys.argv[1].partition('=')[2] + '/model', 'w').write('m'); print('loss')"
+        "a", "import sys; open(sys.argv[2].partition('=')[2] + '/model', 'w').write('m'); print('loss')"
     )
     assert host.end_of(job_id) == "Completed"
     assert (host.root / "obs/b/out/a/model").read_text(encoding="utf-8") == "m"
@@ -170,6 +174,7 @@ def test_job_runs_and_its_output_lies_in_the_storage(host: Host) -> None:
         "Training job is queuing for resources.",
         "Training job is being prepared.",
         "Training code is in place.",
+        "Training input data is in place.",
         "Training started.",
         "[worker-0] Training finished. Exit code 0.",
         "Training output out is copied.",
@@ -189,22 +194,69 @@ def test_exit_code_is_told(host: Host, program: str, code: int) -> None:
 
 
 def test_first_failure_ends_the_other_nodes(host: Host) -> None:
-    program = "import os, sys, time\nif os.environ['VC_TASK_INDEX'] == '1': sys.exit(7)\ntime.sleep(LONG)"
+    ready = str(host.root / "ready")
+    program = (
+        "import os, signal, sys, time\n"
+        "index = os.environ['VC_TASK_INDEX']\n"
+        f"while index == '1' and not os.path.exists({ready!r}): time.sleep(.01)\n"
+        "if index == '1': sys.exit(7)\n"
+        "if index == '2': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"if index == '2': open({ready!r}, 'w').close()\n"
+        "time.sleep(LONG)"
+    )
     job_id = host.create("a", program, resource={"flavor_id": "f", "node_count": 3})
     assert host.end_of(job_id) == "Failed"
-    codes = [status["exit_code"] for status in host.store.find(job_id).status["task_statuses"]]
-    assert codes == [-signal.SIGTERM, 7, -signal.SIGTERM]
+    statuses = host.store.find(job_id).status["task_statuses"]
+    codes = {status["task"]: status["exit_code"] for status in statuses}
+    assert codes == {"worker-0": -signal.SIGTERM, "worker-1": 7, "worker-2": -signal.SIGKILL}
 
 
-def test_job_that_cannot_run_fails_with_a_line_in_its_log(host: Host) -> None:
-    job_id = host.create("a", "")
-    again = host.store.find(job_id).body
-    host.end_of(job_id)
-    again["metadata"]["name"] = "b"
-    again["algorithm"]["code_dir"] = "obs://b/none/"
-    job_id = host.store.create(PROJECT, again).id
+@pytest.mark.parametrize("ends", ["raise SystemExit(3)", "time.sleep(LONG)"])
+def test_output_is_copied_however_the_job_ends_and_while_it_runs(
+    host: Host, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    often = "from reconciler.processes import supervisor; supervisor.COPY_S = 0.1; supervisor.main()\n"
+    monkeypatch.setattr(table, "_DETACHED", SIGNALLED[: SIGNALLED.index("from")] + often)
+    model = host.root / "obs/b/out/a/model"
+    job_id = host.create(
+        "a",
+        "import os, sys, time\n"
+        "path = sys.argv[2].partition('=')[2] + '/model'\n"
+        "open(path, 'w').write('first')\n"
+        f"while not os.path.exists({str(model)!r}): time.sleep(.01)\n"
+        f"open(path, 'w').write('last one'); {ends}",
+    )
+    if "sleep" in ends:
+        host.until(lambda: model.exists() and model.read_text() == "last one", "its second copy")
+        host.store.terminate(PROJECT, job_id)
+    assert host.end_of(job_id) == ("Terminated" if "sleep" in ends else "Failed")
+    assert model.read_text(encoding="utf-8") == "last one"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"environments": {"A": "a\0b"}}, "null byte"),
+        ({"code_dir": "obs://b/none/"}, "code_dir: .*none is no directory"),
+        (
+            {"inputs": [{"name": "d", "remote": {"obs": {"obs_url": "obs://b/no/"}}}]},
+            "input d: .*no does not exist",
+        ),
+    ],
+)
+def test_job_that_cannot_run_fails_with_a_line_in_its_log(
+    host: Host, change: dict[str, Any], why: str
+) -> None:
+    first = host.create("a", "")
+    body = host.store.find(first).body
+    body["metadata"]["name"] = "b"
+    body["algorithm"] |= change
+    job_id = host.store.create(PROJECT, body).id
     assert host.end_of(job_id) == "Failed"
-    assert "code_dir" in host.log(job_id)
+    assert re.search(why, host.log(job_id))
+    [status] = host.store.find(job_id).status["task_statuses"]
+    assert (status["exit_code"], bool(re.search(why, status["message"]))) == (None, True)
+    host.end_of(first)
 
 
 @pytest.mark.parametrize("ends", ["by itself", "terminated", "auto_stop"])
