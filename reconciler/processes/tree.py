@@ -9,7 +9,9 @@ descendants, or if the job's id stands in its environment, whatever it did to ge
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -97,31 +99,41 @@ def descendants() -> list[psutil.Process]:
 def end_all(
     job_id: str, more: Callable[[], Iterable[psutil.Process]] = descendants, *, grace_s: float
 ) -> None:
-    """End the processes of a job: SIGTERM, after `grace_s` SIGKILL, until there is none.
+    """End the processes of a job: SIGTERM to their groups, after `grace_s` SIGKILL, until there is none.
 
-    `more` returns those that are known by other means than their environment, asked again each time: what is
-    asked to end may start others. What belongs to another user cannot be ended, and is left.
+    `more` returns those that are known by other means than their environment, asked again each time. SIGTERM
+    is sent once: what a job starts to save its work is not asked to end. What belongs to another user
+    cannot be ended, and is left.
     """
-    asked: set[psutil.Process] = set()
     denied: set[psutil.Process] = set()
+    is_asked = False
     deadline = time.monotonic() + grace_s
     while remaining := _alive({*more(), *processes_of(job_id)} - denied):
-        is_over = time.monotonic() >= deadline
-        for process in remaining:
-            try:
-                if is_over:
+        if time.monotonic() >= deadline:
+            for process in remaining:
+                try:
                     process.kill()
-                elif process not in asked:
-                    process.terminate()
-            except psutil.AccessDenied:
-                denied.add(process)
-            except psutil.Error:
-                pass
-        asked |= remaining
+                except psutil.AccessDenied:
+                    denied.add(process)
+                except psutil.Error:
+                    pass
+        elif not is_asked:
+            is_asked = True
+            for group in _groups(remaining) - {os.getpgrp()}:
+                with contextlib.suppress(OSError):
+                    os.killpg(group, signal.SIGTERM)
         # Not by `psutil.wait_procs`: it would take the exit codes away from who started them.
         looks_again = time.monotonic() + 0.2
         while _alive(remaining) and time.monotonic() < looks_again:
             time.sleep(0.01)
+
+
+def _groups(processes: Iterable[psutil.Process]) -> set[int]:
+    found = set()
+    for process in processes:
+        with contextlib.suppress(OSError):
+            found.add(os.getpgid(process.pid))
+    return found
 
 
 def _alive(processes: Iterable[psutil.Process]) -> set[psutil.Process]:

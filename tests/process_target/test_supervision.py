@@ -270,6 +270,22 @@ def test_no_process_of_a_job_survives_it(host: Host, ends: str) -> None:
     assert host.left() == []
 
 
+def test_job_may_start_what_saves_its_work_when_it_is_terminated(tmp_path: Path) -> None:
+    saves = (
+        "import os, signal, subprocess, sys, time\n"
+        "def save(*_): sys.exit(subprocess.call(['sh', '-c', 'sleep 0.5; echo all > saved']))\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "open('ready', 'w').close(); time.sleep(LONG)"
+    )
+    for host in _host(tmp_path, stop_grace_s=60):
+        job_id = host.create("a", saves)
+        home = host.store.layout(job_id).home
+        host.until((home / "ready").exists)
+        host.store.terminate(PROJECT, job_id)
+        assert host.end_of(job_id) == "Terminated"
+        assert (home / "saved").read_text(encoding="utf-8") == "all\n"
+
+
 def test_killed_supervisor_leaves_no_process_and_its_job_is_abnormal(host: Host) -> None:
     job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
     wait_until_ready(host, job_id)
