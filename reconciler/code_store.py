@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime
+from contextlib import suppress
 from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from obstore.store import LocalStore, ObjectStore
 
 from reconciler.code import CodeRejected
 from reconciler.core.code import DIGITS, Code, CodeFile, digest_of, digits
+from reconciler.decide.code import Place, Prefix
 from reconciler.decide.plan import CodeChange, PlannedAction, PlannedCode
 from reconciler.errors import Interrupted, ReconcilerError, Rejected, ServiceError, Unauthorized
 
@@ -72,7 +73,8 @@ REFUSALS: Mapping[str, _Refusal] = {
     "AccessDenied": _Refusal(
         StoreUnauthorized,
         "access denied",
-        "grant obs:object:PutObject, obs:object:GetObject and obs:bucket:ListBucket on the store's prefix",
+        "grant obs:object:PutObject, obs:object:GetObject and obs:bucket:ListBucket on the store's prefix, "
+        "for `code gc` obs:object:DeleteObject, too",
     ),
     "InvalidAccessKeyId": _Refusal(
         StoreUnauthorized,
@@ -144,17 +146,6 @@ class StoredCode(NamedTuple):
         return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
 
 
-class Prefix(NamedTuple):
-    """What lies below one digest: `stored` is None where the manifest object is missing or unreadable."""
-
-    stack: str
-    digits: str
-    stored: StoredCode | None
-    keys: tuple[str, ...]
-    size: int
-    changed: datetime | None
-
-
 class Upload(NamedTuple):
     """What is still to be uploaded of a code: `files` of it, `size` in bytes; none if it is complete."""
 
@@ -220,20 +211,26 @@ class CodeStore:
         Raises:
             ServiceError: the store did not answer, or refused.
         """
-        metas: dict[tuple[str, str], list[Any]] = {}
+        found: dict[Place, dict[str, Any]] = {}
         for meta in self._list(f"{stack}/" if stack else ""):
             parts = meta["path"].split("/", 2)
             if len(parts) == 3 and re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}", parts[1]):
-                metas.setdefault((parts[0], parts[1]), []).append(meta)
-        for (name, place), found in sorted(metas.items()):
-            manifest = next((meta for meta in found if meta["path"].endswith(f"{place}/{_MANIFEST}")), None)
+                found.setdefault(Place(*parts[:2]), {})[parts[2]] = meta
+        for place, metas in sorted(found.items()):
+            manifest = metas.pop(_MANIFEST, None)
+            stored = self.stored(*place) if manifest else None
+            sizes = {path: meta["size"] for path, meta in metas.items()}
+            listed = {f"{stored.name}/{file.path}": file.size for file in stored.files} if stored else {}
             yield Prefix(
-                name,
                 place,
-                self.stored(name, place) if manifest else None,
-                tuple(meta["path"] for meta in found),
-                sum(meta["size"] for meta in found),
-                manifest["last_modified"] if manifest else None,
+                stored.digest if stored else None,
+                stored is not None and listed.items() <= sizes.items(),
+                len(metas),
+                sum(sizes.values()),
+                max(
+                    meta["last_modified"].timestamp() for meta in ([manifest] if manifest else metas.values())
+                ),
+                tuple("/".join((*place, path)) for path in [_MANIFEST] * bool(manifest) + sorted(metas)),
             )
 
     def read(self, stack: str, stored: StoredCode, path: str) -> bytes | None:
@@ -296,11 +293,19 @@ class CodeStore:
     def delete(self, prefix: Prefix) -> None:
         """Delete a prefix: the manifest object first, then the files, one by one.
 
+        What somebody else has deleted is gone, and that is all.
+
         Raises:
+            Interrupted: the program is to stop; what is left counts as incomplete.
             ServiceError: the store did not answer, or refused.
         """
-        for key in sorted(prefix.keys, key=lambda key: not key.endswith(f"/{prefix.digits}/{_MANIFEST}")):
-            self._call("delete", key, partial(obstore.delete, self._store, key))
+
+        def delete(key: str) -> None:
+            with suppress(NotFoundError, FileNotFoundError):
+                obstore.delete(self._store, key)
+
+        for key in prefix.keys:
+            self._call("delete", key, partial(delete, key))
 
     # ── requests ───────────────────────────────────────────────────────────────────────────────
 

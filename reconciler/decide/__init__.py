@@ -12,5 +12,6 @@ A file imports only files that stand before it::
     reports validation history doctor            what is said of it
     review                                       HEAD planned against BASE
     fleet                                        what stacks come to
+    code                                         what lies in a code store, and may be deleted
     watch_window metrics                         when a watch may apply, and what is measured
 """

@@ -87,7 +87,7 @@ def open_directory(directory: Path) -> LocalStore:
     """Open a directory of this machine as the place of objects; it is made if it is not there."""
     from obstore.store import LocalStore  # few stacks upload code
 
-    return LocalStore(directory, mkdir=True)
+    return LocalStore(directory, mkdir=True, automatic_cleanup=True)
 
 
 def open_objects(
@@ -126,6 +126,8 @@ def open_objects(
         virtual_hosted_style_request=not is_here,
         region=target.region or "region",
         unsigned_payload=True,
+        # The vendor refuses the checksum of a bulk delete.
+        disable_bulk_delete=True,
         credential_provider=credentials,  # type: ignore[arg-type]
         client_options=client,  # type: ignore[arg-type]
         retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=90)},

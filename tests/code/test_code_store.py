@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import parse_qs, unquote
 
 import pytest
 from obstore.store import LocalStore, MemoryStore, ObjectStore
@@ -18,7 +19,7 @@ from reconciler.code_store import REFUSALS, CodeChanged, CodeStore, StoreFailed,
 from reconciler.core.code import Code
 from reconciler.core.stack import Target
 from reconciler.errors import Interrupted, ServiceError
-from reconciler.modelarts.objects import Keys, iam_endpoint, open_objects, store_endpoint
+from reconciler.modelarts.objects import Keys, iam_endpoint, open_directory, open_objects, store_endpoint
 
 ADDRESS = "obs://vision/code/"
 
@@ -36,7 +37,7 @@ class Objects:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.store = CodeStore(ADDRESS, LocalStore(root, mkdir=True))
+        self.store = CodeStore(ADDRESS, open_directory(root))
 
     def upload(self, code: Code) -> list[str]:
         return [file.path for file in self.store.upload("cs", code, Path(code.source)).files]
@@ -100,8 +101,7 @@ def test_what_is_wrong_in_the_store_is_mended(
     assert objects.upload(code) == sent
     assert objects.upload(code) == []
     [prefix] = objects.store.prefixes()
-    assert prefix.stored is not None
-    assert prefix.stored.digest == code.digest
+    assert (prefix.digest, prefix.is_complete) == (code.digest, True)
 
 
 def test_upload_that_was_cut_off_is_completed(objects: Objects, code: Code) -> None:
@@ -124,9 +124,11 @@ def test_file_that_changes_during_the_upload_ends_it(objects: Objects, code: Cod
 def test_prefix_is_deleted_manifest_first(objects: Objects, code: Code) -> None:
     objects.upload(code)
     [prefix] = objects.store.prefixes("cs")
-    assert (prefix.stack, len(prefix.keys)) == ("cs", 4)
+    assert (prefix.place.stack, prefix.files, len(prefix.keys)) == ("cs", 3, 4)
     objects.store.delete(prefix)
     assert [*objects.store.prefixes()] == []
+    assert [*objects.root.iterdir()] == []
+    objects.store.delete(prefix)  # somebody else was quicker
 
 
 def test_code_of_many_jobs_is_uploaded_once(objects: Objects, code: Code) -> None:
@@ -146,8 +148,12 @@ def test_code_of_many_jobs_is_uploaded_once(objects: Objects, code: Code) -> Non
 # ── over HTTP ──────────────────────────────────────────────────────────────────────────────────────
 
 
+def md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
 class Stub(BaseHTTPRequestHandler):
-    """An S3 server in a dictionary; `answers` come first, each for one request."""
+    """An S3 server in a dictionary, all objects of one age; `answers` come first, each for one request."""
 
     objects: ClassVar[dict[str, bytes]] = {}
     answers: ClassVar[list[tuple[int, str]]] = []
@@ -159,11 +165,33 @@ class Stub(BaseHTTPRequestHandler):
         if self.answers:
             status, code = self.answers.pop(0)
             self.reply(status, f"<Error><Code>{code}</Code><RequestId>R-1</RequestId></Error>".encode())
+        elif self.path.endswith("/securitytokens"):
+            keys = {
+                "access": "AK",
+                "secret": "SK-1",
+                "securitytoken": "ST-1",
+                "expires_at": "2099-01-01T00:00:00Z",
+            }
+            self.reply(201, json.dumps({"credential": keys}).encode())
         elif self.command == "PUT":
             self.objects[self.path] = body
-            self.reply(200, b"", hashlib.md5(body, usedforsecurity=False).hexdigest())
+            self.reply(200, b"", md5(body))
         elif "list-type" in self.path:
-            self.reply(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+            bucket, _, query = self.path.partition("?")
+            below = f"{bucket}/{parse_qs(query).get('prefix', [''])[0]}"
+            listed = "".join(
+                f"<Contents><Key>{unquote(path).removeprefix(bucket + '/')}</Key><Size>{len(body)}</Size>"
+                f"<LastModified>2026-08-01T00:00:00.000Z</LastModified><ETag>{md5(body)}</ETag></Contents>"
+                for path, body in sorted(self.objects.items())
+                if unquote(path).startswith(below)
+            )
+            answer = f"<ListBucketResult>{listed}<IsTruncated>false</IsTruncated></ListBucketResult>"
+            self.reply(200, answer.encode())
+        elif self.command == "DELETE":
+            self.objects.pop(self.path, None)
+            self.reply(204, b"")
+        elif self.path in self.objects:
+            self.reply(200, self.objects[self.path], md5(self.objects[self.path]))
         else:
             self.reply(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
@@ -172,6 +200,7 @@ class Stub(BaseHTTPRequestHandler):
     def reply(self, status: int, body: bytes, etag: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Last-Modified", "Sat, 01 Aug 2026 00:00:00 GMT")
         if etag:
             self.send_header("ETag", f'"{etag}"')
         self.end_headers()
@@ -206,6 +235,22 @@ def test_files_are_sent_in_one_put_each_with_an_unsigned_payload(endpoint: str, 
         assert put["x-amz-security-token"] == "token-1"
         assert "/cn-north-4/s3/aws4_request" in put["authorization"]
         assert not [name for name in put if "checksum" in name]
+
+
+def test_files_are_deleted_by_one_request_each_the_manifest_first(endpoint: str, code: Code) -> None:
+    store = cloud_store(endpoint)
+    store.upload("cs", code, Path(code.source))
+    [prefix] = store.prefixes()
+    assert (len(prefix.keys), prefix.is_complete) == (4, True)
+    Stub.seen.clear()
+    store.delete(prefix)
+    place = f"/vision/code/cs/{prefix.place.digits}"
+    assert [f"{seen['method']} {seen['path']}" for seen in Stub.seen] == [
+        f"DELETE {place}/{name}"
+        for name in ("manifest.json", "src/pkg/a%20b.py", "src/pkg/%C3%BC.py", "src/train.py")
+    ]
+    assert not [name for seen in Stub.seen for name in seen if "checksum" in name]
+    assert Stub.objects == {}
 
 
 @pytest.mark.parametrize("word", sorted(REFUSALS))

@@ -1,0 +1,107 @@
+"""What lies in a code store, which revisions use it, and what of it may be deleted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reconciler.core.code import DIGITS, digits
+from reconciler.core.values import timestamp
+
+if TYPE_CHECKING:
+    from reconciler.core.observed import ObservedJob
+    from reconciler.core.past import PastRevision
+
+
+class Place(NamedTuple):
+    """Where an upload lies below the address of its store: `STACK/DIGEST16/`."""
+
+    stack: str
+    digits: str
+
+
+class CodeUse(NamedTuple):
+    """A job that was started with some code; whose it is, is None of one that no stack owns."""
+
+    job: str
+    phase: str
+    active: bool
+    stack: str | None = None
+    key: str | None = None
+    revision: int | None = None
+    newest: bool = False
+
+    def spell(self, stack: str) -> str:
+        """Name it, for people, beside code of a stack."""
+        of_stack = "" if self.stack == stack else f"{self.stack}/"
+        name = self.job if self.key is None else f"{of_stack}{self.key} r{self.revision}"
+        return f"{name} ({self.phase})" if self.active else name
+
+
+class Prefix(NamedTuple):
+    """What lies at a place. `digest` is None where the manifest object is missing or cannot be read.
+
+    `keys` begin with the manifest object, which `files` does not count. `changed_s` is when that was written,
+    or the newest file where there is none, by the clock of the store.
+    """
+
+    place: Place
+    digest: str | None
+    is_complete: bool
+    files: int
+    size: int
+    changed_s: float
+    keys: tuple[str, ...]
+    uses: tuple[CodeUse, ...] = ()
+
+    def document(self, address: str) -> dict[str, Any]:
+        """The value as plain JSON data; `address` is that of the store."""
+        return {
+            "stack": self.place.stack,
+            "digest": self.digest,
+            "prefix": f"{address}{'/'.join(self.place)}/",
+            "complete": self.is_complete,
+            "files": self.files,
+            "size": self.size,
+            "changed_at": timestamp(self.changed_s),
+            "used_by": [use._asdict() for use in self.uses],
+        }
+
+
+def uses_of(
+    jobs: Collection[ObservedJob], stack: str, past: Iterable[PastRevision]
+) -> Iterator[tuple[Place, CodeUse]]:
+    """Yield which jobs of a workspace use which code; `past` is what the history knows of a stack there.
+
+    A job uses what any text in it names, whoever owns it: rather too much is kept than too little.
+    """
+    seen = {job.id for job in jobs}
+    forgotten = [one for one in past if one.job not in seen and one.released_at_s is None]
+    owned = [(job.marker.stack, job.marker.key, job.marker.revision) for job in jobs if job.marker]
+    owned += [(stack, one.key, one.number) for one in forgotten]
+    newest = {(of_stack, key): number for of_stack, key, number in sorted(owned)}
+    named = re.compile(rf"(?<=/)(?=([a-z0-9-]+)/([0-9a-f]{{{DIGITS}}})/)")
+    for job in jobs:
+        # A phase that this version does not know may be one of an active job.
+        use = CodeUse(job.name, job.phase_text, job.is_active or job.phase is None)
+        if marker := job.marker:
+            owner = (marker.stack, marker.key)
+            use = CodeUse(*use[:3], *owner, marker.revision, marker.revision == newest[owner])
+        for place in {Place(*found) for found in named.findall(json.dumps(job.body))}:
+            yield place, use
+    for one in forgotten:
+        if one.declared and (digest := one.declared.immutable.get("code")):
+            is_newest = one.number == newest[stack, one.key]
+            use = CodeUse(one.name, one.phase_text, False, stack, one.key, one.number, is_newest)
+            yield Place(stack, digits(str(digest))), use
+
+
+def why_kept(upload: Prefix, until_s: float) -> str | None:
+    """Say why an upload is not to be deleted; None if it may be. Older ones were made until `until_s`."""
+    if any(use.active for use in upload.uses):
+        return "used by an active job"
+    if any(use.newest for use in upload.uses):
+        return "used by the newest revision of a key"
+    return None if upload.changed_s <= until_s else "too young"
