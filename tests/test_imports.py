@@ -119,6 +119,7 @@ LATE: Mapping[str, str] = {
         f"cli/{name}.py": OPTIONS
         for name in (
             "apply",
+            "code",
             "context",
             "drift",
             "jobs",

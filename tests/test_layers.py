@@ -63,7 +63,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     PROCESSES: FACTS | {FILES, EMULATOR, "modelarts"},
     **{module: FACTS | LOOP | EDGES | CODE | {EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
     "api": FACTS | LOOP | EDGES | {FILES},
-    CLI: FACTS | LOOP | EDGES | {EMULATOR, PROCESSES, FILES, EXPRESSIONS, "api", ""},
+    CLI: FACTS | LOOP | EDGES | {EMULATOR, PROCESSES, FILES, EXPRESSIONS, "api", "code_store", ""},
     "": FACTS | LOOP | EDGES | {EMULATOR, FILES, "api"},
     "__main__": frozenset({CLI}),
 }

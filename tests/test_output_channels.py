@@ -22,6 +22,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/main.py", "echo"): "the help",
     ("cli/execution.py", "confirm"): "our own function",
     ("cli/job_actions.py", "confirm"): "our own function",
+    ("cli/code.py", "confirm"): "our own function",
     ("cli/execution.py", "write"): "a fixed sequence, and a line of the console",
     ("cli/apply.py", "confirm"): "our own function",
     ("cli/console.py", "echo"): "a question, cleaned",

@@ -6,6 +6,6 @@ imports only files that stand before it::
     console progress exits live output options context
     job_actions execution export doctor        what commands do
     fleet watch run
-    plan apply jobs drift project              the commands, by topic
+    plan apply jobs code drift project         the commands, by topic
     main                                       their table, and running one
 """

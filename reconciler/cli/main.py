@@ -40,6 +40,7 @@ COMMANDS = {
     "why": ("plan", "Show why a key gets its action: values, rules, and what would change it."),
     "history": ("drift", "Show past applies, drift checks and revisions."),
     "jobs": ("jobs", "List, show, watch, terminate or delete single jobs of the target."),
+    "code": ("code", "List and delete the code that was uploaded for jobs."),
     "export": ("jobs", "Print the manifest of jobs that exist already."),
     "flavors": ("jobs", "List the compute flavors that the target offers."),
     "engines": ("jobs", "List the preset engines that the target offers."),

@@ -140,6 +140,11 @@ class Target(Strict):
     def traits(self) -> TargetKind:
         return TARGET_KINDS[self.kind]
 
+    @property
+    def code_address(self) -> str:
+        """Where the code of its jobs lies: what it says, else beside the jobs of this machine; or nowhere."""
+        return self.code_store or ("obs://local/code/" if self.traits.is_embedded else "")
+
 
 class TargetEntry(Target):
     """One entry under `targets`: where the jobs live, and what differs there."""

@@ -402,7 +402,9 @@ def _read(
         Links(entries, sweeps.members, elsewhere),
         (*merged.defaults, *defaults_on(on)),
         templates,
-        codes=CodeReader(files.root, _code_store(readable.get(target_name or ""))),
+        codes=CodeReader(
+            files.root, target.code_address if (target := readable.get(target_name or "")) else ""
+        ),
         takes_seconds=target_name in readable and readable[target_name].traits.takes_seconds,
         skip=_ECHOES_OF_BROKEN if is_broken else frozenset(),
         traced=inputs.traced,
@@ -479,13 +481,6 @@ def _read(
         _records=records,
         _notify=notify,
     )
-
-
-def _code_store(target: Target | None) -> str:
-    """Where the code of a target's jobs lies: what it says, else beside the jobs of this machine."""
-    if target is None or not (target.code_store or target.traits.is_embedded):
-        return ""
-    return target.code_store or "obs://local/code/"
 
 
 def _target_name(

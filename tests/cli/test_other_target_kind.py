@@ -79,6 +79,7 @@ WALKS = (
     lacks("export", "--all", ability="search for jobs"),
     works("fmt"),
     works("completion", "bash"),
+    Walk(("code", "list"), ExitCode.WRONG_USAGE, "no code store"),
     lacks("flavors", ability="list what it offers"),
     lacks("engines", ability="list what it offers"),
     lacks("jobs", "list", ability="search for jobs"),

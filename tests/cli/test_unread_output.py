@@ -76,6 +76,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
         *(("jobs logs a", 0), ("jobs logs a --json", 0), ("jobs events a", 0), ("jobs metrics a", 0)),
         *(("jobs wait a --for running --timeout 0s", 9), ("jobs terminate a", 3), ("jobs delete a", 3)),
     ],
+    "code": [("code list", 64), ("code gc", 64)],
     "flavors": [("flavors", 0), ("flavors --json", 0)],
     "engines": [("engines", 0), ("engines --json", 0)],
     "run": [("run a", 64), ("run a --print", 64)],
