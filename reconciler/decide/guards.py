@@ -444,7 +444,8 @@ def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ..
             work = sum(node_hours(action.elapsed, action.nodes) for action in actions)
             figures = f"{spell_work(work)} of running work would be discarded"
         elif guard is Guard.BUDGET:
-            figures = spell_cost(sum_of(one.cost for one in actions if one.cost), has_budget=True)
+            counted = (one for one in plan.actions if one in actions or one.action is Action.DEFER)
+            figures = spell_cost(sum_of(one.cost for one in counted if one.cost), has_budget=True)
             figures += " would be started"
         keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_NAMES)
         fix = way_out(guard, _keeping(actions) + REVIEW)

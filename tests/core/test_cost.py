@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.core.stack import Limits, Prices
 from reconciler.decide.cost import spell_cost
+from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Action, Cost, Plan, without_growing
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.history import a_memory, past
@@ -189,6 +190,12 @@ def test_flavor_without_a_price_exceeds_a_limit_of_cost() -> None:
     job = a_job(spec={"resource": resource, "auto_stop": {"time_unit": "HOURS", "duration": 1}})
     [action] = plan_for(a_stack(job, prices=PRICES, limits=Limits(cost=100))).blocked
     assert "what it costs is unknown: no price for new.flavor; add it to prices.node_hour" in action.detail
+
+
+def test_figure_of_a_budget_includes_what_waits_for_a_blocked_key() -> None:
+    waiting = replace(bounded("b"), needs=("a",))
+    [said] = blockers(plan_for(a_stack(bounded("a"), waiting, limits=Limits(node_hours=500))))
+    assert said.why == "blocks a: at most 768 node-hours would be started"
 
 
 def test_plan_without_creates_is_within_every_budget() -> None:
