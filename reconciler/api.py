@@ -271,7 +271,6 @@ class Session:
         self,
         only: str | Sequence[str] = (),
         rerun: str | Sequence[str] = (),
-        *,
         allow: str | Sequence[str] = (),
         force: bool = False,
         preflight: bool = True,
