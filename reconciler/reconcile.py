@@ -573,8 +573,8 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
     try:
         from reconciler.code_store import CodeStore  # few stacks declare code
     except ModuleNotFoundError as missing:
-        why = f"{missing.name} is not installed, which uploads code"
-        raise NotSupported(why, fix="pip install 'reconciler[code]'") from None
+        fix = "pip install 'reconciler[code]'"
+        raise NotSupported(f"{missing.name} uploads code, and is not installed: {fix}", fix=fix) from None
     if context.target.objects is None:
         raise context.target.not_supported("hold the code of jobs")
     return CodeStore(address, context.target.objects(address), stop=stop, redact=context.recording.redact)

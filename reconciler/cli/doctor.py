@@ -175,7 +175,7 @@ class Examination:
             return
         yield well("endpoint", f"{endpoint} responds")
         if is_embedded:
-            clock = well("clock", "the in-process emulator uses this machine's clock")
+            clock = well("clock", "jobs are timed by this machine's clock")
         elif diagnosis:
             clock = judge.of_clock(diagnosis.skew_s)
         else:

@@ -92,7 +92,7 @@ def of_memory(*, is_local: bool, is_shared: bool) -> Check:
     Whether a service ages out the records of finished jobs, and when, it tells nobody.
     """
     if is_local:
-        return well("history", "the local target keeps its job records")
+        return well("history", "this machine keeps the job records")
     if is_shared:
         return well("history", "shared: finished work stays finished even if the service drops its records")
     said = (
