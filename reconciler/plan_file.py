@@ -694,8 +694,7 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     try:
         data = read_file(file, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError, NotRegular) as error:
-        found = error.strerror if isinstance(error, NotRegular) else "file not found"
-        why = f"{file} is {found}"
+        why = f"{file} is {error.strerror}" if isinstance(error, NotRegular) else f"{file}: file not found"
         raise WrongUsage(Diagnostic("no such plan file", why, "reconciler plan --out FILE")) from None
     except TooLarge as error:
         why = f"{file} is {error.strerror}, not a plan"
