@@ -330,15 +330,29 @@ class Document:
     problems: list[Diagnostic] = field(default_factory=list)
     is_broken: bool = False
     relative: str = ""
-    root: Any = None
+    _root: Any = None
     _members: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
     #: What `problems` has found out about the nodes of lists.
     items_by_name: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     def keep(self, root: Any, tree: dict[str, Any]) -> None:
         """Take over what the file was found to say."""
-        self.root, self.tree = root, tree
+        self._root, self.tree = root, tree
         self.shows_lines = not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
+
+    @property
+    def root(self) -> Any:
+        """The node of all that the file says, which knows the places of values; None if it says nothing."""
+        if self._root is None and self.tree:
+            self._root = compose(self.text)
+        return self._root
+
+    def release_nodes(self) -> None:
+        """Free what knows the places of values: it is ten times as large, and few are asked for later."""
+        self._root = None
+        self._members.clear()
+        self.items_by_name.clear()
+        self.__dict__.pop("lines", None)
 
     @cached_property
     def shows_lines(self) -> bool:
@@ -472,13 +486,13 @@ def place_behind(text: str) -> tuple[int, int]:
 def _compose(document: Document) -> Any:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    text, lines = document.text, document.lines
+    text = document.text
     try:
         return compose(text)
     except InvalidNode as error:
         place, why, fix = error.node or (0, 0), error.why, error.fix
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        lines, mark = document.lines, error.problem_mark or error.context_mark
         line, column = (0, 0) if mark is None else (mark.line, mark.column)
         if line >= len(lines):  # behind the end of the file
             line, column = len(lines) - 1, len(lines[-1])
