@@ -13,7 +13,7 @@ from typing import Any
 from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import load_stack
-from reconciler.errors import Diagnostic, ReconcilerError, WrongUsage
+from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.secrets import SecretText, is_secret_name, map_leaves
 
 
@@ -35,7 +35,7 @@ def run_command(
     """
     from reconciler.core.stack import unknown_key
     from reconciler.core.values import PROCESS
-    from reconciler.processes.execution import CannotRun, prepare
+    from reconciler.processes.execution import prepare
     from reconciler.processes.foreground import run, spell
     from reconciler.processes.target import completed_number, jobs_directory, machine_of
 
@@ -62,9 +62,9 @@ def run_command(
     try:
         body = _plain(body, by_name=only_print)
         execution = prepare(scratch.name, body, scratch, machine, environ, code)
-    except (OSError, ReconcilerError) as problem:
+    except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise problem if isinstance(problem, ReconcilerError) else CannotRun(str(problem)) from problem
+        raise
     if only_print:
         console.result(spell(execution))
         return 0

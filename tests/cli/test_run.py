@@ -158,6 +158,13 @@ def test_input_is_what_the_newest_completed_revision_wrote(reconciler: Reconcile
     assert (run.returncode, out) == (0, f"text None data {Path.cwd() / 'store/b/out/r1'}\n")
 
 
+def test_job_that_cannot_run_here_is_told_and_leaves_nothing(reconciler: Reconciler) -> None:
+    Path("store/b/code/train.py").unlink()
+    before = set(Path(tempfile.gettempdir()).glob("reconciler-train-*"))
+    reconciler.ends(ExitCode.FAILED, "run train", err="train.py does not exist")
+    assert set(Path(tempfile.gettempdir()).glob("reconciler-train-*")) == before
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
