@@ -173,11 +173,6 @@ class PreparedJob(NamedTuple):
     requirements: Path | None
 
 
-def image_needed(body: Mapping[str, Any], machine: Machine) -> bool:
-    """Whether a job runs a command of its image, which this target does not run."""
-    return bool((body.get("algorithm") or {}).get("command")) and not machine.runs_images
-
-
 def prepare(
     job_id: str,
     body: Mapping[str, Any],
@@ -196,7 +191,7 @@ def prepare(
         OSError: the directories cannot be made, or the code cannot be copied.
     """
     algorithm = body.get("algorithm") or {}
-    if image_needed(body, machine):
+    if algorithm.get("command") and not machine.runs_images:
         raise CannotRun("it needs its container image", fix="set `images: host` on the target")
     layout = Layout(root)
     for directory in (layout.code, layout.logs, layout.mount / "inputs", layout.mount / "outputs"):
@@ -224,20 +219,16 @@ def prepare(
     declared = {name: str(value) for name, value in (algorithm.get("environments") or {}).items()}
     declared[JOB_VARIABLE] = job_id
     command = _command(algorithm, code, arguments, machine)
-    directory = layout.place(algorithm["working_dir"]) if algorithm.get("working_dir") else layout.home
+    directory = layout.place(algorithm.get("working_dir") or CONTAINER_HOME)
     tasks = tuple(
         TaskProcess(
             f"worker-{index}", command, directory, {**variables, **_node_variables(job_id, index), **declared}
         )
-        for index in range(node_count(body))
+        for index in range(int(variables["MA_NUM_HOSTS"]))
     )
     return PreparedJob(
         tasks, tuple(outputs), _requirements(code) if code and not algorithm.get("command") else None
     )
-
-
-def node_count(body: Mapping[str, Any]) -> int:
-    return int(((body.get("spec") or {}).get("resource") or {}).get("node_count") or 1)
 
 
 def copy_output(output: OutputCopy) -> None:
@@ -357,7 +348,7 @@ def _command(
 def _own_variables(
     job_id: str, layout: Layout, body: Mapping[str, Any], machine: Machine, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    nodes = node_count(body)
+    nodes = int(((body.get("spec") or {}).get("resource") or {}).get("node_count") or 1)
     return {
         **{"PATH": os.defpath, "LD_LIBRARY_PATH": "", "LIBRARY_PATH": ""},
         **{name: environ[name] for name in machine.inherit if name in environ},

@@ -43,27 +43,22 @@ class JobLog:
 
     def __init__(self, path: Path, most: int) -> None:
         self._file: IO[bytes] = path.open("ab", buffering=0)
-        self._most = most
-        self._lock = threading.Lock()
-        self._size = 0
+        self._most = self._room = most
 
     def say(self, text: str) -> None:
-        self.write(f"[ModelArts Service Log] {text}\n".encode(), is_own=True)
-
-    def write(self, data: bytes, *, is_own: bool = False) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            room = len(data) if is_own else self._most - self._size
-            if room > 0:
-                self._file.write(data[:room])
-            if room < len(data) and self._size <= self._most:
-                self._file.write(f"\n[ModelArts Service Log] the log ends at {self._most:,} bytes\n".encode())
-                self._size = self._most + 1
-            elif not is_own:
-                self._size += len(data)
+        with contextlib.suppress(OSError):
+            self._file.write(f"[ModelArts Service Log] {text}\n".encode())
 
     def copy(self, stream: IO[bytes]) -> None:
         while data := os.read(stream.fileno(), 1 << 16):
-            self.write(data)
+            if self._room < 0:
+                continue  # it is full, and says so
+            is_last = len(data) > self._room
+            with contextlib.suppress(OSError):
+                self._file.write(data[: self._room] + b"\n" * is_last)
+            self._room -= len(data)
+            if is_last:
+                self.say(f"the log ends at {self._most:,} bytes")
 
 
 class _ToEndError(Exception):
@@ -77,7 +72,6 @@ class Supervisor:
         self._layout: Layout = store.layout(self._id)
         self._body = run.job.body
         self._logs: dict[str, JobLog] = {}
-        self._lock = threading.Lock()
         self._seen: set[ProcessIdentity] = set()
         self._started: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
@@ -203,11 +197,10 @@ class Supervisor:
         return phase
 
     def _log(self, task: str) -> JobLog:
-        with self._lock:
-            if task not in self._logs:
-                self._layout.root.mkdir(parents=True, exist_ok=True)
-                self._logs[task] = JobLog(self._layout.log(task), self._run.machine.max_log_bytes)
-            return self._logs[task]
+        if task not in self._logs:
+            self._layout.root.mkdir(parents=True, exist_ok=True)
+            self._logs[task] = JobLog(self._layout.log(task), self._run.machine.max_log_bytes)
+        return self._logs[task]
 
     def _event(self, message: str, level: str = "Info") -> None:
         _append(
@@ -236,12 +229,8 @@ def _append(path: Path, line: dict[str, Any]) -> None:
 
 
 def _seconds(span: dict[str, Any] | None) -> float | None:
-    units = {"SECONDS": 1.0, "MINUTES": 60.0, "HOURS": 3600.0, "DAYS": 86_400.0}
-    return (
-        None
-        if not span
-        else float(span["duration"]) * units.get(str(span.get("time_unit", "HOURS")).upper(), 3600.0)
-    )
+    unit_s = {"SECONDS": 1.0, "HOURS": 3600.0}
+    return float(span["duration"]) * unit_s[span.get("time_unit") or "HOURS"] if span else None
 
 
 def _adopt_orphans() -> None:

@@ -362,7 +362,8 @@ def test_supervisor_killed_at_any_point_leaves_no_process_and_frees_its_slot(
     with monkeypatch.context() as patched:
         patched.setattr(table, "_DETACHED", signalled_at(point, signal.SIGKILL))
         host.store.start_due()
-    host.until_unattended(job_id)
+    for one in (job_id, next_id):
+        host.until_unattended(one)
     # As any command does that looks.
     host.store.start_due()
     is_told = point in ENDS[ENDS.index("after ProcessStore.finish") :]
@@ -523,7 +524,7 @@ def test_log_is_capped_and_keeps_no_job_waiting(tmp_path: Path) -> None:
         assert host.end_of(job_id) == "Completed"
         text, size = host.store.log(host.store.find(job_id), "worker-0")
         assert size == len(text) < 1200
-        assert b"the log ends at 1,000 bytes" in text
+        assert b"\n[ModelArts Service Log] the log ends at 1,000 bytes\n" in text
 
 
 def test_files_of_the_last_jobs_are_kept_and_the_records_of_all(tmp_path: Path) -> None:
