@@ -669,7 +669,7 @@ class JobReader:
         if self.codes is None or not self.codes.store:
             fix = "add code_store: obs://BUCKET/PREFIX/ to the target"
             return refused("code", "code has no store", "the target has no place for it", fix)
-        if algorithm.get("code_dir"):
+        if algorithm.get("code_dir") or value_at(merged.get("raw") or {}, ("algorithm", "code_dir")):
             why = "`code` gives code_dir, so both cannot be declared"
             return refused("algorithm.code_dir", "incompatible fields", why, "remove one of them")
         try:
