@@ -185,7 +185,7 @@ class _SnapshotReader:
         self._details: dict[str, ObservedJob] = {}
         self._gone: frozenset[str] = frozenset()
         self._codes = {job.code.digest for job in self._stack.jobs.values() if job.code}
-        self._places: set[tuple[str, str]] = set()
+        self._places: set[tuple[str, str, str]] = set()
 
     def read(self, needs_whole_list: Callable[[Observation], bool]) -> tuple[Observation, Snapshot]:
         """Read the service, and record how the owned revisions were seen."""
@@ -247,8 +247,7 @@ class _SnapshotReader:
             read = read_details(self._backend, wanted, self._context.parallelism)
             self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
             self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}
-            if self._codes:
-                self._read_codes()
+            self._read_codes()
             snapshot = snapshot._replace(details=self._details, gone=self._gone, codes=self._codes)
         return snapshot
 
@@ -256,15 +255,14 @@ class _SnapshotReader:
         """Ask the code store for the digests of the code that jobs have, whose places hold only a part."""
         known = {digits(digest) for digest in self._codes}
         found = {place for job in self._details.values() if (place := place_of(job.body))}
-        wanted = sorted(place for place in found - self._places if place[1] not in known)
+        wanted = sorted(place for place in found - self._places if place[2] not in known)
         self._places |= found
         if not wanted:
             return
-        address = next(job.code_store for job in self._stack.jobs.values() if job.code)
         # Where it cannot be read, the decision rests on what is known, and the plan warns.
         with suppress(ServiceError), ThreadPoolExecutor(self._context.parallelism) as pool:
-            store = open_code_store(self._context, address)
-            codes = pool.map(lambda place: store.stored(*place), wanted)
+            stores = {address: open_code_store(self._context, address) for address, *_ in wanted}
+            codes = pool.map(lambda place: stores[place[0]].stored(*place[1:]), wanted)
             self._codes |= {code.digest for code in codes if code}
 
     def _begun_schedules(self, snapshot: Snapshot) -> Iterator[Revision]:

@@ -21,7 +21,7 @@ REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt"
 CODE = "code"
 #: So many digits of a digest name the place of code in a store.
 DIGITS = 16
-_PLACE = rf"/([^/]+)/([0-9a-f]{{{DIGITS}}})/[^/]+/?$"
+_PLACE = rf"^(?:obs:)?/+(.+)/([^/]+)/([0-9a-f]{{{DIGITS}}})/[^/]+/?$"
 #: Ends a digest of which only the first digits are known.
 _AND_MORE = "…"
 
@@ -77,10 +77,10 @@ def declared_form(form: Canonical, digest: str) -> Canonical:
     return {**form, CODE: digest, "algorithm": algorithm}
 
 
-def place_of(form: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the stack and the digits in the `code_dir` of a reported job, if that is a place of code."""
+def place_of(form: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Return the store, the stack and the digits in the `code_dir` of a reported job, if it has them."""
     found = re.search(_PLACE, str((form.get("algorithm") or {}).get("code_dir", "")))
-    return None if found is None else (found[1], found[2])
+    return None if found is None else (f"obs://{found[1]}/", found[2], found[3])
 
 
 def reported_form(form: Canonical, wanted: Canonical, digests: Iterable[str] = ()) -> Canonical:
@@ -91,8 +91,13 @@ def reported_form(form: Canonical, wanted: Canonical, digests: Iterable[str] = (
     code, place = wanted.get(CODE), place_of(form)
     if code is None or place is None:
         return form
-    known = (one for one in (code, *digests) if digits(one) == place[1])
-    return declared_form(form, next(known, f"sha256:{place[1]}{_AND_MORE}"))
+    return declared_form(form, known_code(form, [code, *digests]) or f"sha256:{place[2]}{_AND_MORE}")
+
+
+def known_code(form: Mapping[str, Any], digests: Iterable[str]) -> str | None:
+    """Return the one of some digests whose digits are in the `code_dir` of a reported job."""
+    place = place_of(form)
+    return next((one for one in digests if place and digits(one) == place[2]), None)
 
 
 def is_shortened(form: Canonical) -> bool:

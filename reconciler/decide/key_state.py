@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reconciler.core.body import CURRENT, auto_stop_hours, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
-from reconciler.core.code import CODE, is_shortened, reported_form
+from reconciler.core.code import CODE, declared_form, is_shortened, known_code, reported_form
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
@@ -303,6 +303,9 @@ def difference(
         reported = reported_form(reported, wanted, codes)
         reported = with_names(reported, wanted, desired, digest[:1], number)
         then = declared_for(reported, wanted, digest)
+        if then is None and CODE not in wanted and (code := known_code(reported, codes)):
+            # It was declared as code, which is declared no more.
+            then = declared_for(declared_form(reported, code), wanted, digest)
     if then is not None:
         changes = changes_between(then, wanted, forces_new_job=True, shown=shown)
         return Difference(

@@ -88,6 +88,24 @@ def test_edit_of_code_gives_the_same_plan_in_a_fresh_checkout(
     assert planned(world) == beside_a_history
 
 
+@pytest.mark.parametrize("code_dir", ["", ", code_dir: 'obs://b/x/'"])
+def test_code_that_is_declared_no_more_is_an_edit(world: World, code_dir: str) -> None:
+    image = "algorithm: {command: python train.py, engine: {image_url: org/image:1}"
+    declare(
+        world,
+        f"  a:\n    {CODE}\n    {image}}}\n    spec: {{resource: {{flavor_id: modelarts.vm.cpu.2u}}}}\n",
+    )
+    world.ends(0, "apply --yes")
+    declare(
+        world, f"  a:\n    {image}{code_dir}}}\n    spec: {{resource: {{flavor_id: modelarts.vm.cpu.2u}}}}\n"
+    )
+    beside_a_history = planned(world)
+    assert beside_a_history["action"] == "replace"
+    assert "code" in [change["path"] for change in beside_a_history["changes"]]
+    forget_history()
+    assert planned(world) == beside_a_history
+
+
 def test_ignored_edit_keeps_the_job_where_nobody_knows_its_code(world: World, store: Path) -> None:
     declare(world, job(more=ANNOTATED + IGNORES))
     world.ends(0, "apply --yes")
@@ -155,6 +173,7 @@ def test_code_and_what_is_relative_to_it_are_inherited(world: World, more: str, 
     [
         ("code: {source: './${env.NOT_SET}'}", "NOT_SET is not set"),
         ("code: {source: [1]}", "expected text, got a list"),
+        (f"{CODE}\n    raw: {{algorithm: {{code_dir: 'obs://b/x/'}}}}", "`code` gives code_dir"),
     ],
 )
 def test_code_that_cannot_be_read_is_one_error(world: World, code: str, says: str) -> None:
