@@ -40,7 +40,7 @@ _CREDENTIALS = (
     r"|id_(rsa|dsa|ecdsa|ed25519)|[._]netrc|\.(pgpass|htpasswd|obsutilconfig|pypirc|npmrc|git-credentials)"
     r"|credentials([^/]*\.(json|csv|ya?ml))?|service-account[^/]*\.json)$"
 )
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 _MAX_IGNORE_FILE = 1 << 20
 
 
@@ -76,23 +76,27 @@ def read_code(source: CodeSource) -> Code:
     from concurrent.futures import ThreadPoolExecutor  # few stacks declare code
 
     found = find_code(source)
-    # Hashing releases the lock of the interpreter, and so does reading.
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        files = tuple(pool.map(_hashed, found, chunksize=32))
+    # Hashing releases the lock of the interpreter, and so does reading; a thread costs more than some files.
+    parts = min(8, os.cpu_count() or 1, 1 + len(found) // 64)
+    with ThreadPoolExecutor(parts) as pool:
+        hashed = pool.map(_hashed, (found[n::parts] for n in range(parts)))
+        files = tuple(sorted(file for part in hashed for file in part))
     return Code(source.source.name, files, digest_of(files))
 
 
-def _hashed(file: FoundFile) -> CodeFile:
-    try:
-        with open(file.place, "rb", buffering=0) as stream:  # noqa: PTH123 - one of thousands
-            hashed = hashlib.sha256()
-            size = 0
-            while chunk := stream.read(_CHUNK):
-                hashed.update(chunk)
-                size += len(chunk)
-    except OSError as error:
-        raise _unreadable(file.path, error) from error
-    return CodeFile(file.path, size, hashed.hexdigest())
+def _hashed(found: Sequence[FoundFile]) -> list[CodeFile]:
+    files, buffer = [], memoryview(bytearray(_CHUNK))
+    for file in found:
+        hashed, size = hashlib.sha256(), 0
+        try:
+            with open(file.place, "rb", buffering=0) as stream:  # noqa: PTH123 - one of thousands
+                while count := stream.readinto(buffer):
+                    hashed.update(buffer[:count])
+                    size += count
+        except OSError as error:
+            raise _unreadable(file.path, error) from error
+        files.append(CodeFile(file.path, size, hashed.hexdigest()))
+    return files
 
 
 # ── what is code ───────────────────────────────────────────────────────────────────────────────────
@@ -281,6 +285,21 @@ def _check_limits(source: CodeSource, found: Sequence[FoundFile]) -> None:
             f"{format_size(size)} in {len(found):,} files; `max_size` is {format_size(source.max_size)}. "
             "The largest: " + ", ".join(f"{file.path} ({format_size(file.size)})" for file in largest),
             fix="leave out what is no code by `exclude`, put data into an input, or raise `max_size`",
+        )
+
+
+def check_keys(code: Code, place: str) -> None:
+    """Check that the store can name each file by `place`, the `code_dir` of the code, and its path.
+
+    Raises:
+        CodeRejected: a key would be too long.
+    """
+    longest = max(code.files, key=lambda file: len(file.path.encode())).path
+    size = len(f"{place.removeprefix('obs://').partition('/')[2]}{longest}".encode())
+    if size > MAX_KEY_BYTES:
+        raise CodeRejected(
+            f"the key of {longest} in the store would have {size:,} bytes; {MAX_KEY_BYTES:,} are possible",
+            fix="shorten its path, or the prefix of `code_store`",
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reconciler.code import CodeRejected, CodeSource, read_code
+from reconciler.code import CodeRejected, CodeSource, check_keys, read_code
 from reconciler.core.body import (
     CURRENT,
     OWN_KEYS,
@@ -705,13 +705,13 @@ def _digest(body: Mapping[str, Any] | None, rerun: str | None, code: Code | None
 
 
 class CodeReader:
-    """Reads the code of jobs, each directory once. `store` is where it will lie, "" if nowhere.
+    """Reads the code of jobs, each directory once. `store` is where that of `stack` will lie, "" if nowhere.
 
     `root` is the directory of the stack's root file: code lies below it, or below its work tree.
     """
 
-    def __init__(self, root: Path, store: str) -> None:
-        self.store, self._root = store, root.resolve()
+    def __init__(self, root: Path, store: str, stack: str) -> None:
+        self.store, self._stack, self._root = store, stack, root.resolve()
         above = [root.resolve(), *root.resolve().parents]
         self._within = next((one for one in above if (one / ".git").exists()), above[0])
         self._read: dict[CodeSource, Code] = {}
@@ -732,7 +732,9 @@ class CodeReader:
     def read(self, source: CodeSource) -> Code:
         if source not in self._read:
             there = os.path.relpath(source.source, self._root)
-            self._read[source] = read_code(source)._replace(
+            code = read_code(source)
+            check_keys(code, code.place(self.store, self._stack))
+            self._read[source] = code._replace(
                 source=there, exclude=source.exclude, include=source.include, max_size=source.max_size
             )
         return self._read[source]

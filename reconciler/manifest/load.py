@@ -406,7 +406,9 @@ def _read(
         (*merged.defaults, *defaults_on(on)),
         templates,
         codes=CodeReader(
-            files.root, target.code_address if (target := readable.get(target_name or "")) else ""
+            files.root,
+            target.code_address if (target := readable.get(target_name or "")) else "",
+            merged.stack,
         ),
         takes_seconds=target_name in readable and readable[target_name].traits.takes_seconds,
         skip=_ECHOES_OF_BROKEN if is_broken else frozenset(),
