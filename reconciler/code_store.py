@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext, suppress
 from difflib import SequenceMatcher
 from functools import partial
+from html import unescape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError
@@ -29,10 +32,19 @@ from reconciler.code import CodeRejected
 from reconciler.core.code import DIGITS, Code, CodeFile, digest_of, digits
 from reconciler.decide.code import Place, Prefix
 from reconciler.decide.plan import CodeChange, PlannedAction, PlannedCode
-from reconciler.errors import Interrupted, ReconcilerError, Rejected, ServiceError, Unauthorized
+from reconciler.errors import Interrupted, Rejected, ServiceError, Unauthorized
+from reconciler.text import printable
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import UploadListener
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 FORMAT_VERSION = "1.0"
 UPLOADS_AT_ONCE = 8
+#: How often it is looked whether the program is to stop, in seconds.
+_PIECE_S = 0.2
 _MANIFEST = "manifest.json"
 _MAX_MANIFEST = 4_000_000
 
@@ -65,16 +77,19 @@ class _Refusal(NamedTuple):
     fix: str
 
 
-#: The store's own words for what is wrong. Source: reference/obs.md, "Error codes".
+_BUG = "check that `obs_endpoint` is that of an OBS; if it is, report this as a bug of reconciler"
+#: The store's own words for what is wrong for good. `{right}` is the one that a request takes, `{where}` the
+#: place that it is for. Source: docs/code.md, "Refusals of the store".
 REFUSALS: Mapping[str, _Refusal] = {
     "PermanentRedirect": _Refusal(
-        StoreRefused, "the bucket is in another region", "name the bucket's own region, or set `obs_endpoint`"
+        StoreRefused,
+        "the bucket is in another region",
+        "use a bucket in the region of the target, or set `obs_endpoint` to that of the bucket's region",
     ),
     "AccessDenied": _Refusal(
         StoreUnauthorized,
-        "access denied",
-        "grant obs:object:PutObject, obs:object:GetObject and obs:bucket:ListBucket on the store's prefix, "
-        "for `code gc` obs:object:DeleteObject, too",
+        "access denied: {right} is missing",
+        "grant {right} on {where} to the user of the key",
     ),
     "InvalidAccessKeyId": _Refusal(
         StoreUnauthorized,
@@ -86,13 +101,18 @@ REFUSALS: Mapping[str, _Refusal] = {
         "the signature does not match",
         "check HUAWEICLOUD_SDK_SK; `obs_endpoint` must not name the bucket",
     ),
+    "TooManyWrongSignature": _Refusal(
+        StoreUnauthorized,
+        "too many requests with a wrong signature",
+        "check HUAWEICLOUD_SDK_SK, and wait some minutes before the next attempt",
+    ),
     "RequestTimeTooSkewed": _Refusal(
         StoreUnauthorized, "the clock of this machine is off by more than 15 minutes", "set the clock"
     ),
     "VirtualHostDomainRequired": _Refusal(
         StoreRefused,
-        "the store wants the bucket in the host name",
-        "set `obs_endpoint` to the endpoint of the region, without the bucket",
+        "the store wants the bucket in the host name, not in the path",
+        "set `obs_endpoint` to the endpoint of the region, by its name and without the bucket",
     ),
     "NoSuchBucket": _Refusal(
         StoreRefused, "there is no such bucket", "check `code_store`, or create the bucket"
@@ -110,15 +130,49 @@ REFUSALS: Mapping[str, _Refusal] = {
     "FsNotSupport": _Refusal(
         StoreRefused, "the bucket is a parallel file system", "use a bucket of objects for `code_store`"
     ),
-    "KeyTooLongError": _Refusal(StoreRefused, "a key is too long", "shorten the path of the file"),
-    "XAmzContentSHA256Mismatch": _Refusal(
-        StoreRefused, "the store does not take this kind of checksum", "report this as a bug of reconciler"
+    "KeyTooLongError": _Refusal(StoreRefused, "the key is too long", "shorten the path of the file"),
+    "EntityTooLarge": _Refusal(
+        StoreRefused, "the file is too large for one request", "put data into an input, not into the code"
     ),
+    "BadDigest": _Refusal(
+        StoreRefused,
+        "other bytes arrived than were sent",
+        "run it again; look for a proxy that changes bodies",
+    ),
+    "XAmzContentSHA256Mismatch": _Refusal(
+        StoreRefused, "the store does not take this kind of checksum", _BUG
+    ),
+    "MissingRegion": _Refusal(StoreRefused, "the signature names no region", "add `region` to the target"),
+    "MethodNotAllowed": _Refusal(StoreRefused, "the store does not allow this operation", _BUG),
+    "MissingContentLength": _Refusal(StoreRefused, "the length of the file did not arrive", _BUG),
+    "PreconditionFailed": _Refusal(StoreRefused, "the store saw a condition that was not sent", _BUG),
+    "NotImplemented": _Refusal(StoreRefused, "the store does not have this operation", _BUG),
 }
+#: Other codes, and the statuses of answers that come without one.
 _REFUSALS_ALIKE = {
     "TemporaryRedirect": "PermanentRedirect",
-    "BadDigest": "XAmzContentSHA256Mismatch",
     "FsObjectConflict": "FsNotSupport",
+    "301": "PermanentRedirect",
+    "307": "PermanentRedirect",
+    "403": "AccessDenied",
+    "501": "NotImplemented",
+}
+#: What passes: another request of the same has another outcome, perhaps.
+_PASSING = {"OperationAborted", "TooManyRequests", "ServiceUnavailable", "SlowDown", "InternalError"}
+_PASSING_STATUSES = {408, 429, 500, 502, 503, 504}
+#: Seconds before the attempts after the first; half of each is chance.
+_WAITS_S, _RETRIES_UNREACHABLE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 2
+_RIGHTS = {
+    "write": "obs:object:PutObject",
+    "read": "obs:object:GetObject",
+    "list": "obs:bucket:ListBucket",
+    "delete": "obs:object:DeleteObject",
+}
+#: What obstore says of a request without an answer, and what that is; else it is the system's own message.
+_UNANSWERED = {
+    "TimedOut": "no answer in time",
+    "dns error": "its host name cannot be resolved",
+    "certificate": "its certificate is not trusted",
 }
 
 
@@ -167,9 +221,14 @@ class CodeStore:
         *,
         stop: threading.Event | None = None,
         redact: Callable[[str], str] = str,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.address = address.rstrip("/") + "/"
         self._store, self._stop, self._redact = store, stop, redact
+        self._sleep, self._chance = sleep, chance
+        #: Of a cloud: see `modelarts.objects`.
+        self._access: Any = getattr(store, "credential_provider", None)
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────
 
@@ -273,14 +332,9 @@ class CodeStore:
                 sent += len(data)
                 on_progress(sent, upload.size)
 
-        with ThreadPoolExecutor(UPLOADS_AT_ONCE, thread_name_prefix="upload") as pool:
-            futures = [pool.submit(send, file) for file in upload.files]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        if upload.files:
+            on_progress(0, upload.size)
+        self._in_threads(send, upload.files)
         files = tuple(
             StoredFile(file.path, file.size, file.sha256, hashed.get(file.path) or md5_of(file))
             for file in code.files
@@ -345,26 +399,101 @@ class CodeStore:
         return str(meta["e_tag"] or "").strip('"')
 
     def _call(self, verb: str, key: str, call: Callable[[], Any]) -> Any:
-        if self._stop is not None and self._stop.is_set():
-            raise Interrupted(f"{verb} {self.address}{key}: the program is to stop")
-        try:
-            return call()
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failure(verb, key, error) from None
+        """Make a request; what passes is waited for, and asked again."""
+        for attempt, wait_s in enumerate((*_WAITS_S, 0.0)):
+            if self._stop is not None and self._stop.is_set():
+                raise Interrupted(f"cannot {verb} {self.address}{key}: the program is to stop")
+            if self._access is not None:
+                self._access.check()
+            try:
+                if threading.current_thread() is not threading.main_thread():
+                    return call()
+                # A signal is noticed between two steps of Python only.
+                [result] = self._in_threads(lambda _: call(), [None])
+            except (BaseError, OSError, ValueError) as error:
+                failure, retries = self._failure(verb, key, error)
+            else:
+                return result
+            if attempt >= retries:
+                raise failure
+            self._sleep(wait_s * (0.5 + 0.5 * self._chance()))
+        raise AssertionError("the last attempt returns or raises")
 
-    def _failure(self, verb: str, key: str, error: Exception) -> ReconcilerError:
-        text = self._redact(str(error).partition("\n\nDebug source")[0])
-        code = next(iter(re.findall(r"<Code>(\w+)</Code>", text)), "")
-        where = f"cannot {verb} {self.address}{key}"
-        refusal = REFUSALS.get(_REFUSALS_ALIKE.get(code, code))
-        if refusal:
-            request_id = next(iter(re.findall(r"<RequestId>([\w-]+)</RequestId>", text)), "")
-            return refusal.error(
-                f"{where}: {refusal.words}", code=code, request_id=request_id, fix=refusal.fix
-            )
-        return StoreFailed(
-            f"{where}: {text}", code=code, fix="check the network and `obs_endpoint`, and retry"
+    def _in_threads(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        """Do work for each item, some at once, and return what came of it; the first failure ends it.
+
+        Nobody is waited for once the program is to stop: a request may hang, and what it sends is harmless.
+        """
+        left, results, failures = iter(items), list[_R](), list[BaseException]()
+
+        def drain() -> None:
+            for item in left:
+                if failures:
+                    return
+                try:
+                    results.append(work(item))
+                except BaseException as failure:
+                    failures.append(failure)
+
+        threads = [
+            threading.Thread(target=drain, name="upload", daemon=True)
+            for _ in range(min(UPLOADS_AT_ONCE, len(items)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_PIECE_S)
+                if self._stop is not None and self._stop.is_set():
+                    raise Interrupted(f"requests to {self.address} were given up: the program is to stop")
+        if failures:
+            raise failures[0]
+        return results
+
+    def _failure(self, verb: str, key: str, error: Exception) -> tuple[ServiceError, int]:
+        """Return what a request failed by, and how often it is worth another attempt."""
+        text, _, debug = str(error).partition("\n\nDebug source")
+        where, place = f"cannot {verb} {self.address}{key}", self.address.removeprefix("obs://")
+        if self._access is None:
+            said = printable(self._redact(text.removeprefix("Generic LocalFileSystem error: ")))
+            return StoreFailed(f"{where}: {said}", fix="make room there, and let this user write"), 0
+
+        def found(pattern: str) -> str:
+            match = re.search(pattern, text)
+            return printable(self._redact(match[1]))[:300] if match else ""
+
+        code, message = found(r"<Code>(\w+)</Code>"), unescape(found(r"(?s)<Message>(.*?)</Message>"))
+        status = int(found(r"status code: (\d{3})") or 0) or None
+        if verb != "write" and code in ("", "AccessDenied", "SignatureDoesNotMatch", "NoSuchBucket"):
+            code = "PermanentRedirect" if self._access.is_elsewhere() else code
+        marks: Any = {"code": code, "status": status, "request_id": found(r"<RequestId>([\w-]+)</RequestId>")}
+        known = code or str(status)
+        if refusal := REFUSALS.get(_REFUSALS_ALIKE.get(known, known)):
+            right = {
+                "right": _RIGHTS[verb],
+                "where": place.partition("/")[0] if verb == "list" else f"{place}*",
+            }
+            words, fix = refusal.words.format(**right), refusal.fix.format(**right)
+            return refusal.error(f"{where}: {words}", **marks, fix=fix), 0
+        if status is None and "HTTP error" not in text:
+            said = printable(self._redact(text.rpartition("error: ")[2]))[:300]
+            fix = "check that `obs_endpoint` of the target is that of an OBS"
+            return StoreFailed(f"{where}: its answer cannot be understood: {said}", **marks, fix=fix), 0
+        if status is None:
+            system = re.search(r'message: "([^"]*)"', debug)
+            said = next((says for word, says in _UNANSWERED.items() if word in debug), "")
+            said = said or (system[1] if system else "the connection failed")
+            retries = 0 if "TimedOut" in debug else _RETRIES_UNREACHABLE
+            fix = "check the network, HTTPS_PROXY, and `obs_endpoint` of the target"
+            return StoreFailed(f"{where}: the store cannot be reached: {said}", **marks, fix=fix), retries
+        is_passing = code in _PASSING or status in _PASSING_STATUSES
+        said, fix = (
+            f"the store answered {message or code or 'without a reason'}",
+            "see the store's own message",
         )
+        if is_passing:
+            said, fix = f"the store is busy: {message or code or status}", "run it again later"
+        return StoreFailed(f"{where}: {said}", **marks, fix=fix), len(_WAITS_S) if is_passing else 0
 
 
 def prefix_of(stack: str, digest: str) -> str:
@@ -408,8 +537,8 @@ def files_of(stored: StoredCode) -> Iterable[CodeFile]:
 class Uploads:
     """Uploads the code of the jobs of an apply, each once; safe to use from several threads."""
 
-    def __init__(self, store: CodeStore, stack: str) -> None:
-        self._store, self._stack = store, stack
+    def __init__(self, store: CodeStore, stack: str, listener: UploadListener | None = None) -> None:
+        self._store, self._stack, self._listener = store, stack, listener
         self._lock = threading.Lock()
         self._done: dict[tuple[str, str], Future[Upload]] = {}
 
@@ -428,7 +557,8 @@ class Uploads:
             done = self._done.setdefault(place, Future())
         if is_first:
             try:
-                done.set_result(self._store.upload(self._stack, code, source))
+                with self._listener() if self._listener else nullcontext(lambda done, total: None) as told:
+                    done.set_result(self._store.upload(self._stack, code, source, told))
             except BaseException as failure:
                 done.set_exception(failure)
         return done.result()

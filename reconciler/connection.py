@@ -89,7 +89,8 @@ def connect_target(
     """Connect to a target. `url` is the one of the record store, None for the file beside the root file."""
     recording = open_recording(url, loaded.root, runtime, records)
     with closing(recording), connected(name, target, loaded.root, runtime) as place:
-        yield Context(loaded, place, recording, tell=runtime.tell, stop=runtime.stop)
+        listening: Any = {"tell": runtime.tell, "stop": runtime.stop, "uploading": runtime.uploading}
+        yield Context(loaded, place, recording, **listening)
 
 
 def records_url(

@@ -31,7 +31,7 @@ from reconciler.core.values import PlanWarning
 from reconciler.decide import planner
 from reconciler.decide.guards import CatalogCheck, ProposedPlan
 from reconciler.decide.key_state import PlanContext, Snapshot, newest
-from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
+from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction, PlannedCode
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
 from reconciler.errors import Diagnostic, NotFound, NotSupported, ServiceError, Unauthorized, WrongUsage
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
     from reconciler.code_store import CodeStore, Uploads
     from reconciler.core.policy_expression import Answer, Question
-    from reconciler.core.ports import Backend
+    from reconciler.core.ports import Backend, UploadListener
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.outcome import Journal, Result
     from reconciler.decide.reports import Explanation, StatusReport
@@ -61,7 +61,7 @@ class Context(NamedTuple):
     be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
     answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,
     that the stack does not have, where it is one of several; elsewhere they are wrong use. Once `stop` is set
-    no policy is waited for.
+    no policy is waited for. `uploading` is entered when code is uploaded.
     """
 
     loaded: LoadedStack
@@ -75,6 +75,7 @@ class Context(NamedTuple):
     catalog: CatalogReader | None = None
     unmatched: TakeUnmatched | None = None
     stop: threading.Event | None = None
+    uploading: UploadListener | None = None
 
     def to_apply(self) -> Context:
         """The same for one apply: what the catalog answers is asked once for all of it."""
@@ -558,7 +559,7 @@ def apply(
     target, journal = context.target, journal or Journal()
     terms = Terms(target.backend, target.clock, target.cloud, stop, journal, timeout_s, checks)
     if any(action.code is not None for action in plan.actions):
-        terms = terms._replace(prepare=_upload_code(context, stop))
+        terms = terms._replace(prepare=_upload_code(context, plan, stop))
     return Execution(terms, stream, context.parallelism).run(plan)
 
 
@@ -566,6 +567,7 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
     """Open the place of code on the target. Nothing is sent yet.
 
     Raises:
+        ManifestInvalid: the target names an address that must not be used, or too little to know it.
         NotSupported: the target holds no code, or the program lacks what it takes.
     """
     try:
@@ -575,22 +577,32 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
         raise NotSupported(f"{missing.name} uploads code, and is not installed: {fix}", fix=fix) from None
     if context.target.objects is None:
         raise context.target.not_supported("hold the code of jobs")
-    return CodeStore(address, context.target.objects(address), stop=stop, redact=context.recording.redact)
+    objects, target = context.target.objects(address), context.target
+    return CodeStore(address, objects, stop=stop, redact=context.recording.redact, sleep=target.clock.sleep)
 
 
-def _upload_code(context: Context, stop: threading.Event) -> Callable[[PlannedAction], object]:
-    """Return what uploads the code of the job that an action starts, unless it is there already."""
-    lock = threading.Lock()
-    uploads: dict[str, Uploads] = {}
+def _upload_code(context: Context, plan: Plan, stop: threading.Event) -> Callable[[PlannedAction], object]:
+    """Return what uploads the code of the job that an action starts, unless it is there already.
+
+    Raises:
+        ManifestInvalid: as `open_code_store`.
+    """
+    uploads: dict[str, Uploads | ServiceError] = {}
+    for address in {action.code.store for action in plan.actions if action.code is not None}:
+        try:
+            store = open_code_store(context, address, stop)
+            from reconciler.code_store import Uploads
+
+            uploads[address] = Uploads(store, context.loaded.stack.name, context.uploading)
+        except ServiceError as problem:
+            uploads[address] = problem
 
     def upload(action: PlannedAction) -> None:
         if action.code is None:
             return
-        store = open_code_store(context, action.code.store, stop)
-        from reconciler.code_store import Uploads
-
-        with lock:
-            there = uploads.setdefault(action.code.store, Uploads(store, context.loaded.stack.name))
+        there = uploads[action.code.store]
+        if isinstance(there, ServiceError):
+            raise there
         there.ensure(action.code.code, context.loaded.root / action.code.source)
 
     return upload
@@ -601,16 +613,28 @@ def _with_code(context: Context, plan: Plan) -> Plan:
     if not any(action.code is not None for action in plan.actions):
         return plan
     warnings, actions = list(plan.warnings), []
+    # Many jobs may have the same code: the store is asked once for all of them.
+    stores: dict[str, CodeStore] = {}
+    described: dict[tuple[object, ...], PlannedCode] = {}
+    failed: dict[str, ServiceError] = {}
     for action in plan.actions:
         if action.code is not None:
+            before = next((change.before for change in action.changes if change.path == "code"), None)
+            place, code = action.code.store, action.code
+            same = (place, code.digest, code.name, code.source, before)
             try:
-                store = open_code_store(context, action.code.store)
-                from reconciler.code_store import describe
+                if place in failed:
+                    raise failed[place]
+                if same not in described:
+                    store = stores.get(place) or stores.setdefault(place, open_code_store(context, place))
+                    from reconciler.code_store import describe
 
-                described = describe(store, plan.stack, context.loaded.root, action)
-                action = action.model_copy(update={"code": described})
+                    described[same] = describe(store, plan.stack, context.loaded.root, action)
+                action = action.model_copy(update={"code": described[same]})
             except ServiceError as problem:
-                what, why = "the code store could not be read", problem.message
+                failed[place] = problem
+                what, fix = "the code store could not be read", problem.diagnostics[0].fix
+                why = problem.message + (f"; to fix: {fix}" if fix else "")
                 warnings.append(PlanWarning(what=what, why=why, key=action.key))
             warnings += _not_installed(context, action)
         actions.append(action)

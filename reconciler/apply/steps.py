@@ -463,7 +463,7 @@ def _end_by(failure: ActionEnded | ServiceError | RecordsUnavailable) -> ActionE
         return ActionEnded(Status.FAILED, f"{failure}; it was not sent")
     why = failure.diagnostics[0]
     status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
-    return ActionEnded(status, f"{why.what}: {why.why}")
+    return ActionEnded(status, why.message + (f"; to fix: {why.fix}" if why.fix else ""))
 
 
 def _met_before(end: ActionEnded) -> ServiceError | None:

@@ -15,7 +15,7 @@ import click
 from reconciler.cli import exits
 from reconciler.cli.console import console
 from reconciler.cli.output import command_in, final_outputs
-from reconciler.cli.progress import reading
+from reconciler.cli.progress import reading, uploading
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Severity
 from reconciler.modelarts import clock
 from reconciler.text import printable
@@ -99,6 +99,7 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
         tell=console.detail,
         on_request=show_request,
         reading=reading,
+        uploading=uploading,
         stop=stop,
         # The name of the command only: its options may hold values that must not be seen.
         command=command_in(sys.argv[1:]),

@@ -6,12 +6,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from reconciler.cli.console import console
-from reconciler.text import printable
+from reconciler.text import format_size, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -217,3 +217,20 @@ def _watch_reading(pages: list[int], is_over: threading.Event) -> None:
 
 #: The one of this process.
 reading = Reading()
+
+
+# --- uploading code
+
+
+@contextmanager
+def uploading() -> Iterator[Callable[[int, int], None]]:
+    """Yield what draws how many bytes of how many were sent, on a terminal; elsewhere nothing is said."""
+    line = BusyLine()
+    with ExitStack() as drawn:
+
+        def tell(done: int, total: int) -> None:
+            if not line.text and can_draw(sys.stderr):
+                drawn.enter_context(display.part(line, sys.stderr))
+            line.text = f"uploading code, {format_size(done)} of {format_size(total)}"
+
+        yield tell

@@ -131,4 +131,6 @@ class SupportsDiagnosis(Protocol):
 RequestListener = Callable[[str, str, int | None, float], None]
 #: Asked for when the list of jobs is read: what it yields is told how many jobs each page had.
 ReadingListener = Callable[[], AbstractContextManager[Callable[[int], None]]]
+#: Asked for when code is uploaded: what it yields is told how many bytes of how many have been sent.
+UploadListener = Callable[[], AbstractContextManager[Callable[[int, int], None]]]
 Secrets = Sequence[str]

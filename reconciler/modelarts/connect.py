@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from reconciler.core.addresses import endpoint_problem, is_loopback
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
-from reconciler.errors import Diagnostic, ManifestInvalid
+from reconciler.errors import Diagnostic, ManifestInvalid, ServiceError
 from reconciler.modelarts.auth import Anonymous, find_credentials
 from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.http import (
@@ -94,19 +94,33 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     backend.reading = runtime.reading or backend.reading
     identity = identify(name, target, backend.endpoint, backend.project_id)
 
+    @cache
     def open_store(address: str) -> ObjectStore:
         from reconciler.modelarts import objects  # few stacks upload code
 
-        def iam() -> ServiceSession:
-            endpoint = objects.iam_endpoint(target, runtime.environ)
+        def session(endpoint: str) -> ServiceSession:
             own = options._replace(network=network_of(endpoint, runtime.environ))
             return ServiceSession(endpoint, Anonymous(), own)
 
+        iam = objects.iam_endpoint(target, runtime.environ)
         keys = objects.KeySource(
-            backend.session.credentials, iam, runtime.clock.now, runtime.redactor.learn, address
+            backend.session.credentials,
+            lambda: session(iam),
+            runtime.clock.now,
+            runtime.redactor.learn,
+            address,
         )
-        network = network_of(objects.store_endpoint(target), runtime.environ)
-        return objects.open_objects(target, address, keys, network.proxies)
+        url = objects.bucket_url(target, address.removeprefix("obs://").partition("/")[0])
+
+        def is_elsewhere() -> bool:
+            try:
+                with session(url) as bucket:
+                    bucket.call("GET", "")
+            except ServiceError as answer:
+                return answer.status is not None and 300 <= answer.status < 400
+            return False
+
+        return objects.open_objects(target, address, keys, network_of(url, runtime.environ), is_elsewhere)
 
     return Connected(backend, identity, backend.cloud, runtime.clock, True, objects=open_store)
 

@@ -6,21 +6,23 @@ file: the vendor takes no trailing checksums. Source: docs/code.md, "The object 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from reconciler.core.addresses import endpoint_problem, is_loopback
 from reconciler.core.stack import Target
-from reconciler.errors import Diagnostic, ManifestInvalid, Unauthorized
+from reconciler.errors import Diagnostic, ManifestInvalid, Rejected, ServiceError, Unauthorized, Unreachable
 from reconciler.modelarts.auth import AccessKey
 from reconciler.modelarts.clock import RetryPolicy
-from reconciler.modelarts.http import Credentials, Request, ServiceSession
+from reconciler.modelarts.http import Credentials, Network, Request, ServiceSession, sendable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from obstore.store import LocalStore, S3Store
 
 #: Regions whose addresses do not follow the pattern. Source: docs/code.md, "The object store".
@@ -48,7 +50,13 @@ class Keys(NamedTuple):
 
 
 class KeysRefused(Unauthorized):
-    """IAM gave no temporary keys for the object store."""
+    """IAM refuses temporary keys for the object store."""
+
+    what = "no keys for the code store"
+
+
+class KeysUnavailable(Unreachable):
+    """IAM gave no temporary keys for the object store, and no reason that it stands by."""
 
     what = "no keys for the code store"
 
@@ -74,13 +82,23 @@ def store_endpoint(target: Target) -> str:
 
 
 def iam_endpoint(target: Target, environ: Mapping[str, str]) -> str:
-    """Return where IAM answers: the target's, else the host of OS_AUTH_URL, else that of the region."""
-    named = target.iam_endpoint or environ.get("OS_AUTH_URL", "")
-    if named:
-        parts = urlsplit(named)
-        return f"{parts.scheme}://{parts.netloc}"
+    """Return where IAM answers: the target's, else the host of OS_AUTH_URL, else that of the region.
+
+    Raises:
+        ManifestInvalid: there is none, or it must not be used.
+    """
     region = target.region or ""
-    return _IAM_ENDPOINTS.get(region) or f"https://iam.{region}.myhuaweicloud.com"
+    endpoint = target.iam_endpoint or environ.get("OS_AUTH_URL") or _IAM_ENDPOINTS.get(region, "")
+    if not endpoint and not region:
+        fix = "add region, or iam_endpoint: https://iam.REGION.myhuaweicloud.com"
+        raise ManifestInvalid(
+            Diagnostic("no endpoint", "the target has neither a region nor an iam_endpoint", fix)
+        )
+    endpoint = endpoint.strip() or f"https://iam.{region}.myhuaweicloud.com"
+    if problem := endpoint_problem(endpoint, target.insecure, takes_path=True):
+        raise ManifestInvalid(Diagnostic("invalid iam_endpoint", *problem))
+    parts = urlsplit(endpoint)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def open_directory(directory: Path) -> LocalStore:
@@ -90,48 +108,87 @@ def open_directory(directory: Path) -> LocalStore:
     return LocalStore(directory, mkdir=True, automatic_cleanup=True)
 
 
+class ObjectAccess:
+    """The keys of an object store, which obstore asks for before a request.
+
+    `check` raises what keeps them away in its own words. `is_elsewhere` asks whether the store sends requests
+    for the bucket to another host: obstore follows some of them, and reports what it met there.
+    """
+
+    def __init__(self, keys: Callable[[], Keys], is_elsewhere: Callable[[], bool]) -> None:
+        self.check, self.is_elsewhere = keys, is_elsewhere
+
+    def __call__(self) -> dict[str, Any]:
+        keys = self.check()
+        token = {"token": keys.security_token} if keys.security_token else {}
+        # Temporary ones are asked for each time: whoever fetched them knows by which clock they end.
+        end = datetime.now(UTC) if keys.expires_at else None
+        pair = {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key}
+        return {**pair, **token, "expires_at": end}
+
+
+#: What takes variables out of the environment does so alone.
+_environment = threading.Lock()
+
+
+@contextmanager
+def _without_aws_variables() -> Iterator[None]:
+    """Hide AWS_*, which obstore reads, and which say nothing of this store."""
+    with _environment:
+        names = [name for name in os.environ if name.startswith("AWS_")]
+        hidden = {name: os.environ.pop(name) for name in names}
+        try:
+            yield
+        finally:
+            os.environ.update(hidden)
+
+
+def bucket_url(target: Target, bucket: str) -> str:
+    """Return where a bucket answers: at a host of its own; on this machine, which has none, below a path."""
+    scheme, _, host = store_endpoint(target).partition("://")
+    is_here = is_loopback(urlsplit(f"{scheme}://{host}").hostname or "")
+    return f"{scheme}://{host}/{bucket}" if is_here else f"{scheme}://{bucket}.{host}"
+
+
 def open_objects(
     target: Target,
     address: str,
     keys: Callable[[], Keys],
-    network: Mapping[str, str],
-    ca_bundle: str | None = None,
+    network: Network = Network(),  # noqa: B008 - it is frozen
+    is_elsewhere: Callable[[], bool] = lambda: False,
 ) -> S3Store:
     """Open the object store at an address, `obs://BUCKET/PREFIX/`. Nothing is sent yet."""
     from obstore.store import S3Store  # few stacks upload code
 
     bucket, _, prefix = address.removeprefix("obs://").partition("/")
-    endpoint = store_endpoint(target)
-    parts = urlsplit(endpoint)
-    is_here = is_loopback(parts.hostname or "")
-
-    def credentials() -> dict[str, Any]:
-        found = keys()
-        token = {"token": found.security_token} if found.security_token else {}
-        return {
-            "access_key_id": found.access_key,
-            "secret_access_key": found.secret_key,
-            "expires_at": found.expires_at,
-            **token,
-        }
-
-    client: dict[str, Any] = {"allow_http": is_here, "timeout": timedelta(minutes=5)}
-    if network.get(parts.scheme):
-        client["proxy_url"] = network[parts.scheme]
-    return S3Store(
-        bucket,
-        prefix=prefix.strip("/") or None,
-        # The vendor takes the bucket in the host only; a stub on this machine has no such hosts.
-        endpoint=endpoint if is_here else f"{parts.scheme}://{bucket}.{parts.netloc}",
-        virtual_hosted_style_request=not is_here,
-        region=target.region or "region",
-        unsigned_payload=True,
-        # The vendor refuses the checksum of a bulk delete.
-        disable_bulk_delete=True,
-        credential_provider=credentials,  # type: ignore[arg-type]
-        client_options=client,  # type: ignore[arg-type]
-        retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=90)},
-    )
+    url = bucket_url(target, bucket)
+    is_in_path = url.endswith(f"/{bucket}")
+    # Left to itself it would look for a proxy in the environment of the process.
+    none = {"proxy_url": "http://127.0.0.1:9", "proxy_excludes": "*,0.0.0.0/0,::/0"}
+    proxy = next(iter(network.proxies.values()), "")
+    client: dict[str, Any] = {
+        "allow_http": is_in_path,
+        "connect_timeout": timedelta(seconds=network.connect_timeout_s),
+        "timeout": timedelta(minutes=5),
+        **({"proxy_url": proxy} if proxy else none),
+    }
+    if network.ca_bundle and Path(network.ca_bundle).is_file():
+        client["root_certificate"] = Path(network.ca_bundle).read_bytes()
+    with _without_aws_variables():
+        return S3Store(
+            bucket,
+            prefix=prefix.strip("/") or None,
+            endpoint=url.removesuffix(f"/{bucket}"),
+            virtual_hosted_style_request=not is_in_path,
+            region=target.region or "region",
+            unsigned_payload=True,
+            # The vendor refuses the checksum of a bulk delete.
+            disable_bulk_delete=True,
+            credential_provider=ObjectAccess(keys, is_elsewhere),  # type: ignore[arg-type]
+            client_options=client,  # type: ignore[arg-type]
+            # What is worth another attempt is known to `code_store`, which a signal can stop.
+            retry_config={"max_retries": 0},
+        )
 
 
 class KeySource:
@@ -145,57 +202,72 @@ class KeySource:
         learn: Callable[[list[str]], object],
         address: str,
     ) -> None:
-        self._credentials, self._open_session, self._now_s, self._learn = (
-            credentials,
-            open_session,
-            now_s,
-            learn,
-        )
-        self._address = address
+        self._credentials, self._open_session = credentials, open_session
+        self._now_s, self._learn, self._address = now_s, learn, address
+        self._lock = threading.Lock()
         self._keys: Keys | None = None
 
     def __call__(self) -> Keys:
         """Return keys that are good for some minutes.
 
         Raises:
-            KeysRefused: IAM gave none.
+            KeysRefused: IAM refuses them.
+            KeysUnavailable: IAM gave none.
         """
         if isinstance(self._credentials, AccessKey):
             return Keys(*self._credentials.parts)
-        now_s = self._now_s()
-        end = self._keys.expires_at if self._keys else None
-        if self._keys is None or (end and end.timestamp() - now_s < RENEW_BEFORE_END_S):
-            self._keys = self._fetch(now_s)
-        return self._keys
+        with self._lock:
+            now_s = self._now_s()
+            end = self._keys.expires_at if self._keys else None
+            if self._keys is None or (end and end.timestamp() - now_s < RENEW_BEFORE_END_S):
+                self._keys = self._fetch(now_s)
+            return self._keys
 
     def _fetch(self, now_s: float) -> Keys:
-        token = self._credentials.headers(Request("GET", "", ""), now_s).get("X-Auth-Token", "")
-        identity = {
-            "methods": ["token"],
-            "token": {"id": token, "duration_seconds": str(LIFETIME_S)},
-            "policy": _policy(self._address),
-        }
+        try:
+            proof = self._credentials.headers(Request("GET", "", ""), now_s)
+            try:
+                return self._ask(proof, now_s)
+            except Unauthorized as refusal:
+                if refusal.status != 401 or not self._credentials.renew(proof):
+                    raise
+                return self._ask(self._credentials.headers(Request("GET", "", ""), now_s), now_s)
+        except KeysRefused:
+            raise
+        except (Unauthorized, Rejected) as refusal:
+            fix = f"check {self._credentials.source}, and iam_endpoint of the target"
+            raise KeysRefused(f"IAM refused: {refusal.message}", **_marks(refusal), fix=fix) from None
+        except ServiceError as failure:
+            fix = "check iam_endpoint of the target, or OS_AUTH_URL"
+            raise KeysUnavailable(f"IAM gave none: {failure.message}", **_marks(failure), fix=fix) from None
+
+    def _ask(self, proof: Mapping[str, str], now_s: float) -> Keys:
+        about = {"id": proof.get("X-Auth-Token", ""), "duration_seconds": str(LIFETIME_S)}
+        identity = {"methods": ["token"], "token": about, "policy": _policy(self._address)}
         with self._open_session() as iam:
             answer = iam.call(
                 "POST",
                 "/v3.0/OS-CREDENTIAL/securitytokens",
                 body={"auth": {"identity": identity}},
+                headers=proof,
                 repeat=RetryPolicy.SAFE,
             )
         found = answer.json()
         given = found.get("credential") if isinstance(found, dict) else None
         names = ("access", "secret", "securitytoken")
-        if not isinstance(given, dict) or not all(isinstance(given.get(name), str) for name in names):
-            raise KeysRefused(
-                "the answer of IAM holds no credential", status=answer.status, fix="check iam_endpoint"
-            )
-        self._learn([given["secret"], given["securitytoken"]])
+        if not isinstance(given, dict) or not all(given.get(n) and isinstance(given[n], str) for n in names):
+            raise answer.unreadable("its response contains no credential")
+        self._learn([given[name] for name in names])
         try:
             end = datetime.fromisoformat(str(given.get("expires_at")))
         except ValueError:
             end = datetime.fromtimestamp(now_s + LIFETIME_S, UTC)
-        access_key, secret_key, token = (str(given[name]) for name in names)
-        return Keys(access_key, secret_key, token, end if end.tzinfo else end.replace(tzinfo=UTC))
+        access, secret, token = (sendable(given[name], "the response of IAM") for name in names)
+        return Keys(access, secret, token, end if end.tzinfo else end.replace(tzinfo=UTC))
+
+
+def _marks(failure: ServiceError) -> dict[str, Any]:
+    return {"code": failure.code, "status": failure.status, "request_id": failure.request_id}
 
 
 def _policy(address: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ReadingListener,
         RequestListener,
         SupportsSearch,
+        UploadListener,
     )
     from reconciler.modelarts.operations import Logs
     from reconciler.modelarts.workspace import Workspace
@@ -89,9 +90,9 @@ class Runtime:
     """What runs a stack: its environment and clock, what is kept out of every output, and its listeners.
 
     `redactor` learns each value that must not be seen, and takes all of them out of the texts of the service.
-    `warn` gets what a person should know, `tell` what `-v` shows, `on_request` each request, and `reading`
-    is entered when the list of jobs is read. Once `stop` is set sleeping ends, and no request that
-    changes something is sent. `command` is what the records name as such.
+    `warn` gets what a person should know, `tell` what `-v` shows, `on_request` each request; `reading` is
+    entered when the list of jobs is read, `uploading` when code is uploaded. Once `stop` is set sleeping
+    ends, and no request that changes something is sent. `command` is what the records name as such.
     """
 
     environ: Mapping[str, str]
@@ -101,6 +102,7 @@ class Runtime:
     tell: Callable[[str], None] = _ignore
     on_request: RequestListener | None = None
     reading: ReadingListener | None = None
+    uploading: UploadListener | None = None
     stop: threading.Event | None = None
     command: str = ""
 

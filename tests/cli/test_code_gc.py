@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from reconciler.cli import code as command
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, World, write
 from tests.cli.lock_helpers import held_by
-from tests.code.test_code_store import Stub, endpoint  # noqa: F401 - a fixture
+from tests.code.obs_server import Answer, ObsServer, Seen, running
 
 JOB = """\
 apiVersion: reconciler/v1
@@ -156,9 +156,16 @@ def test_what_changes_while_somebody_is_asked_stays(
 
 
 @pytest.fixture
-def cloud(world: World, endpoint: str) -> World:  # noqa: F811
+def obs() -> Iterator[ObsServer]:
+    with running() as server:
+        server.expires_at = "2999-01-01T00:00:00.000000Z"
+        yield server
+
+
+@pytest.fixture
+def cloud(world: World, obs: ObsServer) -> World:
     """A stack on two workspaces of the service, which share a store; its code was edited twice on one."""
-    more = f"endpoint: '{world.url}', project_id: p1, obs_endpoint: '{endpoint}', iam_endpoint: '{endpoint}'"
+    more = f"endpoint: '{world.url}', project_id: p1, obs_endpoint: '{obs.url}', iam_endpoint: '{obs.url}'"
     one = f"{{kind: modelarts, {more}, region: r, code_store: 'obs://vision/code/'"
     declare(f'  here: {one}}}\n  there: {one}, workspace_id: "{"a" * 32}"}}')
     for number in "123":
@@ -167,33 +174,33 @@ def cloud(world: World, endpoint: str) -> World:  # noqa: F811
     return world
 
 
-def contents() -> list[bytes]:
-    return sorted(body for path, body in Stub.objects.items() if path.endswith(".py"))
+def contents(obs: ObsServer) -> list[bytes]:
+    return sorted(body for path, body in obs.objects.items() if path.endswith(".py"))
 
 
-def test_all_targets_with_the_store_are_asked(cloud: World) -> None:
+def test_all_targets_with_the_store_are_asked(cloud: World, obs: ObsServer) -> None:
     edit("2")
     cloud.ends(ExitCode.DONE, "apply --yes -t there")
     cloud.ends(ExitCode.DONE, "code list", out="train r2, train r1 (")
     cloud.ends(ExitCode.DONE, f"{GC} 5d", out="deleted", err="Deleted 1 upload")
-    assert contents() == [b"2", b"3"]
+    assert contents(obs) == [b"2", b"3"]
     cloud.ends(ExitCode.DONE, f"{GC} 6d", err="Nothing was deleted")
 
 
-def test_active_jobs_of_anybody_count(cloud: World) -> None:
-    prefix = next(path for path in Stub.objects if path.endswith(".py") and Stub.objects[path] == b"1")
+def test_active_jobs_of_anybody_count(cloud: World, obs: ObsServer) -> None:
+    prefix = next(f"/{path}" for path, body in obs.objects.items() if path.endswith(".py") and body == b"1")
     algorithm = {"code_dir": f"{prefix.removesuffix('train.py')}", "boot_file": f"{prefix}", "engine": {}}
     cloud.put("copied-by-hand", "Running", algorithm=algorithm)
     cloud.ends(ExitCode.DONE, "code list", out="copied-by-hand (Running)")
     cloud.ends(ExitCode.DONE, f"{GC} 0s", err="Deleted 1 upload")
-    assert contents() == [b"1", b"3"]
+    assert contents(obs) == [b"1", b"3"]
 
 
 @pytest.mark.parametrize("nth", [1, 2])
-def test_jobs_that_cannot_be_listed_keep_everything(cloud: World, nth: int) -> None:
+def test_jobs_that_cannot_be_listed_keep_everything(cloud: World, obs: ObsServer, nth: int) -> None:
     cloud.fail("ListTrainingJobs", nth=nth, count=None, status=400)
     cloud.ends(ExitCode.UNKNOWN, f"{GC} 0s", err=["could not be listed completely", "nothing was deleted"])
-    assert contents() == [b"1", b"2", b"3"]
+    assert contents(obs) == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize(
@@ -204,37 +211,34 @@ def test_jobs_that_cannot_be_listed_keep_everything(cloud: World, nth: int) -> N
     ],
 )
 def test_refused_deletion_leaves_the_others_to_be_deleted(
-    cloud: World, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str], code: ExitCode, says: str
+    cloud: World, obs: ObsServer, answer: tuple[int, str], code: ExitCode, says: str
 ) -> None:
-    on_delete(monkeypatch, lambda: Stub.answers.append(answer))
+    obs.answers = [Answer(*answer, "DELETE")]
     said = cloud.ends(code, f"{GC} 0s --json", err=[says, "Deleted 1 upload"])
     assert [bool(one["error"]) for one in said.document["items"]] == [True, False]
     cloud.ends(ExitCode.DONE, f"{GC} 0s")
-    assert contents() == [b"3"]
+    assert contents(obs) == [b"3"]
 
 
-def test_interrupted_in_the_middle_is_completed_by_the_next(
-    cloud: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_delete(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
+def test_interrupted_in_the_middle_is_completed_by_the_next(cloud: World, obs: ObsServer) -> None:
+    on_delete(obs, lambda: os.kill(os.getpid(), signal.SIGINT))
     cloud.ends(ExitCode.INTERRUPTED, f"{GC} 0s", err="Nothing was deleted")
-    assert len(Stub.objects) == 5  # the first manifest object has gone
-    assert contents() == [b"1", b"2", b"3"]
+    assert len(obs.objects) == 5  # the first manifest object has gone
+    assert contents(obs) == [b"1", b"2", b"3"]
     cloud.ends(ExitCode.DONE, "code list", out="incomplete")
     cloud.ends(ExitCode.DONE, f"{GC} 0s", err="Deleted 2 uploads")
-    assert contents() == [b"3"]
+    assert contents(obs) == [b"3"]
 
 
-def on_delete(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+def on_delete(obs: ObsServer, do: Callable[[], object]) -> None:
     """Do something before the store answers the first deletion."""
-    left, handle = [do], Stub.do_DELETE
+    left = [do]
 
-    def first(self: Stub) -> None:
-        if left:
+    def first(seen: Seen) -> None:
+        if left and seen.method == "DELETE":
             left.pop()()
-        handle(self)
 
-    monkeypatch.setattr(Stub, "do_DELETE", first)
+    obs.before = first
 
 
 @pytest.mark.parametrize(
@@ -245,11 +249,11 @@ def on_delete(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None
     ],
 )
 def test_store_that_is_not_known_whole_is_not_touched(
-    cloud: World, old: str, new: str, code: ExitCode, says: str
+    cloud: World, obs: ObsServer, old: str, new: str, code: ExitCode, says: str
 ) -> None:
     write(Path("jobs.yaml").read_text(encoding="utf-8").replace(old, new, 1))
     cloud.ends(code, f"{GC} 0s", err=says)
-    assert contents() == [b"1", b"2", b"3"]
+    assert contents(obs) == [b"1", b"2", b"3"]
 
 
 def test_table_fits_a_terminal(reconciler: Reconciler, three: None) -> None:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import parse_qs, unquote
+from typing import Any
 
 import pytest
 from obstore.store import LocalStore, MemoryStore, ObjectStore
 
 from reconciler.code import CodeSource, read_code
 from reconciler.code_store import REFUSALS, CodeChanged, CodeStore, StoreFailed, Uploads
-from reconciler.core.code import Code
+from reconciler.core.code import Code, digits
 from reconciler.core.stack import Target
 from reconciler.errors import Interrupted, ServiceError
+from reconciler.modelarts.http import Network
 from reconciler.modelarts.objects import Keys, iam_endpoint, open_directory, open_objects, store_endpoint
+from tests.code.obs_server import Answer, ObsServer, running
 
 ADDRESS = "obs://vision/code/"
 
@@ -107,8 +108,13 @@ def test_what_is_wrong_in_the_store_is_mended(
 def test_upload_that_was_cut_off_is_completed(objects: Objects, code: Code) -> None:
     stop = threading.Event()
     cut = CodeStore(ADDRESS, LocalStore(objects.root, mkdir=True), stop=stop)
+
+    def stop_after_one(done: int, total: int) -> None:
+        if done:
+            stop.set()
+
     with pytest.raises(Interrupted):
-        cut.upload("cs", code, Path(code.source), lambda done, total: stop.set())
+        cut.upload("cs", code, Path(code.source), stop_after_one)
     assert not (objects.place(code) / "manifest.json").exists()
     assert set(objects.upload(code)) < set(ALL)
     assert objects.upload(code) == []
@@ -148,126 +154,171 @@ def test_code_of_many_jobs_is_uploaded_once(objects: Objects, code: Code) -> Non
 # ── over HTTP ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-
-class Stub(BaseHTTPRequestHandler):
-    """An S3 server in a dictionary, all objects of one age; `answers` come first, each for one request."""
-
-    objects: ClassVar[dict[str, bytes]] = {}
-    answers: ClassVar[list[tuple[int, str]]] = []
-    seen: ClassVar[list[dict[str, str]]] = []
-
-    def handle_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.seen.append({"method": self.command, "path": self.path, **dict(self.headers)})
-        if self.answers:
-            status, code = self.answers.pop(0)
-            self.reply(status, f"<Error><Code>{code}</Code><RequestId>R-1</RequestId></Error>".encode())
-        elif self.path.endswith("/securitytokens"):
-            keys = {
-                "access": "AK",
-                "secret": "SK-1",
-                "securitytoken": "ST-1",
-                "expires_at": "2099-01-01T00:00:00Z",
-            }
-            self.reply(201, json.dumps({"credential": keys}).encode())
-        elif self.command == "PUT":
-            self.objects[self.path] = body
-            self.reply(200, b"", md5(body))
-        elif "list-type" in self.path:
-            bucket, _, query = self.path.partition("?")
-            below = f"{bucket}/{parse_qs(query).get('prefix', [''])[0]}"
-            listed = "".join(
-                f"<Contents><Key>{unquote(path).removeprefix(bucket + '/')}</Key><Size>{len(body)}</Size>"
-                f"<LastModified>2026-08-01T00:00:00.000Z</LastModified><ETag>{md5(body)}</ETag></Contents>"
-                for path, body in sorted(self.objects.items())
-                if unquote(path).startswith(below)
-            )
-            answer = f"<ListBucketResult>{listed}<IsTruncated>false</IsTruncated></ListBucketResult>"
-            self.reply(200, answer.encode())
-        elif self.command == "DELETE":
-            self.objects.pop(self.path, None)
-            self.reply(204, b"")
-        elif self.path in self.objects:
-            self.reply(200, self.objects[self.path], md5(self.objects[self.path]))
-        else:
-            self.reply(404, b"<Error><Code>NoSuchKey</Code></Error>")
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815 - as http.server has them
-
-    def reply(self, status: int, body: bytes, etag: str = "") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", "Sat, 01 Aug 2026 00:00:00 GMT")
-        if etag:
-            self.send_header("ETag", f'"{etag}"')
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def endpoint() -> Iterator[str]:
-    Stub.objects, Stub.answers, Stub.seen = {}, [], []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+def obs() -> Iterator[ObsServer]:
+    with running() as server:
+        yield server
 
 
-def cloud_store(endpoint: str, token: str = "") -> CodeStore:
-    target = Target(kind="modelarts", region="cn-north-4", obs_endpoint=endpoint)
-    return CodeStore(ADDRESS, open_objects(target, ADDRESS, lambda: Keys("AK", "SK", token), {}))
+def cloud_store(
+    obs: ObsServer, keys: Callable[[], Keys] = lambda: Keys("AK", "SK"), **more: Any
+) -> CodeStore:
+    target = Target(kind="modelarts", region="cn-north-4", obs_endpoint=obs.url)
+    waits: dict[str, Any] = {"sleep": lambda seconds: None}
+    return CodeStore(ADDRESS, open_objects(target, ADDRESS, keys, Network(), **more), **waits)
 
 
-def test_files_are_sent_in_one_put_each_with_an_unsigned_payload(endpoint: str, code: Code) -> None:
-    cloud_store(endpoint, "token-1").upload("cs", code, Path(code.source))
-    puts = [seen for seen in Stub.seen if seen["method"] == "PUT"]
-    digits = code.digest.removeprefix("sha256:")[:16]
-    assert puts[-1]["path"] == f"/vision/code/cs/{digits}/manifest.json"
+def test_files_are_sent_in_one_put_each_with_an_unsigned_payload(obs: ObsServer, code: Code) -> None:
+    cloud_store(obs, lambda: Keys("AK", "SK", "token-1")).upload("cs", code, Path(code.source))
+    puts = obs.requests("PUT")
+    assert puts[-1].path == f"/vision/code/cs/{digits(code.digest)}/manifest.json"
     assert len(puts) == 4
     for put in puts:
-        assert put["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
-        assert put["x-amz-security-token"] == "token-1"
-        assert "/cn-north-4/s3/aws4_request" in put["authorization"]
-        assert not [name for name in put if "checksum" in name]
+        assert put.headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+        assert put.headers["x-amz-security-token"] == "token-1"
+        assert "/cn-north-4/s3/aws4_request" in put.headers["authorization"]
+        assert not [name for name in put.headers if "checksum" in name]
+    assert cloud_store(obs).upload("cs", code, Path(code.source)).is_complete
+    assert len(obs.puts) == 4
 
 
-def test_files_are_deleted_by_one_request_each_the_manifest_first(endpoint: str, code: Code) -> None:
-    store = cloud_store(endpoint)
+def test_files_are_deleted_by_one_request_each_the_manifest_first(obs: ObsServer, code: Code) -> None:
+    store = cloud_store(obs)
     store.upload("cs", code, Path(code.source))
     [prefix] = store.prefixes()
     assert (len(prefix.keys), prefix.is_complete) == (4, True)
-    Stub.seen.clear()
+    obs.seen.clear()
     store.delete(prefix)
     place = f"/vision/code/cs/{prefix.place.digits}"
-    assert [f"{seen['method']} {seen['path']}" for seen in Stub.seen] == [
-        f"DELETE {place}/{name}"
-        for name in ("manifest.json", "src/pkg/a%20b.py", "src/pkg/%C3%BC.py", "src/train.py")
-    ]
-    assert not [name for seen in Stub.seen for name in seen if "checksum" in name]
-    assert Stub.objects == {}
+    names = ("manifest.json", "src/pkg/a b.py", "src/pkg/ü.py", "src/train.py")
+    assert [f"{seen.method} {seen.path}" for seen in obs.seen] == [f"DELETE {place}/{name}" for name in names]
+    assert not [name for seen in obs.seen for name in seen.headers if "checksum" in name]
+    assert obs.objects == {}
+
+
+#: What obstore would take from the environment of the process.
+FOREIGN = {
+    **dict.fromkeys(
+        [
+            "AWS_ENDPOINT",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT_URL_S3",
+            "AWS_PROXY_URL",
+            "HTTP_PROXY",
+            "ALL_PROXY",
+        ],
+        "http://127.0.0.1:9",
+    ),
+    **dict.fromkeys(["AWS_SKIP_SIGNATURE", "AWS_S3_EXPRESS", "AWS_REQUEST_PAYER", "AWS_HTTP2_ONLY"], "true"),
+    **dict.fromkeys(
+        ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BUCKET"], "foreign"
+    ),
+    **dict.fromkeys(["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ROLE_ARN", "AWS_CONDITIONAL_PUT"], "foreign"),
+    "AWS_CHECKSUM_ALGORITHM": "sha256",
+    "AWS_SERVER_SIDE_ENCRYPTION": "AES256",
+    "AWS_UNSIGNED_PAYLOAD": "neither",
+}
+
+
+def test_variables_of_the_environment_do_not_decide_where_code_goes(
+    obs: ObsServer, code: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud_store(obs).upload("cs", code, Path(code.source))
+    plain = [(seen.path, seen.access_key, sorted(seen.headers)) for seen in obs.requests("PUT")]
+    obs.objects.clear()
+    obs.seen.clear()
+    for name, value in FOREIGN.items():
+        monkeypatch.setenv(name, value)
+    cloud_store(obs).upload("cs", code, Path(code.source))
+    assert sorted(
+        (seen.path, seen.access_key, sorted(seen.headers)) for seen in obs.requests("PUT")
+    ) == sorted(plain)
+    assert {name: os.environ[name] for name in FOREIGN} == FOREIGN
+
+
+def refused(obs: ObsServer, code: Code, **more: Any) -> ServiceError:
+    with pytest.raises(ServiceError) as refusal:
+        cloud_store(obs, **more).upload("cs", code, Path(code.source))
+    return refusal.value
 
 
 @pytest.mark.parametrize("word", sorted(REFUSALS))
-def test_refusal_of_the_store_has_its_words_and_its_fix(endpoint: str, code: Code, word: str) -> None:
-    Stub.answers = [(403, word)]
-    with pytest.raises(ServiceError) as refused:
-        cloud_store(endpoint).upload("cs", code, Path(code.source))
-    [diagnostic] = refused.value.diagnostics
-    assert type(refused.value) is REFUSALS[word].error
-    assert REFUSALS[word].words in str(diagnostic.why)
-    assert diagnostic.fix == REFUSALS[word].fix
-    assert (refused.value.code, refused.value.request_id) == (word, "R-1")
+def test_refusal_of_the_store_has_its_words_and_its_fix(obs: ObsServer, code: Code, word: str) -> None:
+    obs.answers = [Answer(400, word, method="PUT", path="/vision", times=None)]
+    refusal = refused(obs, code)
+    [diagnostic] = refusal.diagnostics
+    right = {"right": "obs:object:PutObject", "where": "vision/code/*"}
+    assert type(refusal) is REFUSALS[word].error
+    assert REFUSALS[word].words.format(**right) in diagnostic.why
+    assert diagnostic.fix == REFUSALS[word].fix.format(**right)
+    assert (refusal.code, refusal.request_id, refusal.status) == (word, "R-1", 400)
+    assert not [key for key in obs.objects if key.endswith("manifest.json")]
+    # Nothing of it passes, so it is asked once, by each that was under way.
+    assert len(obs.puts) == len(set(obs.puts))
 
 
-def test_busy_store_is_asked_again(endpoint: str, code: Code) -> None:
-    Stub.answers = [(503, "SlowDown")] * 2
-    assert len(cloud_store(endpoint).upload("cs", code, Path(code.source)).files) == 3
+@pytest.mark.parametrize(
+    ("method", "right", "where"),
+    [("PUT", "obs:object:PutObject", "vision/code/*"), ("GET", "obs:bucket:ListBucket", "vision to")],
+)
+def test_missing_right_is_named(obs: ObsServer, code: Code, method: str, right: str, where: str) -> None:
+    obs.answers = [Answer(403, "AccessDenied", method, None)]
+    [diagnostic] = refused(obs, code).diagnostics
+    assert f"{right} is missing" in diagnostic.why
+    assert f"grant {right} on {where}" in str(diagnostic.fix)
+
+
+@pytest.mark.parametrize("status", [301, 307])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_bucket_of_another_region_is_told_by_the_redirect(
+    obs: ObsServer, code: Code, status: int, method: str
+) -> None:
+    # What is met there says nothing: obstore follows some redirects, without its signature.
+    with running() as other:
+        other.answers = [Answer(403, "AccessDenied", times=None)]
+        elsewhere = Answer(status, "PermanentRedirect", method, None, {"Location": f"{other.url}/vision"})
+        obs.answers = [elsewhere]
+        refusal = refused(obs, code, is_elsewhere=lambda: method == "GET")
+    assert "the bucket is in another region" in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (503, "SlowDown"),
+        (503, "ServiceUnavailable"),
+        (500, "InternalError"),
+        (429, "TooManyRequests"),
+        (409, "OperationAborted"),
+    ],
+)
+def test_busy_store_is_asked_again_with_growing_waits(
+    obs: ObsServer, code: Code, status: int, word: str
+) -> None:
+    obs.answers = [Answer(status, word, times=3)]
+    assert len(cloud_store(obs).upload("cs", code, Path(code.source)).files) == 3
+    obs.objects.clear()
+    obs.answers, waits = [Answer(status, word, times=None)], list[float]()
+    store = cloud_store(obs)
+    store._sleep, store._chance = waits.append, lambda: 1.0
+    with pytest.raises(StoreFailed, match=f"the store is busy: the words of OBS for {word}"):
+        store.upload("cs", code, Path(code.source))
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+
+
+def test_store_that_cannot_be_reached_is_told_from_one_that_refuses(code: Code, obs: ObsServer) -> None:
+    obs.url = "http://127.0.0.1:9"
+    [diagnostic] = refused(obs, code).diagnostics
+    assert "the store cannot be reached: Connection refused" in diagnostic.why
+    assert "obs_endpoint" in str(diagnostic.fix)
+
+
+def test_answer_of_the_store_is_not_repeated_with_what_it_knows(obs: ObsServer, code: Code) -> None:
+    for word in ("NewError", "InternalError", "SignatureDoesNotMatch", "AccessDenied"):
+        obs.answers = [Answer(500, word, times=None)]
+        said = str(refused(obs, code, keys=lambda: Keys("AKIDENTIFIER", "SECRET", "TOKEN")))
+        for secret in ("AKIDENTIFIER", "SECRET", "TOKEN", "Signature=", "AWS4", "StringToSign"):
+            assert secret not in said
 
 
 def test_other_bytes_than_were_sent_are_noticed(code: Code) -> None:
