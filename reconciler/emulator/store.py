@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from reconciler.emulator import catalog, lifecycle, responses
 from reconciler.emulator.database import EmulatorClock, JobDatabase, SharedClock
@@ -194,7 +194,7 @@ class Store:
     def close(self) -> None:
         self.database.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

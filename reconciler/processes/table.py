@@ -261,9 +261,6 @@ class ProcessStore(Store):
     def is_deleted(self, job_id: str) -> bool:
         return self.database.one("SELECT 1 FROM jobs WHERE id = ?", (job_id,)) is None
 
-    def __enter__(self) -> ProcessStore:
-        return self
-
     def is_to_end(self, job_id: str, phase: str = "Running") -> bool:
         """Whether a job is not to go on in a phase: it is to be terminated, or was deleted, or all jobs were.
 

@@ -73,7 +73,7 @@ class Host:
         return self.store.find(job_id).life.phase
 
     def until(self, is_so: Callable[[], object], what: str = "") -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not is_so():
             assert time.monotonic() < deadline, f"waited for too long: {what}"
             time.sleep(0.02)
