@@ -216,10 +216,7 @@ def load(
     with _no_garbage_collection():
         inputs = _inputs(variables, var_files, environ, offline, learn, traced)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
-        loaded = _load(files, merge_files(files.documents), inputs, target)
-        for document in files.documents:
-            document.release_nodes()
-        return loaded
+        return _load(files, merge_files(files.documents), inputs, target)
 
 
 def check(

@@ -266,6 +266,8 @@ def _diagnostic(
 
 def location_of_key(document: Document, steps: Steps) -> Location:
     """Where a key stands."""
+    if place := document.entry_places.get(tuple(steps)):  # type: ignore[arg-type]
+        return document.location(*place)
     location = diagnose(document, steps, "", at_key=True, show_line=False).location
     assert location is not None
     return location

@@ -330,29 +330,28 @@ class Document:
     problems: list[Diagnostic] = field(default_factory=list)
     is_broken: bool = False
     relative: str = ""
-    _root: Any = None
+    #: Where the names in its sections stand, 0-based: those of all jobs are asked for.
+    entry_places: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict, repr=False)
     _members: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
     #: What `problems` has found out about the nodes of lists.
     items_by_name: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     def keep(self, root: Any, tree: dict[str, Any]) -> None:
         """Take over what the file was found to say."""
-        self._root, self.tree = root, tree
+        self.tree = tree
+        for section, entries in root.value:
+            for name, _ in entries.value if isinstance(tree.get(section.value), dict) else ():
+                mark = name.start_mark
+                self.entry_places.setdefault((section.value, name.value), (mark.line, mark.column))
         self.shows_lines = not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
 
-    @property
+    @cached_property
     def root(self) -> Any:
-        """The node of all that the file says, which knows the places of values; None if it says nothing."""
-        if self._root is None and self.tree:
-            self._root = compose(self.text)
-        return self._root
+        """The node of all that the file says, which knows the places of values; None if it says nothing.
 
-    def release_nodes(self) -> None:
-        """Free what knows the places of values: it is ten times as large, and few are asked for later."""
-        self._root = None
-        self._members.clear()
-        self.items_by_name.clear()
-        self.__dict__.pop("lines", None)
+        Nodes are ten times as large as the values, and few places are asked for: they are composed again.
+        """
+        return None if self.is_broken else compose(self.text)
 
     @cached_property
     def shows_lines(self) -> bool:
