@@ -163,7 +163,7 @@ class Supervisor:
         """Wait for the end of a job and end what is left of it; returns the phase that it ended in."""
         stop_after_s = _seconds((self._body.get("spec") or {}).get("auto_stop"))
         began = next_note = next_sample = time.monotonic()
-        next_copy = began + COPY_S
+        next_copy, copying = began + COPY_S, threading.Thread()  # a job does not wait for its copies
         sampler = tree.Sampler(self._id)
         while True:
             now = time.monotonic()
@@ -185,13 +185,14 @@ class Supervisor:
                 tree.end_all(self._id, grace_s=self._run.machine.stop_grace_s)
                 phase = "Terminated"
                 break
-            if now >= next_copy:
-                for output in execution.outputs:
-                    with contextlib.suppress(OSError):  # the last copy tells
-                        copy_output(output)
-                next_copy = time.monotonic() + COPY_S
+            if now >= next_copy and not copying.is_alive():
+                copying = threading.Thread(target=_copy_meanwhile, args=(execution,), daemon=True)
+                copying.start()
+                next_copy = now + COPY_S
             self._look()
         tree.end_all(self._id, grace_s=0)
+        if copying.ident is not None:
+            copying.join()
         for process in processes:
             process.wait()
         return phase
@@ -221,6 +222,12 @@ class Supervisor:
                 elif (identity := ProcessIdentity.of(process)) not in self._seen:
                     self._seen.add(identity)
                     _append(self._layout.processes, {"process": identity})
+
+
+def _copy_meanwhile(execution: PreparedJob) -> None:
+    for output in execution.outputs:
+        with contextlib.suppress(OSError):  # the last copy tells
+            copy_output(output)
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:

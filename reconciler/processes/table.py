@@ -174,13 +174,21 @@ class ProcessStore(Store):
     def start_due(self) -> None:
         """Start a supervisor for each job that finds a slot: the highest priority first, then the oldest."""
         self.take_back()
-        for row in self._claim():
-            try:
-                pid = _start_supervisor(self.directory, row["job_id"], json.loads(row["machine"])["environ"])
-                self._hand_over(row["job_id"], pid)
-            except (OSError, subprocess.SubprocessError) as error:
-                why = f"its supervisor did not start: {error}"
-                self.finish(row["job_id"], "Abnormal", [TaskStatus("worker-0", None, why)])
+        claimed = self._claim()
+        try:
+            for row in claimed:
+                self._start(row["job_id"], json.loads(row["machine"])["environ"])
+        except BaseException:  # an interrupt: this process may live on, and the jobs would wait for it
+            for row in claimed:
+                self.database.run(f"{_FREE} AND owner_pid = ? AND is_claim", (row["job_id"], os.getpid()))
+            raise
+
+    def _start(self, job_id: str, environ: Mapping[str, str]) -> None:
+        try:
+            self._hand_over(job_id, _start_supervisor(self.directory, job_id, environ))
+        except (OSError, subprocess.SubprocessError) as error:
+            why = f"its supervisor did not start: {error}"
+            self.finish(job_id, "Abnormal", [TaskStatus("worker-0", None, why)])
 
     def take_back(self) -> None:
         """Undo claims of those who died before a supervisor began; end what a dead one left behind."""

@@ -233,6 +233,31 @@ def test_output_is_copied_however_the_job_ends_and_while_it_runs(
     assert model.read_text(encoding="utf-8") == "last one"
 
 
+def test_job_that_is_terminated_does_not_wait_for_a_copy_of_its_output(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, ended = str(host.root / "copies"), str(host.root / "ended")
+    slow = (
+        "import time\n"
+        "from reconciler.processes import supervisor\n"
+        "def slow(output):\n"
+        f"    open({copies!r}, 'w').close()\n"
+        f"    while not os.path.exists({ended!r}): time.sleep(.01)\n"
+        "supervisor.copy_output, supervisor.COPY_S = slow, 0.1\n"
+        "supervisor.main()\n"
+    )
+    monkeypatch.setattr(table, "_DETACHED", SIGNALLED[: SIGNALLED.index("from")] + slow)
+    job_id = host.create(
+        "a",
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(open({ended!r}, 'w').close()))\n"
+        "time.sleep(LONG)",
+    )
+    host.until(Path(copies).exists, "a copy")
+    host.store.terminate(PROJECT, job_id)
+    assert host.end_of(job_id) == "Terminated"
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -559,6 +584,20 @@ def test_samples_of_a_job_are_kept_as_it_runs(host: Host) -> None:
     lines = host.store.layout(job_id).metrics.read_text(encoding="utf-8").splitlines()
     assert {"ts", "cpu", "memory", "gpu", "gpu_memory"} == json.loads(lines[0]).keys()
     assert len(host.store.metrics(host.store.find(job_id), "worker-0")["cpuUsage"]) == len(lines)
+
+
+def test_interrupted_start_keeps_no_slot_and_no_job(one_slot: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    host = one_slot
+    job_id = host.waiting("a")
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "_start_supervisor", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            host.store.start_due()
+    host.store.start_due()
+    assert host.end_of(job_id) == "Completed"
 
 
 @pytest.mark.parametrize("starts", ["raise SystemExit(1)", "import os; os.write(1, b'%d' % os.getpid())"])
