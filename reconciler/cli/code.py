@@ -35,6 +35,8 @@ def code_command() -> None:
     """List and delete the code that was uploaded for jobs."""
 
 
+#: Where a job says what its code is.
+_SHOWN = {"algorithm", "tasks"}
 _WHERE = (opt.WHERE, opt.RECORDS, opt.WITHOUT_RECORDS)
 
 
@@ -162,6 +164,8 @@ class _Shelf(NamedTuple):
             for place, use in uses_of(seen.jobs, context.scope.stack, memory.revisions):
                 uses[place].append(use)
             lost = [f"{one.name or one.id or 'a job'}: {one.why}" for one in seen.unreadable]
+            owned = (job for job in seen.jobs if job.marker)
+            lost += [f"{one.name}: its code is not shown" for one in owned if not _SHOWN & one.body.keys()]
             name = context.target.identity.name
             problems += [f"target {name}: {why}" for why in (seen.problem, memory.problem, *lost) if why]
         return [one._replace(uses=tuple(uses.get(one.place, ()))) for one in prefixes], problems

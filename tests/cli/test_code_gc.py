@@ -203,6 +203,13 @@ def test_jobs_that_cannot_be_listed_keep_everything(cloud: World, obs: ObsServer
     assert contents(obs) == [b"1", b"2", b"3"]
 
 
+def test_job_that_does_not_show_its_code_keeps_everything(cloud: World, obs: ObsServer) -> None:
+    cloud.store.edit(cloud.job("train").id, lambda body: body.pop("algorithm"))
+    cloud.ends(ExitCode.UNKNOWN, "code list", out="train r3", err="train: its code is not shown")
+    cloud.ends(ExitCode.UNKNOWN, f"{GC} 0s", err="nothing was deleted")
+    assert contents(obs) == [b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "says"),
     [
