@@ -578,6 +578,21 @@ def test_samples_are_real(tmp_path: Path) -> None:
     assert 0 < found.memory < 50
 
 
+@pytest.mark.parametrize(
+    ("says", "gpu", "memory"),
+    [("echo 50, 1000, 4000; echo 100, 3000, 4000", 75.0, 50.0), ("echo no devices; exit 9", None, None)],
+)
+def test_accelerators_are_sampled_where_they_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, gpu: float | None, memory: float | None
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{says}\n", encoding="utf-8")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sample = tree.Sampler("none").sample()
+    assert (sample.gpu, sample.gpu_memory) == (gpu, memory)
+
+
 def test_samples_of_a_job_are_kept_as_it_runs(host: Host) -> None:
     job_id = host.create("a", "import time; time.sleep(.5)")
     host.end_of(job_id)
