@@ -44,6 +44,9 @@ def run(
         )
         code = _first_failure([start(task) for task in tasks])
         grace_s = machine.failed_grace_s
+    except KeyboardInterrupt:
+        say(f"interrupted: the job has {grace_s:.0f} s to end; interrupt again to kill it")
+        raise
     finally:
         # Whatever ended it, Ctrl-C too: nothing goes on. Who presses it twice does not want to wait.
         try:
