@@ -228,6 +228,9 @@ class Manifest(Strict):
         "URL of the record store, postgresql://user@host/database or sqlite:///PATH; default: a file in "
         ".reconciler/ beside the root file."
     )
+    code_store: str | None = optional(
+        "Where the code of jobs is uploaded to, on every target that does not say itself: obs://BUCKET/PREFIX/."
+    )
     prices: Prices = described("What compute costs, for the costs that a plan shows.", default_factory=Prices)
     policies: list[PolicyEntry] = described(
         "Rules that deny what a plan would do, or warn of it.", default_factory=list

@@ -116,7 +116,9 @@ class Target(Strict):
         "huawei or otc; default: otc on that cloud's hosts, else huawei."
     )
     profile: str | None = optional("Section of the credentials file.")
-    code_store: str | None = optional("Where code is uploaded to: obs://BUCKET/PREFIX/.")
+    code_store: str | None = optional(
+        "Where code is uploaded to: obs://BUCKET/PREFIX/; default: that of the stack."
+    )
     obs_endpoint: str | None = optional("URL of the object store; default: that of the region.")
     iam_endpoint: str | None = optional(
         "URL of IAM, for keys to the object store; default: OS_AUTH_URL's host."
@@ -208,7 +210,7 @@ NO_PRICES = Prices()
 #: The keys of a manifest.
 SECTIONS = (
     "apiVersion", "stack", "target", "include", "targets", "variables", "limits", "records", "prices",
-    "policies", "drift", "notify", "defaults", "templates", "jobs",
+    "policies", "drift", "notify", "code_store", "defaults", "templates", "jobs",
 )  # fmt: skip
 
 

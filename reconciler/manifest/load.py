@@ -363,7 +363,7 @@ def _read(
 
         return expander_on
 
-    targets = Targets(merged.targets, expanders(values.budget))
+    targets = Targets(merged.targets, expanders(values.budget), merged.code_store_at)
     readable, found, literals = targets.check(variables.declared)
     problems += found
     target_name, found = _target_name(asked, merged, targets, is_broken)
@@ -479,7 +479,7 @@ def _read(
         differs=differs(merged),
         undeclared=frozenset(given - variables.declared.keys()),
         declared=declared,
-        _targets=Targets(merged.targets, expanders()),
+        _targets=Targets(merged.targets, expanders(), merged.code_store_at),
         _records=records,
         _notify=notify,
     )

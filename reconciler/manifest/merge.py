@@ -38,7 +38,7 @@ from reconciler.text import few
 
 _MAPPINGS = ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs")
 _LISTS = ("policies", "notify")
-_TEXTS = ("apiVersion", "stack", "target", "records")
+_TEXTS = ("apiVersion", "stack", "target", "records", "code_store")
 _KINDS = {
     **dict.fromkeys(_MAPPINGS, (dict, "a mapping")),
     **dict.fromkeys(_TEXTS, (str, "text")),
@@ -94,6 +94,7 @@ class MergedManifest:
     target: str | None = None
     target_at: Document | None = None
     records_at: Document | None = None
+    code_store_at: Document | None = None
     targets: dict[str, MergedEntry] = field(default_factory=dict)
     variables: dict[str, MergedEntry] = field(default_factory=dict)
     templates: dict[str, MergedEntry] = field(default_factory=dict)
@@ -214,6 +215,7 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterat
     for document in documents:
         yield from _include_problems(document)
     merged.records_at = next(iter(saying["records"]), None)
+    merged.code_store_at = next(iter(saying["code_store"]), None)
     merged.target_at = next(iter(saying["target"]), None)
     merged.target = merged.target_at.tree["target"] if merged.target_at else None
     roots = [document for document in documents if "stack" in document.tree]

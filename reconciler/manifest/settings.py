@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +38,7 @@ from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NoValue,
     Problem,
+    Steps,
     Unexpanded,
     diagnose,
     diagnostics,
@@ -63,14 +65,19 @@ _WHERE_CREDENTIALS_BELONG = (
     "remove it, and set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN, "
     "or OS_AUTH_URL with OS_USERNAME and OS_PASSWORD, or write ~/.huaweicloud/credentials"
 )
+_CODE_STORE, _BUCKET = "code_store", r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _HIDDEN_LITERAL = "credentials come from the environment or a credentials file, never from a manifest"
 
 
 class Targets(NamedTuple):
-    """The targets of a stack, by name. `expander_on` has the values that hold on one of them."""
+    """The targets of a stack, by name. `expander_on` has the values that hold on one of them.
+
+    `code_store_at` is the file that has a `code_store` for those that do not say it themselves.
+    """
 
     entries: Mapping[str, MergedEntry]
     expander_on: Callable[[str], Expander]
+    code_store_at: Document | None = None
 
     def target(self, name: str | None) -> tuple[str, Target]:
         """Return one target, whole: every expression in it has a value.
@@ -138,7 +145,8 @@ class Targets(NamedTuple):
         problems: list[Diagnostic] = []
         expander = self.expander_on(entry.name)
         place: dict[str, Any] = {}
-        for name, member in value.items():
+        of_all = {} if self.code_store_at is None else {_CODE_STORE: self.code_store_at.tree[_CODE_STORE]}
+        for name, member in {**of_all, **value}.items():
             if _is_credential(name):
                 why = f'"{name}" is not allowed here: {_HIDDEN_LITERAL}'
                 fix = _WHERE_CREDENTIALS_BELONG
@@ -151,7 +159,7 @@ class Targets(NamedTuple):
                     place[name] = Unexpanded(member) if isinstance(member, str) else member
                     for steps, words in problems_in(member, expander, (name,)):
                         if is_used or words.what != ENV_NOT_SET:
-                            problems.append(entry.diagnose(steps, *words))
+                            problems.append(self._diagnose(entry, steps, *words))
         sections = {name: value[name] for name in (VARIABLES, DEFAULTS) if value.get(name) is not None}
         tree = {**place, **sections}
         try:
@@ -159,7 +167,19 @@ class Targets(NamedTuple):
         except ValidationError as error:
             return None, problems + list(diagnostics(error, TargetEntry, tree, origin))
         target = Target.model_validate(place)
+        if target.code_store and not isinstance(place[_CODE_STORE], Unexpanded):
+            bucket, _, prefix = target.code_store.removeprefix("obs://").partition("/")
+            is_sound = target.code_store.startswith("obs://") and re.fullmatch(_BUCKET, bucket)
+            if not is_sound or {"", ".", ".."} & set(prefix.removesuffix("/").split("/") if prefix else ()):
+                why = f"must be obs://BUCKET/PREFIX/, got {found(target.code_store)}"
+                problems.append(self._diagnose(entry, (_CODE_STORE,), "value not allowed", why))
         return target, problems + list(_rule_problems(target, tree, entry))
+
+    def _diagnose(self, entry: MergedEntry, steps: Steps, *words: Any) -> Diagnostic:
+        """A problem with a setting, at the target or for all of them, wherever it stands."""
+        if steps[0] == _CODE_STORE and _CODE_STORE not in entry.value and self.code_store_at is not None:
+            return diagnose(self.code_store_at, steps, *words)
+        return entry.diagnose(steps, *words)
 
 
 def _is_credential(name: str) -> bool:

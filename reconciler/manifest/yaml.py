@@ -228,7 +228,7 @@ def _hidden_characters(text: str, root: Any) -> Iterator[tuple[int, str, str]]:
 _KEYS = frozenset(
     {
         *("stack", "target", "targets", "variables", "limits", "prices"),
-        *("policies", "drift", "notify", "records", "defaults", "jobs"),
+        *("policies", "drift", "notify", "records", "code_store", "defaults", "jobs"),
     }
 )
 _OURS = "reconciler/"

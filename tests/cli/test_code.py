@@ -26,6 +26,13 @@ jobs:
     spec: {resource: {flavor_id: any}}
     lifecycle: {on_failure: keep}
 """
+TEMPLATES = """\
+templates:
+  any:
+    algorithm: {boot_file: train.py, engine: {engine_id: any}}
+    spec: {resource: {flavor_id: any}}
+  own: {code: {source: "./${matrix.model}"}}
+"""
 STORED = Path("store/local/code/vision")
 
 
@@ -114,6 +121,35 @@ def test_saved_plan_is_stale_once_the_code_has_changed(reconciler: Reconciler) -
     assert STORED.exists()
 
 
+def test_store_of_the_stack_holds_on_targets_that_name_none(reconciler: Reconciler) -> None:
+    own = ', code_store: "obs://vision/code/"'
+    write(MANIFEST.replace(own, "") + "code_store: obs://all/${var.team}/\nvariables: {team: {default: a}}\n")
+    reconciler.ends(ExitCode.DONE, "validate -t prod")
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
+    assert Path("store/all/a/vision").is_dir()
+
+
+def test_code_is_inherited_taken_away_and_differs_by_target_and_member(reconciler: Reconciler) -> None:
+    Path("jobs").mkdir()
+    Path("src").rename("jobs/base")
+    plain = "algorithm: {code_dir: obs://b/c/, boot_file: obs://b/c/train.py}\n"
+    write(
+        MANIFEST.replace("  laptop: {", "  laptop: {defaults: {code: {source: jobs/base}}, ").replace(
+            "    code: {source: ./src, exclude: [data/]}\n", ""
+        )
+        + "  sweep: {extends: [any, own], matrix: {model: [base, large]}}\n"
+        + f"  plain:\n    extends: any\n    code: null\n    {plain}"
+    )
+    # A path is relative to the file that says it.
+    Path("jobs/templates.yaml").write_text(TEMPLATES, encoding="utf-8")
+    Path("jobs/large").mkdir()
+    Path("jobs/large/train.py").write_text("", encoding="utf-8")
+    actions = reconciler.ends(ExitCode.DONE, "plan --json").document["actions"]
+    digests = {one["key"]: one["code"] and one["code"]["digest"] for one in actions}
+    assert digests["plain"] is None
+    assert digests["train"] == digests["sweep-model-base"] != digests["sweep-model-large"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -124,6 +160,7 @@ def test_saved_plan_is_stale_once_the_code_has_changed(reconciler: Reconciler) -
         ("[data/]", "[data/], max_size: 10B", "`max_size` is 10 B"),
         ("[data/]", "[data/], max_size: 10", "a size must be text"),
         (', code_store: "obs://vision/code/"', "", "add code_store: obs://BUCKET/PREFIX/ to the target"),
+        ("./src", "${env.HOME}/..", "lies outside"),
     ],
 )
 def test_what_cannot_be_uploaded_is_told_before_anything_is_sent(
