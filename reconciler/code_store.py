@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
-from difflib import SequenceMatcher
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -31,7 +30,6 @@ from obstore.store import LocalStore, ObjectStore
 from reconciler.code import CodeRejected
 from reconciler.core.code import DIGITS, Code, CodeFile, digest_of, digits
 from reconciler.decide.code import Place, Prefix
-from reconciler.decide.plan import CodeChange, PlannedAction, PlannedCode
 from reconciler.errors import Interrupted, Rejected, ServiceError, Unauthorized
 from reconciler.text import printable
 
@@ -292,9 +290,13 @@ class CodeStore:
                 tuple("/".join((*place, path)) for path in [_MANIFEST] * bool(manifest) + sorted(metas)),
             )
 
-    def read(self, stack: str, stored: StoredCode, path: str) -> bytes | None:
-        """Return a file of stored code; None if it is gone, or large."""
-        return self._get(f"{prefix_of(stack, stored.digest)}{stored.name}/{path}", _MOST_COMPARED)
+    def read(self, stack: str, code: Code, path: str, most: int) -> bytes | None:
+        """Return a file of code that is stored; None if it is gone, or has more bytes than that.
+
+        Raises:
+            ServiceError: the store did not answer, or refused.
+        """
+        return self._get(f"{prefix_of(stack, code.digest)}{code.name}/{path}", most)
 
     # ── writing ────────────────────────────────────────────────────────────────────────────────
 
@@ -562,46 +564,3 @@ class Uploads:
             except BaseException as failure:
                 done.set_exception(failure)
         return done.result()
-
-
-def describe(store: CodeStore, stack: str, root: Path, action: PlannedAction) -> PlannedCode:
-    """Say what changed in the code of a new job since the revision before, and what is to be uploaded.
-
-    Raises:
-        ServiceError: the store did not answer, or refused.
-    """
-    assert action.code is not None
-    code, source = action.code.code, root / action.code.source
-    upload = store.missing(stack, code, lambda file: _md5(_read(source, file)))
-    change = next((one for one in action.changes if one.path == "code"), None)
-    before = store.stored(stack, digits(str(change.before))) if change and change.before else None
-    files = None if before is None else tuple(_changes(store, stack, before, code, source))
-    sizes = {"upload_bytes": upload.size, "upload_count": len(upload.files)}
-    return action.code.model_copy(update={"files": files, **sizes})
-
-
-#: Larger files are compared as a whole.
-_MOST_COMPARED = 64_000
-
-
-def _changes(
-    store: CodeStore, stack: str, before: StoredCode, code: Code, source: Path
-) -> Iterator[CodeChange]:
-    old, new = {file.path: file for file in before.files}, {file.path: file for file in code.files}
-    for path in sorted(old.keys() | new.keys()):
-        if path not in new:
-            yield CodeChange(path=path, change="removed", size=old[path].size)
-        elif path not in old:
-            yield CodeChange(path=path, change="added", size=new[path].size)
-        elif old[path].sha256 != new[path].sha256:
-            lines = _lines(store.read(stack, before, path), (source / path).read_bytes())
-            yield CodeChange(path=path, change="changed", size=new[path].size, lines=lines)
-
-
-def _lines(before: bytes | None, after: bytes) -> tuple[int, int] | None:
-    """How many lines were added and removed; None where that says nothing."""
-    if before is None or max(len(before), len(after)) > _MOST_COMPARED or b"\0" in before + after:
-        return None
-    matcher = SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
-    edits = [(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
-    return sum(added for _, added in edits), sum(removed for removed, _ in edits)

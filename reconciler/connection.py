@@ -182,9 +182,14 @@ class RecordedStack(NamedTuple):
         head = (scope.stack, self.target, self.loaded.manifest_digest, __version__, self.clock.now(), key)
         if store is None:
             return HistoryReport(*head)
+
+        def with_codes(report: HistoryReport) -> HistoryReport:
+            digests = {one.code_digest for one in report.revisions} - {""}
+            return report._replace(codes=store.codes(digests)) if digests else report
+
         if key is None:
-            runs = store.runs(scope, limit=limit)
-            return HistoryReport(*head, runs, newest_revisions(store.memory(scope).revisions, limit))
+            runs, every = store.runs(scope, limit=limit), store.memory(scope).revisions
+            return with_codes(HistoryReport(*head, runs, newest_revisions(every, limit)))
         declared = {*stack.whole, *stack.declared_keys, *stack.former_keys}
         former = (one for one, sweep in store.memory(scope).sweeps.items() if sweep == key)
         keys = frozenset({key, *stack.members_of(key), *former})
@@ -202,7 +207,7 @@ class RecordedStack(NamedTuple):
             )
             raise WrongUsage(Diagnostic("unknown key", why, fix))
         newest = revisions[::-1][:limit] if len(keys) == 1 else newest_revisions(revisions, limit)
-        return HistoryReport(*head, runs, newest, keys)
+        return with_codes(HistoryReport(*head, runs, newest, keys))
 
 
 @contextmanager

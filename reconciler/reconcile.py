@@ -7,14 +7,14 @@ to run it again. Deciding is `core`'s, doing is `apply`'s; here they are put tog
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.core.code import REQUIREMENTS, digits, place_of
+from reconciler.core.code import digits, place_of
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import Revision, is_recorded, sort_by_key
 from reconciler.core.phase import Phase
@@ -26,12 +26,20 @@ from reconciler.core.record import (
     RevisionId,
     Scope,
 )
-from reconciler.core.stack import Stack, TakeUnmatched, check_keys, is_glob, keys_meant, keys_of, narrow
-from reconciler.core.values import PlanWarning
+from reconciler.core.stack import (
+    DesiredJob,
+    Stack,
+    TakeUnmatched,
+    check_keys,
+    is_glob,
+    keys_meant,
+    keys_of,
+    narrow,
+)
 from reconciler.decide import planner
 from reconciler.decide.guards import CatalogCheck, ProposedPlan
 from reconciler.decide.key_state import PlanContext, Snapshot, newest
-from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction, PlannedCode
+from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction, name_files
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
 from reconciler.errors import Diagnostic, NotFound, NotSupported, ServiceError, Unauthorized, WrongUsage
@@ -41,6 +49,7 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.apply.catalog import CatalogReader
     from reconciler.apply.executor import EventStream
+    from reconciler.code_changes import CodeComparison
     from reconciler.code_store import CodeStore, Uploads
     from reconciler.core.policy_expression import Answer, Question
     from reconciler.core.ports import Backend, UploadListener
@@ -408,7 +417,8 @@ def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES)
     """What apply would do, with what that rests on; the catalog is not asked."""
     plan_context = context.plan_context(allowances)
     proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
-    return _guarded(context, proposed), proposed.snapshot
+    made = _guarded(context, proposed)
+    return _with_code(context, made) if context.is_applied else made, proposed.snapshot
 
 
 def _guarded(context: Context, proposed: ProposedPlan, checked: CatalogCheck | None = None) -> Plan:
@@ -449,6 +459,7 @@ def drift(
     from reconciler.decide.outcome import RunEnd
 
     plan_context, recording = context.plan_context(), context.recording
+    plan_context = plan_context._replace(changed_files=_changed_files(context))
     # Before the service: what somebody else finds and records meanwhile would look as if it were gone.
     last = recording.last_check(context.scope)
     stack, snapshot = observe(context, plan_context)
@@ -524,8 +535,9 @@ def why(context: Context, key: str) -> tuple[Explanation, ...]:
     check_keys({key}, stack, owned)
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
     plan = _guarded(context, proposed, _check_catalog(context, proposed.actions))
-    keys = stack.named_by(key, {*stack.whole, *stack.jobs, *owned})
-    return tuple(explain(one, proposed, plan) for one in keys or (key,))
+    keys = stack.named_by(key, {*stack.whole, *stack.jobs, *owned}) or (key,)
+    plan = _with_code(context, plan, keys)
+    return tuple(explain(one, proposed, plan) for one in keys)
 
 
 def status(context: Context) -> StatusReport:
@@ -608,49 +620,32 @@ def _upload_code(context: Context, plan: Plan, stop: threading.Event) -> Callabl
     return upload
 
 
-def _with_code(context: Context, plan: Plan) -> Plan:
-    """Say of each new job what changed in its code, and what an apply would upload."""
-    if not any(action.code is not None for action in plan.actions):
+def _with_code(context: Context, plan: Plan, keys: Collection[str] | None = None) -> Plan:
+    """Say of each job, or of some, what changed in its code, and what an apply would upload."""
+    if not any(job.code for job in context.loaded.stack.jobs.values()):
         return plan
-    warnings, actions = list(plan.warnings), []
-    # Many jobs may have the same code: the store is asked once for all of them.
-    stores: dict[str, CodeStore] = {}
-    described: dict[tuple[object, ...], PlannedCode] = {}
-    failed: dict[str, ServiceError] = {}
-    for action in plan.actions:
-        if action.code is not None:
-            before = next((change.before for change in action.changes if change.path == "code"), None)
-            place, code = action.code.store, action.code
-            same = (place, code.digest, code.name, code.source, before)
-            try:
-                if place in failed:
-                    raise failed[place]
-                if same not in described:
-                    store = stores.get(place) or stores.setdefault(place, open_code_store(context, place))
-                    from reconciler.code_store import describe
+    from reconciler.code_changes import with_code
 
-                    described[same] = describe(store, plan.stack, context.loaded.root, action)
-                action = action.model_copy(update={"code": described[same]})
-            except ServiceError as problem:
-                failed[place] = problem
-                what, fix = "the code store could not be read", problem.diagnostics[0].fix
-                why = problem.message + (f"; to fix: {fix}" if fix else "")
-                warnings.append(PlanWarning(what=what, why=why, key=action.key))
-            warnings += _not_installed(context, action)
-        actions.append(action)
-    return plan.model_copy(update={"actions": tuple(actions), "warnings": tuple(warnings)})
+    loaded, installs = context.loaded, context.target.installs_requirements
+    return with_code(plan, loaded.stack, loaded.root, _comparison(context), keys, installs=installs)
 
 
-def _not_installed(context: Context, action: PlannedAction) -> Iterator[PlanWarning]:
-    """Warn of a file in the code of a job that names packages, where the target installs none."""
-    job = context.loaded.stack.jobs.get(action.key)
-    if context.target.installs_requirements or job is None or job.code is None:
-        return
-    is_preset = not ((job.body or {}).get("algorithm") or {}).get("command")
-    for name in [file.path for file in job.code.files if file.path in REQUIREMENTS and is_preset]:
-        why = f"{name} in the code of {action.key} names packages, and the target installs none"
-        fix = f"set `install_requirements: true` on target {context.target.identity.name}"
-        yield PlanWarning(what="packages are not installed", why=why, fix=fix, key=action.key)
+def _changed_files(context: Context) -> Callable[[DesiredJob, str | None], str]:
+    """Return what names the files that changed in the code of a job since a digest."""
+    comparison = cache(lambda: _comparison(context))
+
+    def changed_files(job: DesiredJob, before: str | None) -> str:
+        assert job.code is not None
+        return name_files(comparison().changes(job.code, job.code_store, before or "") or ())
+
+    return changed_files
+
+
+def _comparison(context: Context) -> CodeComparison:
+    from reconciler.code_changes import CodeComparison  # few stacks declare code
+
+    stack, recorded = context.loaded.stack.name, context.recording.code
+    return CodeComparison(stack, context.loaded.root, recorded, partial(open_code_store, context))
 
 
 def notify_apply(context: Context, plan: Plan, result: Result) -> int:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reconciler.code_changes import reviewed_code
 from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.values import PlanWarning
 from reconciler.decide.review import Review, ReviewedSide, Side, make_review, together
@@ -62,14 +63,18 @@ def review(
         sides: list[_Sides] = []
         problems: list[Diagnostic] = []
         for source, files in zip(sources, found, strict=True):
+            if files is not None:
+                files = files._replace(known_variables=known)
+            if files is not None and source.files is not None:
+                files = files._replace(fetch_code=source.files.copy_code)
             try:
-                sides.append(_sides(source, files and files._replace(known_variables=known), given))
+                sides.append(_sides(source, files, given))
             except ManifestInvalid as invalid:
                 problems += invalid.diagnostics
         if problems:
             raise ManifestInvalid(*problems)
-    with Evaluator() as evaluate:
-        reviews = list(_reviews(sides[0], sides[1], evaluate))
+        with Evaluator() as evaluate:
+            reviews = list(_reviews(sides[0], sides[1], evaluate))
     # What is skipped on both sides is told once.
     skipped = {one.why: one for side in sides for one in side.skipped}.values()
     if not reviews:
@@ -89,6 +94,7 @@ class _Sides(NamedTuple):
     targets: frozenset[str] = frozenset()
     default: str | None = None
     skipped: tuple[Diagnostic, ...] = ()
+    root: Path = Path()
 
 
 def _reviews(base: _Sides, head: _Sides, evaluate: EvaluateExpressions) -> Iterator[Review]:
@@ -101,7 +107,10 @@ def _reviews(base: _Sides, head: _Sides, evaluate: EvaluateExpressions) -> Itera
         if was not in base.targets - base.on.keys():
             sides = base.on.get(was, base.absent), head.on.get(name, head.absent)
             target = name if was == name else None
-            yield make_review(*sides, target=target, version=__version__, evaluate=evaluate)
+            made = make_review(*sides, target=target, version=__version__, evaluate=evaluate)
+            if any(job.code for side in sides if side.stack for job in side.stack.whole.values()):
+                made = reviewed_code(made, sides[0], base.root, sides[1], head.root)
+            yield made
 
 
 def _names(files: StackFiles | None, section: str) -> set[str]:
@@ -132,7 +141,7 @@ def _sides(source: ManifestSource, files: StackFiles | None, given: Mapping[str,
             source.prefix,
             (*left_out, *map(_warning, one.warnings)),
         )
-    return _Sides(Side(head), on, frozenset(_names(files, "targets")), default, skipped)
+    return _Sides(Side(head), on, frozenset(_names(files, "targets")), default, skipped, files.root)
 
 
 def _warning(one: Diagnostic) -> PlanWarning:

@@ -18,6 +18,7 @@ EDGES = frozenset({"manifest", "modelarts", "apply", "records", "render", "notif
 LOOP = frozenset(
     {
         "adoption",
+        "code_changes",
         "connection",
         "fleet",
         "reconcile",

@@ -137,6 +137,11 @@ class PastRevision(NamedTuple):
         return other.job == self.job and (other.seen_at_s or 0.0) < (self.seen_at_s or 0.0)
 
     @property
+    def code_digest(self) -> str:
+        """The digest of its code; "" if it has none, or what was declared is not known."""
+        return str(self.declared.immutable.get("code", "")) if self.declared else ""
+
+    @property
     def phase(self) -> Phase | None:
         return parse_phase(self.phase_text)
 

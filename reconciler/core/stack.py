@@ -306,13 +306,15 @@ class Declared:
     """What was declared for a revision, for the history. A secret stands there by its name.
 
     `immutable` is what the digest covers, in canonical form; `mutable` the fields that can be changed on
-    a job, without those that hold a secret; `description` the text without a marker.
+    a job, without those that hold a secret; `description` the text without a marker. `commit` is what was
+    checked out around its code, with `-dirty` behind it where the code had something else.
     """
 
     immutable: Mapping[str, Any] = field(default_factory=dict)
     mutable: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     protect: bool | None = None
+    commit: str = ""
 
 
 class Effect(StrEnum):

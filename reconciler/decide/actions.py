@@ -195,26 +195,38 @@ def _started(state: KeyState) -> dict[str, Any]:
         "after": After(name=name, revision=number, digest=desired.digest),
         "desired": body,
         "made_from": made_from,
-        "code": planned_code(desired),
+        "code": planned_code(desired, _code_of(state, state.latest)),
         "declared": _declared(desired, by_name(state.desired.covered_by(desired.digest[:1]))),
     }
 
 
-def planned_code(desired: DesiredJob) -> PlannedCode | None:
-    """The code of a job, as it is uploaded before the job is started."""
+def _code_of(state: KeyState, revision: Revision | None) -> str | None:
+    """The digest of the code that a revision was declared with; "" if that is none, None if not known."""
+    if revision is None:
+        return ""
+    if state.desired.code and state.desired.is_declared_by(revision.marker.digest):
+        return state.desired.code.digest
+    then = state.declared_then(revision)
+    return None if then is None else str(then.get("code", ""))
+
+
+def planned_code(desired: DesiredJob, before: str | None = None) -> PlannedCode | None:
+    """The code of a job, as it is uploaded before the job is started; `before` is what it was."""
     if desired.code is None:
         return None
     name, files, digest, *rest = desired.code
     more = dict(zip(("source", "exclude", "include", "max_size"), rest, strict=True))
+    more["before"] = before
     return PlannedCode(digest=digest, name=name, listed=files, store=desired.code_store, **more)
 
 
-def _declared(desired: DesiredJob, immutable: Canonical) -> Declared:
+def _declared(desired: DesiredJob, immutable: Canonical, commit: str = "") -> Declared:
     return Declared(
         immutable=immutable,
         mutable=mutable_part(desired.body or {}),
         description=show(desired.description),
         protect=desired.lifecycle.protect,
+        commit=commit,
     )
 
 
@@ -268,11 +280,12 @@ def update(
     digest = digest or revision.marker.digest
     marker = renewed_marker(desired, revision.job, revision.marker, digest, state.service_s)
     # A job that stays with another digest stays on record with the immutable part that it was made of.
+    past = state.view.past_of(revision.job.id)
+    then = past.declared if past and past.declared else Declared()
     if desired.is_declared_by(marker.digest):
         immutable = by_name(state.desired.covered_by(marker.digest[:1]))
     else:
-        past = state.view.past_of(revision.job.id)
-        immutable = dict(past.declared.immutable) if past and past.declared else {}
+        immutable = dict(then.immutable)
     return draft(
         state,
         Action.UPDATE,
@@ -282,7 +295,7 @@ def update(
         changes=changes,
         after=After(name=revision.job.name, revision=revision.number, digest=marker.digest),
         desired=update_body(desired, revision.job, marker, state.context.cloud),
-        declared=_declared(desired, immutable),
+        declared=_declared(desired, immutable, then.commit),
     )
 
 

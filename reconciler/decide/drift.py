@@ -415,7 +415,11 @@ class _KeyCheck:
             then = self.state.declared_then(latest)
             now = declared.covered_by(digest[:1])
             changes = changes_between(then, now, forces_new_job=True) if then is not None else ()
-            yield said + (f": {', '.join(change.path for change in changes)} changed" if changes else "")
+            paths = [change.path for change in changes]
+            for change in (one for one in changes if one.path == "code" and declared.code):
+                if files := self.state.context.changed_files(declared, change.before):
+                    paths[paths.index("code")] = f"code ({files})"
+            yield said + (f": {', '.join(paths)} changed" if paths else "")
         elif _was_stopped(latest) and not (
             stopped_itself(self.state.made_as(latest), latest.job)
             or (phase is Phase.TERMINATED and self._terminated_by(latest))

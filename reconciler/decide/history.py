@@ -11,17 +11,57 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from reconciler.core.body import auto_stop_hours, mapping_at
+from reconciler.core.code import Code
 from reconciler.core.past import Call, PastAction, PastRevision, PastRun, PastStep, RunKind
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.values import FORMAT_VERSION, TargetIdentity, timestamp, timestamp_or_none
 from reconciler.decide.key_state import has_run_for
 from reconciler.decide.outcome import Status, spell_status
-from reconciler.decide.plan import Action, Reason
+from reconciler.decide.plan import Action, CodeChange, Reason, code_changes, spell_code_changes
+from reconciler.text import format_count, format_size
 
 # --- the document
+
+
+class RevisionCode(NamedTuple):
+    """The code of a revision; `before` that of the one `since` which it is compared, None if not known.
+
+    `commit` as in `Declared`.
+    """
+
+    code: Code
+    commit: str
+    since: PastRevision | None = None
+    before: Code | None = None
+
+    @property
+    def files(self) -> tuple[CodeChange, ...] | None:
+        return None if self.before is None else code_changes(self.before.files, self.code.files)
+
+    @property
+    def words(self) -> str:
+        """The files that changed, and the commit: `2 files changed (train.py, data.py new) since r1; …`."""
+        said = f"{format_count(len(self.code.files), 'file')}, {format_size(self.code.size)}"
+        if self.files is not None and self.since is not None:
+            said = (
+                f"{spell_code_changes(self.files)} since r{self.since.number}" if self.files else "unchanged"
+            )
+        commit, dirty = self.commit.removesuffix("-dirty"), self.commit.endswith("-dirty")
+        commit = f"; commit {commit[:10]}" + (" with uncommitted files" if dirty else "") if commit else ""
+        return said + commit
+
+    def document(self) -> dict[str, Any]:
+        files = None if self.files is None else [one.model_dump(mode="json") for one in self.files]
+        return {
+            "digest": self.code.digest,
+            "commit": self.commit.removesuffix("-dirty") or None,
+            "clean": not self.commit.endswith("-dirty") if self.commit else None,
+            "files": files,
+        }
 
 
 class HistoryReport(NamedTuple):
@@ -39,6 +79,17 @@ class HistoryReport(NamedTuple):
     runs: Sequence[PastRun] = ()
     revisions: Sequence[PastRevision] = ()
     keys: Collection[str] = ()
+    codes: Mapping[str, Code] = MappingProxyType({})
+
+    def code_of(self, one: PastRevision) -> RevisionCode | None:
+        """The code of a revision, if it is on record; what changed since the one before, as far as listed."""
+        code = self.codes.get(one.code_digest)
+        if code is None:
+            return None
+        before = [r for r in self.revisions if r.key == one.key and r.number < one.number and r.code_digest]
+        last = max(before, key=lambda r: r.number, default=None)
+        old = self.codes.get(last.code_digest) if last else None
+        return RevisionCode(code, one.declared.commit if one.declared else "", last, old)
 
     @property
     def meant(self) -> Collection[str]:
@@ -65,7 +116,7 @@ class HistoryReport(NamedTuple):
             "manifest_digest": self.manifest_digest,
             "key": self.key,
             "runs": [*map(_run, self.runs)],
-            "revisions": [*map(_revision, self.revisions)],
+            "revisions": [_revision(one, self.code_of(one)) for one in self.revisions],
         }
 
 
@@ -108,7 +159,7 @@ def _step(step: PastStep) -> dict[str, Any]:
     return {name: fields[name] for name in before} | times | {name: fields[name] for name in after}
 
 
-def _revision(one: PastRevision) -> dict[str, Any]:
+def _revision(one: PastRevision, code: RevisionCode | None) -> dict[str, Any]:
     """What a revision was, and as far as anybody looked, how it went."""
     return {
         "key": one.key,
@@ -126,7 +177,9 @@ def _revision(one: PastRevision) -> dict[str, Any]:
         # The first look at each phase; what was between two looks is missing.
         "phases": [{"phase": text, "seen_at": timestamp(at_s)} for text, at_s in one.phases],
         # In canonical form, a secret by its name; null where it was not recorded.
-        "declared": None if one.declared is None else asdict(one.declared),
+        "declared": one.declared
+        and {name: value for name, value in asdict(one.declared).items() if name != "commit"},
+        "code": code and code.document(),
         "released_at": timestamp_or_none(one.released_at_s),
     }
 

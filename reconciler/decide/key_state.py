@@ -46,7 +46,8 @@ class PlanContext(NamedTuple):
     """What is the same for every key: whose stack, which cloud, the time by our clock, what was allowed.
 
     `destroys` says that every job is to end because somebody asked for just that; `rerun` are the keys that
-    somebody asked to run again.
+    somebody asked to run again. `changed_files` names what changed in the code of a job since a digest, "" if
+    that is not known.
     """
 
     stack: str
@@ -58,6 +59,7 @@ class PlanContext(NamedTuple):
     destroys: bool = False
     rerun: Collection[str] = ()
     evaluate: EvaluateExpressions | None = None
+    changed_files: Callable[[DesiredJob, str | None], str] = lambda _, digest: ""
 
 
 class Snapshot(NamedTuple):

@@ -6,7 +6,7 @@ Source of the format: docs/cli.md, "Plan document".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -30,7 +30,7 @@ from reconciler.core.values import (
     Source,
 )
 from reconciler.errors import Diagnostic, ExitCode
-from reconciler.text import format_duration, short_number
+from reconciler.text import few, format_count, format_duration, short_number
 
 
 class Action(StrEnum):
@@ -226,9 +226,48 @@ class CodeChange(Frozen):
     path: str
     change: Literal["added", "changed", "removed"]
     size: int = Field(description="In bytes; of a removed file, what it had.")
-    lines: tuple[int, int] | None = Field(
-        None, exclude=True, description="Lines added and removed, of a text file that is not large."
+    old_size: int | None = Field(None, exclude=True)
+    diff: tuple[str, ...] | None = Field(
+        None, exclude=True, description="Hunks of a unified diff, of a text file that is not large."
     )
+
+    @property
+    def words(self) -> str:
+        """The file, and what became of it: `train.py +14 -3`, `data.py new`."""
+        if self.diff is not None:
+            added, removed = (sum(line.startswith(sign) for line in self.diff) for sign in "+-")
+            return f"{self.path} +{added} -{removed}"
+        return self.path + {"added": " new", "removed": " removed"}.get(self.change, "")
+
+
+def code_changes(before: Iterable[CodeFile], after: Iterable[CodeFile]) -> tuple[CodeChange, ...]:
+    """Which files of a job's code differ, in the order of their paths."""
+    old, new = {file.path: file for file in before}, {file.path: file for file in after}
+
+    def change(path: str) -> CodeChange:
+        was, now = old.get(path), new.get(path)
+        if now is None:
+            return CodeChange(path=path, change="removed", size=old[path].size, old_size=old[path].size)
+        if was is None:
+            return CodeChange(path=path, change="added", size=now.size)
+        return CodeChange(path=path, change="changed", size=now.size, old_size=was.size)
+
+    paths = sorted(old.keys() | new.keys())
+    return tuple(change(path) for path in paths if old.get(path) != new.get(path))
+
+
+#: Of more changed files the first are named.
+_MOST_FILES = 5
+
+
+def spell_code_changes(files: Sequence[CodeChange]) -> str:
+    """Say which files changed: `2 files changed (train.py +14 -3, data.py new)`."""
+    return f"{format_count(len(files), 'file')} changed ({name_files(files)})"
+
+
+def name_files(files: Sequence[CodeChange]) -> str:
+    """Name the first files that changed: `train.py +14 -3, data.py new`."""
+    return few([one.words for one in files], _MOST_FILES)
 
 
 class PlannedCode(Frozen):
@@ -243,6 +282,9 @@ class PlannedCode(Frozen):
     )
     upload_bytes: int | None = Field(None, description="What apply would upload; null: it is not known.")
 
+    before: str | None = Field(
+        None, exclude=True, description='Digest of the code before, or how it begins; "": there is none.'
+    )
     upload_count: int | None = Field(None, exclude=True)
     name: str = Field("", exclude=True)
     store: str = Field("", exclude=True)

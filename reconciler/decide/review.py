@@ -35,7 +35,7 @@ from reconciler.core.values import FORMAT_VERSION, Change, Denial, Frozen, PlanW
 from reconciler.decide.actions import PROTECTED, KeyDecision, rename_command
 from reconciler.decide.cost import cost_of_all
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of
-from reconciler.decide.plan import ACTIONS, Action, ActionTraits, Reason, symbol_of
+from reconciler.decide.plan import ACTIONS, Action, ActionTraits, PlannedCode, Reason, symbol_of
 from reconciler.decide.planner import decisions_of
 from reconciler.decide.policies import Verdicts, declared, judge
 from reconciler.decide.renames import rename_hints
@@ -78,6 +78,7 @@ class ReviewedJob(Frozen):
     starts: str = ""
     changes: tuple[Change, ...] = ()
     source: Source | None = None
+    code: PlannedCode | None = None
 
     replace_order: ReplaceOrder = Field("terminate_first", exclude=True)
 

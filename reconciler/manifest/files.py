@@ -84,7 +84,8 @@ class StackFiles(NamedTuple):
     """The files of one stack, in the order of their names; `in_view` are those that PATH covers.
 
     `known_variables` are the names that may be given a value although no file here declares them. `included`
-    says of a path below the root whether `include` lets it hold manifests, see `_included`.
+    says of a path below the root whether `include` lets it hold manifests, see `_included`. `fetch_code` is
+    called with a directory before the code in it is read.
     """
 
     root: Path
@@ -92,6 +93,7 @@ class StackFiles(NamedTuple):
     in_view: frozenset[Path]
     known_variables: frozenset[str] = frozenset()
     included: Callable[..., bool] = lambda *_, **_more: True
+    fetch_code: Callable[[Path], None] = lambda _: None
 
     @property
     def is_partial(self) -> bool:

@@ -7,16 +7,19 @@ a shell, and each for a limited time: a repository can make git wait for ever.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from shutil import which
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
+from reconciler.core.code import CodeFile
 from reconciler.errors import Diagnostic, ReconcilerError
 from reconciler.manifest.files import SUFFIXES
 from reconciler.manifest.yaml import MAX_FILE_BYTES
@@ -106,13 +109,37 @@ class Repository(NamedTuple):
         found = os.fsdecode(out.removesuffix(b"\n"))
         return found if code == 0 and re.fullmatch("[0-9a-f]{40,64}", found) else None
 
-    def entries(self, commit: str) -> list[_TreeEntry]:
-        """Every file, link and submodule of a commit.
+    def uncommitted(self, commit: str | None, files: Iterable[CodeFile]) -> list[str]:
+        """The files of the directory that are not as a commit has them, and those of it that are gone.
+
+        They are read here, and not compared by git, which may run what the repository configures.
+
+        Raises:
+            GitFailed: the commit cannot be listed.
+        """
+        entries = self.entries(commit, is_whole=False) if commit else ()
+        there = {path: oid for path, kind, oid in entries if kind == "file"}
+        top, found = os.path.realpath(self.directory), list[str]()
+        for file in files:
+            real = os.path.realpath(self.directory / file.path)
+            oid = there.get(os.path.relpath(real, top), "")
+            data = Path(real).read_bytes()
+            pointer = (
+                f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.sha256}\nsize {file.size}\n"
+            )
+            forms = (data, data.replace(b"\r\n", b"\n"), pointer.encode())
+            if not oid or oid not in (_blob_id(one, len(oid)) for one in forms):
+                found.append(file.path)
+        gone = (path for path in there if not os.path.lexists(self.directory / path))
+        return sorted({*found, *gone})
+
+    def entries(self, commit: str, *, is_whole: bool = True) -> list[_TreeEntry]:
+        """Every file, link and submodule of a commit, or of the directory in it.
 
         Raises:
             GitFailed: it cannot be listed, or holds a path that leads out of it.
         """
-        code, out, err = self._run("ls-tree", "-r", "-z", "--full-tree", commit)
+        code, out, err = self._run("ls-tree", "-r", "-z", *(["--full-tree"] if is_whole else []), commit)
         if code:
             raise _failed(f"git ls-tree {commit}", err)
         entries = []
@@ -126,8 +153,8 @@ class Repository(NamedTuple):
                 entries.append((path, _KIND_BY_MODE[mode], oid))
         return entries
 
-    def contents(self, ids: Sequence[str]) -> Iterator[bytes]:
-        """The contents of files, in order; of one that is too large for a manifest, one byte too many.
+    def contents(self, ids: Sequence[str], most: int | None = None) -> Iterator[bytes]:
+        """The contents of files, in order, and of each so many bytes: one too many for a manifest.
 
         Raises:
             GitFailed: the repository does not have one.
@@ -141,7 +168,7 @@ class Repository(NamedTuple):
                     why = f"object {oid} is not in the repository; a shallow or partial clone lacks it"
                     raise _failed("git cat-file", why.encode())
                 end = out.tell() + int(head[2]) + 1  # behind the line feed
-                yield out.read(min(int(head[2]), MAX_FILE_BYTES + 1))
+                yield out.read(min(int(head[2]), MAX_FILE_BYTES + 1 if most is None else most))
                 out.seek(end)
 
     def _run(self, *arguments: str) -> tuple[int, bytes, bytes]:
@@ -175,6 +202,13 @@ class Repository(NamedTuple):
         return done.returncode, done.stderr
 
 
+def _blob_id(data: bytes, length: int) -> str:
+    # The name that git gives a content; nobody is kept out by it.
+    hashed = hashlib.sha256() if length == 64 else hashlib.sha1(usedforsecurity=False)
+    hashed.update(b"blob %d\0" % len(data) + data)
+    return hashed.hexdigest()
+
+
 def _failed(what: str, said: bytes) -> GitFailed:
     return GitFailed(Diagnostic("git failed", f"{what}: {said.decode('utf-8', 'replace').strip()}"))
 
@@ -182,11 +216,41 @@ def _failed(what: str, said: bytes) -> GitFailed:
 class CommitFiles(NamedTuple):
     """The manifest files of a commit, copied below a directory.
 
-    `paths` are all of its paths, `left_out` those that could not be copied, each with why.
+    `paths` are all of its paths, `left_out` those that could not be copied, each with why. `ids` are those of
+    the contents of its files.
     """
 
     paths: frozenset[str]
     left_out: Mapping[str, str]
+    repository: Repository
+    directory: Path
+    ids: Mapping[str, str]
+
+    def copy_code(self, source: Path) -> None:
+        """Copy a directory of code, and what leaves files out of it, unless that has been done.
+
+        Raises:
+            GitFailed: the repository cannot be read.
+        """
+        if not source.is_relative_to(self.directory):
+            return
+        below = f"{source.relative_to(self.directory).as_posix()}/".removeprefix("./")
+        wanted = [
+            path
+            for path in self.ids
+            if path.startswith(below) or (path.endswith(".gitignore") and below.startswith(path[:-10]))
+            if not os.path.lexists(self.directory / path)
+        ]
+        contents = self.repository.contents([self.ids[path] for path in wanted], sys.maxsize)
+        for path, content in zip(wanted, contents, strict=True):
+            place = self.directory / path
+            if Path(os.path.realpath(place.parent)) != place.parent:
+                raise _failed("git ls-tree", f"{path!r} lies below a link".encode())
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+            except (OSError, ValueError) as error:
+                raise _failed(f"copying {shortened(path)}", str(error).encode()) from error
 
     def has(self, path: str) -> bool:
         """Whether a file or a directory of that path is in the commit; "" is its top."""
@@ -208,6 +272,8 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
         GitFailed: the repository cannot be read.
     """
     entries = repository.entries(commit)
+    # To what reads code this is the top of a work tree.
+    (directory / ".git").mkdir()
     left_out = {path: "it is a submodule" for path, kind, _ in entries if kind == "submodule"}
     deep = f"it lies more than {_MAX_DEPTH} directories deep"
     left_out |= {path: deep for path, _, _ in entries if path.count("/") > _MAX_DEPTH}
@@ -226,7 +292,8 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
             (directory / path).write_bytes(content)
     # Last, so that nothing is written through one.
     left_out |= _make_links(links, directory)
-    return CommitFiles(frozenset(path for path, _, _ in entries), left_out)
+    paths = frozenset(path for path, _, _ in entries)
+    return CommitFiles(paths, left_out, repository, directory, files)
 
 
 @contextmanager

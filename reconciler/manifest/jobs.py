@@ -707,11 +707,12 @@ def _digest(body: Mapping[str, Any] | None, rerun: str | None, code: Code | None
 class CodeReader:
     """Reads the code of jobs, each directory once. `store` is where that of `stack` will lie, "" if nowhere.
 
-    `root` is the directory of the stack's root file: code lies below it, or below its work tree.
+    `root` is the directory of the stack's root file: code lies below it, or below its work tree. `fetch` is
+    called with a directory before it is read.
     """
 
-    def __init__(self, root: Path, store: str, stack: str) -> None:
-        self.store, self._stack, self._root = store, stack, root.resolve()
+    def __init__(self, root: Path, fetch: Callable[[Path], None], store: str, stack: str) -> None:
+        self.store, self._stack, self._root, self._fetch = store, stack, root.resolve(), fetch
         above = [root.resolve(), *root.resolve().parents]
         self._within = next((one for one in above if (one / ".git").exists()), above[0])
         self._read: dict[CodeSource, Code] = {}
@@ -723,6 +724,7 @@ class CodeReader:
             CodeRejected: it is no directory, or lies outside.
         """
         source, fix = (directory / entry.source).resolve(), "name a directory, relative to this file"
+        self._fetch(source)
         if not source.is_dir():
             raise CodeRejected(f"{entry.source} is no directory", fix=fix)
         if not source.is_relative_to(self._within):

@@ -404,6 +404,7 @@ def _read(
         templates,
         codes=CodeReader(
             files.root,
+            files.fetch_code,
             target.code_address if (target := readable.get(target_name or "")) else "",
             merged.stack,
         ),

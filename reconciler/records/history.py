@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from reconciler.core.code import Code
 from reconciler.core.ownership import Revision
 from reconciler.core.past import FinishedWork, PastAction, PastChange, PastRevision, PastRun, PastStep
 from reconciler.core.phase import Phase, parse_phase
@@ -34,7 +35,7 @@ from reconciler.core.record import Declared, HistorySnapshot, RevisionId, Scope
 from reconciler.decide.outcome import Status
 from reconciler.records.database import is_scope, storable
 from reconciler.records.lock import Locks
-from reconciler.records.schema import KEYS, LARGEST, LINES, OUTCOMES, REVISIONS, RUNS, SCOPES
+from reconciler.records.schema import CODES, KEYS, LARGEST, LINES, OUTCOMES, REVISIONS, RUNS, SCOPES
 
 #: So many keys or digests are asked about in one statement.
 _AT_ONCE = 500
@@ -71,6 +72,16 @@ class History(Locks):
         with self.reading() as connection:
             past = _read_past(connection, _revisions(scope).where(REVISIONS.c.key.in_(keys)))
         return tuple(sorted(past, key=lambda one: one.number))
+
+    def codes(self, digests: Iterable[str]) -> Mapping[str, Code]:
+        """The code of those digests, as far as a revision with it was started."""
+        found = {}
+        with self.reading() as connection:
+            for some in _portions(digests):
+                look = select(CODES).where(CODES.c.digest.in_(some))
+                for digest, (name, files) in connection.execute(look):
+                    found[digest] = Code(name, files, digest)
+        return found
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
         """Write owned revisions as they were seen at a time: new ones, and new phases of those known.

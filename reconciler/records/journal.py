@@ -18,7 +18,7 @@ from reconciler.decide.outcome import Journal, Outcome, Run, RunEnd, Status, Ste
 from reconciler.decide.plan import After, Before, Reason
 from reconciler.records.database import storable
 from reconciler.records.history import History, declared_now, move
-from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
+from reconciler.records.schema import CODES, LINES, OUTCOMES, REVISIONS, RUNS
 
 _OF_JOB = (REVISIONS.c.scope_id == bindparam("of_scope")) & (REVISIONS.c.job == bindparam("of_job"))
 _STOPPED = update(REVISIONS).where(_OF_JOB).values(stopped=True)
@@ -80,6 +80,7 @@ class StoredJournal(Journal):
         self._lines, self._positions = count(1), count(1)
         self._open: dict[int, Step] = {}
         self._recorded: set[tuple[object, ...]] = set()
+        self._codes: set[str] = set()
         self._has_warned = False
 
     def before(self, step: Step) -> int:
@@ -105,6 +106,12 @@ class StoredJournal(Journal):
                 if lock is not None and not lock.is_held(connection):
                     raise lock.lost()
                 connection.execute(insert(LINES), row)
+                code = action.code if step.declared is not None else None
+                if code is not None and code.digest not in self._codes:
+                    self._codes.add(code.digest)
+                    content = store.document({"name": code.name, "files": list(map(list, code.listed))})
+                    added = store.dialect.insert_missing(CODES)
+                    connection.execute(added.values(digest=code.digest, content=content))
                 if action.reason is Reason.RELEASED:
                     # Before the call: a job without marker that the history calls ours would get it back.
                     connection.execute(_RELEASED, self._of_job(step) | {"at_s": at_s})

@@ -32,6 +32,7 @@ from reconciler.text import format_duration
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from reconciler.core.code import Code
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import Revision
     from reconciler.core.past import FinishedWork, PastChange, RunKind
@@ -184,6 +185,13 @@ class Recording:
             if store := self.reading():
                 return store.finished(scope, digests, self._place)
         return {}
+
+    def code(self, digest: str) -> Code | None:
+        """The code of that digest, if a revision with it is on record; an unavailable store knows none."""
+        with suppress(RecordsUnavailable):
+            if store := self.reading():
+                return store.codes([digest]).get(digest)
+        return None
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
         """What the store has of each revision, if that is cheap to read: in the file beside the manifest."""

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from reconciler.core.code import CodeFile
 from reconciler.core.identity import ScheduleMark, read_schedule_mark
 from reconciler.core.record import Declared, Scope
 
@@ -113,14 +114,24 @@ def _read_summary(value: str) -> dict[str, int]:
 def _read_declared(value: str) -> Declared:
     match tree := _read_document(value):
         case {"immutable": dict(), "mutable": dict(), "description": str(), "protect": bool() | None}:
-            return Declared(**tree)
+            if isinstance(tree.get("commit", ""), str):
+                return Declared(**tree)
     raise ValueError(value)
 
 
 def declared_document(declared: Declared) -> dict[str, Any]:
     """What is written of a declaration, as plain data."""
-    names = ("immutable", "mutable", "description", "protect")
+    names = ("immutable", "mutable", "description", "protect", *(("commit",) if declared.commit else ()))
     return {name: getattr(declared, name) for name in names}
+
+
+def _read_code(value: str) -> tuple[str, tuple[CodeFile, ...]]:
+    match _read_document(value):
+        case {"name": str(name), "files": list(files)}:
+            found = tuple(CodeFile(*file) for file in files)
+            if all(map(isinstance, file, (str, int, str)) for file in found):
+                return name, found
+    raise ValueError(value)
 
 
 def _write_declared(value: Any) -> Any:
@@ -139,6 +150,8 @@ PHASES = Cell(Text, str, _read_phases, _write_document)
 #: How many actions of a run ended in each way.
 SUMMARY = Cell(Text, str, _read_summary, _write_document)
 DECLARED = Cell(Text, str, _read_declared, _write_declared)
+#: The name of a directory of code, and its files.
+CODE = Cell(Text, str, _read_code)
 
 # --- the tables
 
@@ -262,6 +275,9 @@ KEYS = Table(
     Column("is_declared", TRUTH, nullable=False),
 )
 
+# The code of revisions, by its digest: what is declared for them says which.
+CODES = Table("reconciler_code", METADATA, _key("digest", TEXT), _text("content", CODE))
+
 # The drift that stands: a row for each, however many checks saw it.
 DRIFT = Table(
     "reconciler_drift",
@@ -322,6 +338,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     tuple(
         f"DROP INDEX IF EXISTS reconciler_copy_of_{name}" for name in ("locks", "revisions", "keys", "drift")
     ),
+    ("CREATE TABLE reconciler_code (digest TEXT NOT NULL PRIMARY KEY, content TEXT DEFAULT '' NOT NULL)",),
 )
 
 

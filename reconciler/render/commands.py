@@ -18,11 +18,11 @@ from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import BLOCKERS, Reason
 from reconciler.render import PLAIN, Style
 from reconciler.render.groups import fold_alike, without_name
+from reconciler.render.plan import change_lines
 from reconciler.render.reports import span
 from reconciler.render.text import (
     NOTHING,
     name_of,
-    render_change,
     render_head,
     render_keys,
     render_table,
@@ -178,7 +178,7 @@ def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
         yield f"{head}: {printable(why)}"
         if len(keys) > 1 and action is explanation.actions[0]:
             yield from render_keys(keys, style.width)
-        yield from (_INDENT + render_change(change) for change in action.changes)
+        yield from (_INDENT + line for line in change_lines(action))
     # What keeps the action from being done, in a few words each.
     against = [f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY]
     for one in explanation.guards:

@@ -16,7 +16,7 @@ from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.core.stack import Declared
-    from reconciler.decide.history import HistoryReport
+    from reconciler.decide.history import HistoryReport, RevisionCode
 
 COLOURS = {
     "done": "green",
@@ -49,7 +49,7 @@ def history_text(report: HistoryReport, view: View) -> str:
     parts = [[style.paint(line, "bold") for line in head]]
     is_one = key is not None and len(report.meant) == 1
     if is_one:
-        parts += [list(_revision_lines(one, style)) for one in report.revisions]
+        parts += [list(_revision_lines(one, report.code_of(one), style)) for one in report.revisions]
     parts += [list(_run_lines(run, view)) for run in report.runs]
     found = "\n\n".join("\n".join(lines) for lines in parts) + "\n"
     if is_one or not report.revisions:
@@ -119,7 +119,7 @@ def _call_of(step: PastStep) -> str:
     return f"call {step.call} {step.name} {timestamp(step.at_s)}{_took(step)}: {end}"
 
 
-def _revision_lines(one: PastRevision, style: Style) -> Iterator[str]:
+def _revision_lines(one: PastRevision, code: RevisionCode | None, style: Style) -> Iterator[str]:
     phase = printable(one.phase_text) or "not observed yet"
     yield style.paint(f"r{one.number}  {printable(one.name)}  {phase}", "bold")
     facts = [f"job {one.job}", f"digest {one.digest}", format_count(one.node_count, "node")]
@@ -131,6 +131,8 @@ def _revision_lines(one: PastRevision, style: Style) -> Iterator[str]:
     if one.phases:
         seen = ", ".join(f"{phase} {timestamp(at_s)}" for phase, at_s in one.phases)
         yield "    " + printable(f"first observed: {seen}")
+    if code is not None:
+        yield "    " + printable(f"code: {code.words}")
     if one.declared is None or not one.declared.immutable:
         yield "    its declaration is not on record"
     if one.declared is not None and (spec := _declared_spec(one.declared)):

@@ -12,10 +12,9 @@ from reconciler.decide.cost import spell_cost
 from reconciler.decide.plan import (
     FOLDED_FROM,
     Action,
-    CodeChange,
     Plan,
     PlannedAction,
-    PlannedCode,
+    spell_code_changes,
     spell_work,
 )
 from reconciler.render import Style, View
@@ -38,15 +37,12 @@ from reconciler.render.text import (
     width_of_names,
 )
 from reconciler.secrets import show
-from reconciler.text import format_size, printable
+from reconciler.text import format_count, format_size, printable
 
 if TYPE_CHECKING:
     from reconciler.core.settings import VariableSource
     from reconciler.decide.review import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
-
-#: Of more files the first are named.
-_MOST_FILES = 5
 
 
 def plan_text(plan: Plan, view: View) -> str:
@@ -72,6 +68,7 @@ def plan_text(plan: Plan, view: View) -> str:
             # Nothing is lost if a person does not read each key: no job ends, and none needs help.
             is_cut=first.traits.is_harmless and not first.ended_badly,
             is_braced=is_same,
+            is_verbose=view.verbose,
         )
         if view.verbose and first.desired is not None:
             # The whole body that is sent, secrets by name.
@@ -102,36 +99,34 @@ def job_lines(
     width: int,
     *,
     starts: Sequence[str],
+    is_verbose: bool = False,
     **more: Any,
 ) -> Iterator[str]:
     """One job of a plan or a review, or several that are alike: what they start, and their changes."""
     head = style.paint(f"{job.symbol:>3} {job.action.value:<9}", job.traits.colour)
     yield from render_entry(head, keys, words, style, width, **more)
     yield from render_starts(starts)
-    code = job.code if isinstance(job, PlannedAction) else None
-    for change in job.changes:
-        is_told = change.path == "code" and code is not None and code.files is not None
-        yield INDENT + (f"{code_words(code)}{FORCES_NEW_JOB}" if code and is_told else render_change(change))
+    yield from (INDENT + line for line in change_lines(job, is_verbose=is_verbose))
+    code = job.code
     if code is not None and code.upload_count:
-        yield INDENT + f"uploads {_files(code.upload_count)}, {format_size(code.upload_bytes or 0)}"
+        size = format_size(code.upload_bytes or 0)
+        yield INDENT + f"uploads {format_count(code.upload_count, 'file')}, {size}"
 
 
-def code_words(code: PlannedCode) -> str:
-    """What changed in the code of a job: `code: 2 files changed (train.py +14 -3, data.py new)`."""
-
-    def words(file: CodeChange) -> str:
-        counts = f" +{file.lines[0]} -{file.lines[1]}" if file.lines else ""
-        return printable(file.path) + (
-            counts or {"added": " new", "removed": " removed"}.get(file.change, "")
-        )
-
-    files = code.files or ()
-    named = ", ".join(map(words, files[:_MOST_FILES])) + (", …" if len(files) > _MOST_FILES else "")
-    return f"code: {_files(len(files))} changed ({named})"
-
-
-def _files(number: int) -> str:
-    return f"{number:,} file" + "s" * (number != 1)
+def change_lines(job: PlannedAction | ReviewedJob, *, is_verbose: bool = False) -> Iterator[str]:
+    """The changed fields; of code the changed files, and on request the changed lines of them."""
+    code = job.code
+    files = code.files if code is not None else None
+    yield from (render_change(change) for change in job.changes if change.path != "code" or files is None)
+    change = next((change for change in job.changes if change.path == "code"), None)
+    # What is run again takes over edits that are ignored.
+    if code is not None and files is not None and (change or (code.before and files)):
+        mark = FORCES_NEW_JOB if change and change.forces_new_job else ""
+        yield printable(f"code: {spell_code_changes(files)}") + mark
+        for file in files if is_verbose else ():
+            yield "  " + printable(f"{file.words}, {format_size(file.size)}")
+            # A bar stands before what a file says, which may look like anything.
+            yield from (f"  | {printable(line)}".rstrip() for line in file.diff or ())
 
 
 def revision_of(action: PlannedAction) -> str:

@@ -302,6 +302,7 @@ def _review_lines(review: Review, view: View) -> str:
             starts=[job.starts for job in group],
             is_cut=first.traits.is_harmless,
             is_braced=first.formerly is None,
+            is_verbose=view.verbose,
         )
     if groups:
         lines.append("")

@@ -18,13 +18,13 @@ from reconciler.core.phase import parse_phase
 from reconciler.core.values import Source
 from reconciler.decide.drift_check import Drift, DriftClass
 from reconciler.decide.outcome import Result, Status, WaitEnd, spell_status
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.decide.plan import Action, CodeChange, Plan, PlannedAction, Reason
 from reconciler.decide.policies import refusals_of
 from reconciler.errors import Severity
 from reconciler.render import Content, View, groups, reports
 from reconciler.render.plan import revision_of, sums_of, what_starts
 from reconciler.secrets import show
-from reconciler.text import few, printable
+from reconciler.text import few, format_size, printable
 
 if TYPE_CHECKING:
     from reconciler.core.values import Change, Denial, Head, PlanWarning
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Clean = Callable[[str], str]
 #: The kind of a row about a policy that denies a job.
 DENIED = "denied"
+#: Of more files of code the first are listed.
+_MOST_FILES = 20
 #: How a value is written where there is none.
 NONE = "(none)"
 
@@ -210,6 +212,18 @@ def _field_of(change: Change, clean: Clean) -> Field:
     return Field(clean(change.path), before, after, change.sensitive, change.forces_new_job)
 
 
+def _fields_of_code(files: Sequence[CodeChange], clean: Clean) -> Iterator[Field]:
+    """The files of code that changed, with their sizes."""
+    for file in files[:_MOST_FILES]:
+        before = None if file.old_size is None else format_size(file.old_size)
+        after = None if file.change == "removed" else format_size(file.size)
+        if file.diff is not None:
+            after = f"{after}, {file.words.removeprefix(file.path).strip()}"
+        yield Field(clean(f"code {file.path}"), before, after, False, True)
+    if len(files) > _MOST_FILES:
+        yield Field("code", None, f"{len(files) - _MOST_FILES} more files", False, True)
+
+
 def _row_of_denial(denial: Denial, source: Source | None, clean: Clean) -> Row:
     """A row for a job that a policy denies, at the job's place: `rule` is the name of the policy."""
     text, source = f"policy {denial.policy}: {denial.explanation}", source or denial.source
@@ -298,6 +312,10 @@ def _job_row(job: PlannedAction | ReviewedJob, text: str, starts: str, clean: Cl
     is_error = needs_help and job.reason not in (Reason.DENIED, Reason.PREFLIGHT)
     kind, colour, changes = job.action.value, traits.colour, job.changes
     row = _row(clean, job.key, kind, job.symbol, colour, text, source=job.source, changes=changes)
+    files = (job.code and job.code.files) or ()
+    if files and any(change.path == "code" for change in changes):
+        fields = [field for field in row.changes if field.path != "code"]
+        row = row._replace(changes=(*fields, *_fields_of_code(files, clean)))
     return row._replace(
         words=traits.summary,
         rule=job.reason.value,

@@ -173,6 +173,7 @@ UNDO = (
     "ALTER TABLE reconciler_scopes DROP COLUMN applied_from",
     "DROP TABLE reconciler_drift",
     "ALTER TABLE reconciler_scopes DROP COLUMN compared_at_s",
+    "DROP TABLE reconciler_code",
     "UPDATE reconciler_version SET version = 5",
 )
 
@@ -183,7 +184,7 @@ def test_store_of_schema_version_5_is_migrated_and_takes_checks_and_declarations
         with database.writing() as connection:
             for statement in UNDO:
                 connection.execute(text(statement))
-    assert latest() == 10
+    assert latest() == 11
     records = place.open()
     write(records, a_drift("a"))
     [standing] = place.open().last_check(SCOPE).standing
@@ -199,6 +200,7 @@ def test_drift_that_was_accepted_in_version_8_is_new_for_the_next_check(place: P
     with closing(Database(dialect_of(place.url), place.clock, str)) as database, database.writing() as to:
         for column in ("accepted_at_s DOUBLE PRECISION", "accepted_by TEXT DEFAULT '' NOT NULL"):
             to.execute(text(f"ALTER TABLE reconciler_drift ADD COLUMN {column}"))
+        to.execute(text("DROP TABLE reconciler_code"))
         to.execute(text("UPDATE reconciler_drift SET accepted_at_s = 1, accepted_by = 'alice'"))
         to.execute(text("UPDATE reconciler_version SET version = 8"))
     last = place.open().last_check(SCOPE)

@@ -1,0 +1,234 @@
+"""What changed in the code of jobs since their running revisions: which files, and which lines of them.
+
+Nothing is decided by it. What the code was is known from the history, else from the code store, which is read
+and never written; the lines are compared with the files in the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from difflib import unified_diff
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from reconciler.core.code import REQUIREMENTS, Code, CodeFile, digits
+from reconciler.core.stack import Stack
+from reconciler.core.values import PlanWarning
+from reconciler.decide.actions import planned_code
+from reconciler.decide.plan import CodeChange, Plan, PlannedAction, code_changes
+from reconciler.errors import Interrupted, ReconcilerError, ServiceError
+from reconciler.manifest.git import Repository
+from reconciler.text import few
+
+if TYPE_CHECKING:
+    from reconciler.code_store import CodeStore, Upload
+    from reconciler.decide.review import Review, ReviewedJob, Side
+
+T = TypeVar("T")
+#: A file of more bytes, or lines, is compared as a whole.
+MOST_COMPARED, _MOST_LINES = 65_536, 5_000
+
+#: Returns a file of some code by its path; None if it is gone, or large.
+ReadFile = Callable[[str], bytes | None]
+
+
+def with_lines(changes: tuple[CodeChange, ...], before: ReadFile, after: ReadFile) -> tuple[CodeChange, ...]:
+    """Return the changes with the changed lines of text files that are not large."""
+
+    def compared(change: CodeChange) -> CodeChange:
+        if change.change != "changed" or max(change.size, change.old_size or 0) > MOST_COMPARED:
+            return change
+        old, new = before(change.path), after(change.path)
+        return change.model_copy(update={"diff": None if old is None or new is None else _diff(old, new)})
+
+    return tuple(map(compared, changes))
+
+
+def _diff(before: bytes, after: bytes) -> tuple[str, ...] | None:
+    """Return the hunks of a unified diff; None where the lines say nothing to people."""
+    try:
+        old, new = (data.decode().splitlines(keepends=True) for data in (before, after))
+    except UnicodeDecodeError:
+        return None
+    if b"\0" in before + after or max(len(old), len(new)) > _MOST_LINES:
+        return None
+    return tuple(line.rstrip("\r\n") for line in list(unified_diff(old, new))[2:])
+
+
+def read_below(directory: Path) -> ReadFile:
+    """Return what reads the files of a directory."""
+
+    def read(path: str) -> bytes | None:
+        try:
+            return (directory / path).read_bytes()
+        except OSError:
+            return None
+
+    return read
+
+
+class CodeComparison:
+    """Compares the code of jobs with what it was, and with what the code store has; each is asked once.
+
+    `recorded` returns the code of a digest that the history has; `open_store` opens the store at an address.
+    `problems` says by address why a store could not be read.
+    """
+
+    def __init__(
+        self,
+        stack: str,
+        root: Path,
+        recorded: Callable[[str], Code | None],
+        open_store: Callable[[str], CodeStore],
+    ) -> None:
+        self.problems: dict[str, ServiceError] = {}
+        self._stack, self._root, self._recorded = stack, root, recorded
+        self._store = cache(open_store)
+        self.changes, self.missing = cache(self._changes), cache(self._missing)
+
+    def _changes(self, code: Code, address: str, before: str) -> tuple[CodeChange, ...] | None:
+        """Return what changed since the code of a digest, or of how it begins; "" for none.
+
+        None: what it was is not known any more.
+        """
+        if before in ("", code.digest):
+            return code_changes(code.files if before else (), code.files)
+        old = self._recorded(before) or self._asked(address, lambda store: self._stored(store, before))
+        if old is None:
+            return None
+        known = {file.path: file.sha256 for file in old.files}
+
+        def read_stored(path: str) -> bytes | None:
+            data = self._asked(address, lambda store: store.read(self._stack, old, path, MOST_COMPARED))
+            is_same = data is not None and hashlib.sha256(data).hexdigest() == known[path]
+            return data if is_same else None
+
+        return with_lines(
+            code_changes(old.files, code.files), read_stored, read_below(self._root / code.source)
+        )
+
+    def _stored(self, store: CodeStore, digest: str) -> Code | None:
+        found = store.stored(self._stack, digits(digest))
+        return found and Code(found.name, tuple(CodeFile(*file[:3]) for file in found.files), found.digest)
+
+    def _missing(self, code: Code, address: str) -> Upload | None:
+        """Return what an upload would send; None if the store cannot be read."""
+
+        def md5_of(file: CodeFile) -> str:
+            # The store's ETag is an MD5; of a file that is gone it is none.
+            data = read_below(self._root / code.source)(file.path) or b""
+            return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+        return self._asked(address, lambda store: store.missing(self._stack, code, md5_of))
+
+    def _asked(self, address: str, ask: Callable[[CodeStore], T]) -> T | None:
+        """Ask a store, unless it did not answer before."""
+        if address in self.problems:
+            return None
+        try:
+            return ask(self._store(address))
+        except Interrupted:
+            raise
+        except ServiceError as problem:
+            self.problems[address] = problem
+            return None
+
+
+# --- plans
+
+
+def with_code(
+    plan: Plan,
+    stack: Stack,
+    root: Path,
+    comparison: CodeComparison,
+    keys: Collection[str] | None = None,
+    *,
+    installs: bool,
+) -> Plan:
+    """Say of each job, or of some, what changed in its code, what apply uploads, and what to know of it.
+
+    `installs`: the target installs the packages that a file in the code names.
+    """
+    warnings, actions = list(plan.warnings), []
+    state = cache(_commit_of)
+    for action in plan.actions:
+        change = next((one for one in action.changes if one.path == "code"), None)
+        desired = stack.find(action.key)
+        # One that is not carried out says it, too, if that is why.
+        planned = action.code or (planned_code(desired) if desired and change else None)
+        if planned is None or (keys is not None and action.key not in keys):
+            actions.append(action)
+            continue
+        code, more = planned.code, dict[str, Any]()
+        before = change.before or "" if change else planned.before
+        if before is not None:
+            more["files"] = comparison.changes(code, planned.store, before)
+        if action.traits.starts_a_job:
+            upload = comparison.missing(code, planned.store)
+            more |= {"upload_bytes": upload.size, "upload_count": len(upload.files)} if upload else {}
+            if problem := comparison.problems.get(planned.store):
+                what, fix = "the code store could not be read", problem.diagnostics[0].fix
+                warnings.append(PlanWarning(what=what, why=problem.message, fix=fix, key=action.key))
+            commit, uncommitted = state(root / code.source, code)
+            if uncommitted:
+                where = f"commit {commit[:10]}" if commit else "any commit"
+                why = f"{few(uncommitted, 5)} in {code.source} not in {where}"
+                fix = "commit them, so that git can give back the code of the job"
+                warnings.append(PlanWarning(what="uncommitted files", why=why, fix=fix))
+            warnings += () if installs else _not_installed(action, code, plan.target.name)
+            commit += "-dirty" * bool(commit and uncommitted)
+            action = action.model_copy(
+                update={"declared": action.declared and replace(action.declared, commit=commit)}
+            )
+        actions.append(action.model_copy(update={"code": planned.model_copy(update=more)}))
+    return plan.model_copy(update={"actions": tuple(actions), "warnings": tuple(dict.fromkeys(warnings))})
+
+
+def _commit_of(source: Path, code: Code) -> tuple[str, list[str]]:
+    """Return the commit that is checked out around code, and which files are not as there; "" for none."""
+    try:
+        repository = Repository.around(source, os.environ)
+        if repository is None:
+            return "", []
+        commit = repository.commit("HEAD")
+        return commit or "", repository.uncommitted(commit, code.files)
+    except (ReconcilerError, OSError):  # no plan fails for it
+        return "", []
+
+
+def _not_installed(action: PlannedAction, code: Code, target: str) -> Iterator[PlanWarning]:
+    """Warn of a file in the code of a job that names packages, where the target installs none."""
+    is_preset = not ((action.desired or {}).get("algorithm") or {}).get("command")
+    for name in [file.path for file in code.files if file.path in REQUIREMENTS and is_preset]:
+        why = f"{name} in the code of {action.key} names packages, and the target installs none"
+        fix = f"set `install_requirements: true` on target {target}"
+        yield PlanWarning(what="packages are not installed", why=why, fix=fix, key=action.key)
+
+
+# --- reviews
+
+
+def reviewed_code(review: Review, base: Side, base_root: Path, head: Side, head_root: Path) -> Review:
+    """Say of each job whose code differs which files do, while both trees can be read."""
+
+    @cache
+    def compare(before: Code | None, after: Code) -> tuple[CodeChange, ...]:
+        changes = code_changes(before.files if before else (), after.files)
+        then = read_below(base_root / (before.source if before else "."))
+        return with_lines(changes, then, read_below(head_root / after.source))
+
+    def reviewed(job: ReviewedJob) -> ReviewedJob:
+        was = base.stack and base.stack.find(job.formerly or job.key)
+        desired = head.stack and head.stack.find(job.key)
+        planned = planned_code(desired) if desired else None
+        if planned is None or not any(change.path == "code" for change in job.changes):
+            return job
+        files = compare(was.code if was else None, planned.code)
+        return job.model_copy(update={"code": planned.model_copy(update={"files": files})})
+
+    return review.model_copy(update={"jobs": tuple(map(reviewed, review.jobs))})
