@@ -667,7 +667,7 @@ class JobReader:
 
         algorithm = mapping_at(merged, "algorithm")
         if self.codes is None or not self.codes.store:
-            fix = "add code_store: obs://BUCKET/PREFIX/ to the target"
+            fix = "add code_store: obs://BUCKET/PREFIX/ to the target, or to the root file for all"
             return refused("code", "code has no store", "the target has no place for it", fix)
         if algorithm.get("code_dir") or value_at(merged.get("raw") or {}, ("algorithm", "code_dir")):
             why = "`code` gives code_dir, so both cannot be declared"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, write
+from tests.git_repository import Git, commit
 
 MANIFEST = """\
 apiVersion: reconciler/v1
@@ -99,6 +101,136 @@ def test_ignored_edit_of_the_code_keeps_the_job(reconciler: Reconciler) -> None:
     write(MANIFEST.replace("{on_failure: keep}", "{ignore_changes: [code]}"))
     put("helper.py", "LOSS = 0.25\n")
     reconciler.ends(ExitCode.DONE, "plan --show-keep", out=["1 to keep", "ignored: code"])
+
+
+def test_changed_lines_are_shown_harmless_and_without_secrets(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "tell-nobody-1")
+    write(MANIFEST + "variables: {token: {env: TOKEN, sensitive: true}}\n")
+    put("data.bin", "\0")
+    put("long.py", "x" * 66_000)
+    reconciler.ends(ExitCode.DONE, "apply --yes -t emulated")
+    put("helper.py", 'LOSS = 0.25\nKEY = "tell-nobody-1"\n::error::no\n\x1b[31mred\n##[error]x\n')
+    put("data.bin", "\0\1")
+    put("long.py", "y" * 66_000)
+    said = reconciler.ends(
+        ExitCode.DONE,
+        "plan -v -t emulated",
+        out=[
+            "code: 3 files changed (data.bin, helper.py +5 -1, long.py)",
+            "          helper.py +5 -1, ",
+            "          | -LOSS = 0.5\n          | +LOSS = 0.25\n",
+            "          | +::error::no\n",
+            r"          | +\x1b[31mred",
+            r"          | +\x23#[error]x",
+            "          long.py, 66 kB\n",
+        ],
+        lacks=["tell-nobody-1", "\x1b[31m", "##[error]"],
+    )
+    assert "|" not in reconciler("plan -t emulated").out
+    for name, line in (("markdown", "+ code helper.py: 66 B, +5 -1"), ("html", "code helper.py")):
+        reconciler.ends(ExitCode.DONE, f"plan -t emulated -o {name}", out=line, lacks="tell-nobody-1")
+    reconciler.ends(ExitCode.DONE, "why train -t emulated", out="code: 3 files changed (data.bin, helper.py")
+    assert said.out.count("sha256") == 0
+    pending = ": code (data.bin, helper.py +5 -1, long.py) changed"
+    reconciler.ends(ExitCode.DONE, "drift -t emulated", out=pending)
+
+
+def test_history_knows_the_files_of_each_revision_where_the_store_is_gone(reconciler: Reconciler) -> None:
+    put("old.py", "")
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
+    put("helper.py", "LOSS = 0.25\n")
+    Path("src/old.py").unlink()
+    Path("store").rename("moved")
+    changed = "code: 2 files changed (helper.py, old.py removed)"
+    reconciler.ends(ExitCode.DONE, "plan", out=[changed, "uploads 2 files, 53 B"])
+    shutil.rmtree("store", ignore_errors=True)
+    Path("store").write_text("no directory", encoding="utf-8")
+    said = reconciler.ends(ExitCode.DONE, "plan --json")
+    [action] = said.document["actions"]
+    assert action["code"]["upload_bytes"] is None
+    assert [one["path"] for one in action["code"]["files"]] == ["helper.py", "old.py"]
+    assert [one["what"] for one in said.document["warnings"]] == ["the code store could not be read"]
+    Path("store").unlink()
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out=changed)
+    reconciler.ends(ExitCode.DONE, "history train", out=[f"{changed} since r1", "    code: 3 files, 52 B\n"])
+    newest, first = reconciler("history --json").document["revisions"]
+    assert first["code"] == {
+        "digest": first["declared"]["immutable"]["code"],
+        **dict.fromkeys(("commit", "clean", "files")),
+    }
+    assert newest["code"]["files"] == action["code"]["files"]
+
+
+def test_what_runs_again_takes_over_edits_that_are_ignored(reconciler: Reconciler) -> None:
+    write(MANIFEST.replace("{on_failure: keep}", "{ignore_changes: [code]}"))
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
+    [action] = reconciler("plan --json --rerun train").document["actions"]
+    assert action["code"]["files"] == []
+    put("helper.py", "LOSS = 0.25\n")
+    reconciler.ends(ExitCode.DONE, "drift", out="0 pending")
+    reconciler.ends(
+        ExitCode.DONE, "plan --rerun train", out=["rerun requested", "code: 1 file changed (helper.py +1 -1)"]
+    )
+
+
+def test_first_revision_has_new_files_only(reconciler: Reconciler) -> None:
+    [action] = reconciler("plan --json").document["actions"]
+    assert [one["change"] for one in action["code"]["files"]] == ["added", "added"]
+    reconciler.ends(ExitCode.DONE, "plan", out="uploads 2 files", lacks="changed")
+
+
+def declare_here() -> None:
+    """Write the stack into the current directory."""
+    write(MANIFEST)
+    Path("src").mkdir()
+    put("train.py", "import helper\nprint('loss', helper.LOSS)\n")
+    put("helper.py", "LOSS = 0.5\n")
+
+
+def test_review_of_commits_names_the_files_of_code(reconciler: Reconciler, git: Git) -> None:
+    declare_here()
+    Path("src/link.py").symlink_to("helper.py")
+    put("ignored.txt", "")
+    first = commit(git, {".gitignore": "ignored.txt\n"})
+    put("helper.py", "LOSS = 0.25\n")
+    commit(git, {"src/data/big.bin": "x", "src/new.py": ""})
+    line = "code: 3 files changed (helper.py +1 -1, link.py +1 -1, new.py new)"
+    reconciler.ends(ExitCode.DONE, f"review {first} HEAD -t emulated", out=line)
+    reconciler.ends(ExitCode.DONE, "review HEAD~1 . -v -t emulated", out=[line, "          | -LOSS = 0.5\n"])
+    [job] = reconciler("review HEAD~1 HEAD --json -t emulated").document["jobs"]
+    assert [one["path"] for one in job["code"]["files"]] == ["helper.py", "link.py", "new.py"]
+    reconciler.ends(ExitCode.DONE, "review HEAD~1 HEAD -o markdown", out="+ code helper.py: 12 B, +1 -1")
+    reconciler.ends(ExitCode.DONE, "review HEAD HEAD -t emulated", out="0 changed, 1 unchanged")
+    reconciler.ends(ExitCode.DONE, "review HEAD . -t emulated", out="0 changed, 1 unchanged")
+
+
+def test_commit_is_recorded_and_uncommitted_files_are_told(reconciler: Reconciler, git: Git) -> None:
+    declare_here()
+    # What git has is text with the line ends of others, what is stored elsewhere a pointer.
+    put("crlf.py", "a\nb\n")
+    made = commit(git, {"elsewhere.txt": ""})
+    Path("src/crlf.py").write_bytes(b"a\r\nb\r\n")
+    git("config", "filter.run.clean", "touch ../was-run; cat")
+    Path(".gitattributes").write_text("* filter=run\n", encoding="utf-8")
+    reconciler.ends(ExitCode.DONE, "apply --yes -t emulated", lacks="uncommitted")
+    assert not Path("../was-run").exists()
+    [revision] = reconciler("history -t emulated --json").document["revisions"]
+    assert (revision["code"]["commit"], revision["code"]["clean"]) == (made, True)
+    put("new.py", "")
+    Path("src/crlf.py").unlink()
+    warning = f"uncommitted files: crlf.py, new.py in src not in commit {made[:10]}"
+    said = reconciler.ends(ExitCode.DONE, "plan -t emulated", out=warning)
+    assert said.out.count("uncommitted") == 1
+    write(MANIFEST.replace("{on_failure: keep}", "{on_change: replace}"))
+    reconciler.ends(ExitCode.DONE, "apply --yes -t emulated")
+    dirty = f"; commit {made[:10]} with uncommitted files"
+    reconciler.ends(ExitCode.DONE, "history train -t emulated", out=dirty)
+    put("helper.py", "")
+    # A repository that git cannot read is none.
+    Path(".git/HEAD").write_text("broken", encoding="utf-8")
+    reconciler.ends(ExitCode.DONE, "plan -t emulated", out="code: 1 file changed", lacks="uncommitted")
 
 
 def test_same_tree_has_the_same_digest_on_every_target(reconciler: Reconciler) -> None:
