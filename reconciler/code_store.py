@@ -15,7 +15,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -530,10 +530,6 @@ def _read_manifest(data: bytes, place: str) -> StoredCode | None:
     except (ValueError, KeyError, TypeError):
         return None
     return stored if is_right and digits(stored.digest) == place else None
-
-
-def files_of(stored: StoredCode) -> Iterable[CodeFile]:
-    return (CodeFile(*file[:3]) for file in stored.files)
 
 
 class Uploads:

@@ -65,7 +65,7 @@ _WHERE_CREDENTIALS_BELONG = (
     "remove it, and set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN, "
     "or OS_AUTH_URL with OS_USERNAME and OS_PASSWORD, or write ~/.huaweicloud/credentials"
 )
-_CODE_STORE, _BUCKET = "code_store", r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_CODE_STORE, _BUCKET = "code_store", r"[a-z0-9][a-z0-9.-]*"
 _HIDDEN_LITERAL = "credentials come from the environment or a credentials file, never from a manifest"
 
 

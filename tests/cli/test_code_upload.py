@@ -161,7 +161,7 @@ def test_store_that_cannot_be_read_is_a_warning_of_the_plan(world: World, obs: O
     world.ends(
         ExitCode.DONE,
         "plan",
-        out=["the code store could not be read", "obs:bucket:ListBucket is missing", "to fix:"],
+        out=["the code store could not be read", "obs:bucket:ListBucket is missing", "  fix: "],
     )
     actions = world("plan --json").document["actions"]
     [planned] = [action["code"] for action in actions if action["key"] == "train"]
