@@ -581,15 +581,21 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
     Raises:
         ManifestInvalid: the target names an address that must not be used, or too little to know it.
         NotSupported: the target holds no code, or the program lacks what it takes.
+        StoreFailed: the directory of a target on this machine cannot be used.
     """
     try:
-        from reconciler.code_store import CodeStore  # few stacks declare code
+        from reconciler.code_store import CodeStore, StoreFailed  # few stacks declare code
     except ModuleNotFoundError as missing:
         fix = "pip install 'reconciler[code]'"
         raise NotSupported(f"{missing.name} uploads code, and is not installed: {fix}", fix=fix) from None
     if context.target.objects is None:
         raise context.target.not_supported("hold the code of jobs")
-    objects, target = context.target.objects(address), context.target
+    target = context.target
+    try:
+        objects = target.objects(address)
+    except OSError as error:
+        fix = "make its directory one that can be written"
+        raise StoreFailed(f"cannot open {address}: {error}", fix=fix) from None
     return CodeStore(address, objects, stop=stop, redact=context.recording.redact, sleep=target.clock.sleep)
 
 
