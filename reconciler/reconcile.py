@@ -588,9 +588,9 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
     except ModuleNotFoundError as missing:
         fix = "pip install 'reconciler[code]'"
         raise NotSupported(f"{missing.name} uploads code, and is not installed: {fix}", fix=fix) from None
-    if context.target.objects is None:
-        raise context.target.not_supported("hold the code of jobs")
     target = context.target
+    if target.objects is None:
+        raise target.not_supported("hold the code of jobs")
     try:
         objects = target.objects(address)
     except OSError as error:
