@@ -70,7 +70,8 @@ class Context(NamedTuple):
     be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
     answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,
     that the stack does not have, where it is one of several; elsewhere they are wrong use. Once `stop` is set
-    no policy is waited for. `uploading` is entered when code is uploaded.
+    no policy is waited for. `uploading` is entered when code is uploaded. `with_history`: a plan lists the
+    jobs of the stack that have ended, too.
     """
 
     loaded: LoadedStack
@@ -85,6 +86,7 @@ class Context(NamedTuple):
     unmatched: TakeUnmatched | None = None
     stop: threading.Event | None = None
     uploading: UploadListener | None = None
+    with_history: bool = False
 
     def to_apply(self) -> Context:
         """The same for one apply: what the catalog answers is asked once for all of it."""
@@ -224,6 +226,8 @@ class _SnapshotReader:
 
     def needs_whole_list(self, partial: Observation) -> bool:
         """Whether a decision rests on something not being there, so that searches are not enough."""
+        if self._context.with_history:
+            return True
         snapshot = self._snapshot(partial)
         stack, unmatched = self._in_view(snapshot)
         # A key that is not declared may own jobs that no search was made for.
@@ -346,7 +350,10 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
     _check_rerun(context, stack, snapshot)
     proposed = _propose(context, plan_context, stack, snapshot)
     checked = _check_catalog(context, proposed.actions) if with_preflight else None
-    return _with_code(context, _guarded(context, proposed, checked))
+    plan = _with_code(context, _guarded(context, proposed, checked))
+    if context.with_history:
+        plan = plan.model_copy(update={"history": planner.history_of(stack, snapshot)})
+    return plan
 
 
 def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:

@@ -368,6 +368,7 @@ GUARDS = (
 )
 DETAILED = flag("--detailed-exitcode", "Exit 2 if there are changes.")
 SHOW_KEEP = flag("--show-keep", "Also list unchanged jobs.")
+SHOW_HISTORY = flag("--show-history", "Also list ended jobs that no key stands for any more.")
 
 
 def _check_has_fleet(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     opt.NO_PREFLIGHT,
     opt.RERUN,
     opt.SHOW_KEEP,
+    opt.SHOW_HISTORY,
     opt.DETAILED,
     opt.GUARDS,
     opt.FLEET,
@@ -39,6 +40,7 @@ def plan_command(
     plan_file: Path | None,
     no_preflight: bool,
     show_keep: bool,
+    show_history: bool,
     detailed_exitcode: bool,
     allow: Sequence[str],
     force: bool,
@@ -58,6 +60,7 @@ def plan_command(
         return check_fleet()
     with opened(records=records, **options) as context:
         allowed = opt.allowances(allow, force=force)
+        context = context._replace(with_history=show_history)
         plan = reconcile.plan(context, allowed, with_preflight=not no_preflight)
         specs = requested_outputs(outputs)
         digest, is_for_github = "", any(spec.format == "github" for spec in specs)

@@ -556,6 +556,9 @@ class Plan(Head):
     refusals: tuple[Diagnostic, ...] = Field((), exclude=True)
     declared: tuple[str, ...] = Field((), exclude=True, description="Keys in the order of the manifest.")
     has_budget: bool = Field(False, exclude=True, description="Whether node-hours or cost are limited.")
+    history: tuple[tuple[str, Before], ...] = Field(
+        (), exclude=True, description="Jobs that have ended and stand for no key, each with its key."
+    )
 
     def document(self) -> dict[str, Any]:
         """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""

@@ -17,7 +17,7 @@ from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, timestamp
-from reconciler.decide.actions import PROTECTED, KeyDecision
+from reconciler.decide.actions import PROTECTED, KeyDecision, before_of
 from reconciler.decide.cost import cost_of
 from reconciler.decide.guards import (
     CatalogCheck,
@@ -42,7 +42,7 @@ from reconciler.decide.key_state import (
     newest_completed,
     state_of,
 )
-from reconciler.decide.plan import EVERY_GUARD, Action, Plan, PlannedAction, Reason
+from reconciler.decide.plan import EVERY_GUARD, Action, Before, Plan, PlannedAction, Reason
 from reconciler.decide.renames import FinishedElsewhere, SweepEntries, rename_hints
 from reconciler.decide.rules import decide, details_needed_of, made_from_older, rests_on_absence, spell_reruns
 
@@ -291,6 +291,17 @@ def propose_plan(
         verdicts = judge_plan(stack, target, decided, context.evaluate)
     actions = block(decided, blocks_of(verdicts.denied if verdicts else ()), stack)
     return ProposedPlan(stack, snapshot, context, target, decisions, decided, actions, verdicts)
+
+
+def history_of(stack: Stack, snapshot: Snapshot) -> tuple[tuple[str, Before], ...]:
+    """The jobs in view that have ended, or are about to, and do not stand for a declared key."""
+    found = []
+    for key in keys_owned_in_view(stack, snapshot.ownership):
+        state = state_of(key, stack.find(key), snapshot, PlanContext(stack.name))
+        latest = state.latest if state.declared else None
+        ended = (one for one in state.view.owned if one is not latest and one not in state.live)
+        found += [(key, before) for one in ended if one.job.phase and (before := before_of(one))]
+    return tuple(found)
 
 
 def make_plan(

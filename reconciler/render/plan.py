@@ -51,7 +51,8 @@ def plan_text(plan: Plan, view: View) -> str:
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
     shown = in_order_for_people(action for action in plan.actions if _is_shown(action, view))
     groups = fold_alike(shown, look_of_action, place_in(plan.declared), is_folded=not view.verbose)
-    width = width_of_names((name_of([one.key for one in group]) for group in groups), style)
+    names = [name_of([one.key for one in group]) for group in groups]
+    width = width_of_names([*names, *(key for key, _ in plan.history)], style)
     for group in groups:
         first, keys, revisions = group[0], [one.key for one in group], [revision_of(one) for one in group]
         # Revisions that differ stand beside the keys.
@@ -79,7 +80,10 @@ def plan_text(plan: Plan, view: View) -> str:
     marked = [number for number, line in enumerate(lines) if line.endswith(ends)]
     for number in marked[1:] if len(marked) >= FOLDED_FROM and not view.verbose else ():
         lines[number] = "  # new job".join(lines[number].rsplit(FORCES_NEW_JOB, 1))
-    if shown:
+    for key, job in plan.history:
+        head = style.paint(f"{'.':>3} {'history':<9}", "dim")
+        lines += render_entry(head, [key], f"r{job.revision:<3} {job.name} is {job.phase}", style, width)
+    if shown or plan.history:
         lines.append("")
     lines += render_warnings(plan.warnings, style, plan.declared)
     lines += sums_of(plan)

@@ -24,7 +24,7 @@ def test_script_names_the_program_and_is_accepted_by_its_shell(reconciler: Recon
     [
         ([], "pl", ["plan"]),
         (["jobs"], "li", ["list"]),
-        (["plan"], "--show", ["--show-keep"]),
+        (["plan"], "--show-k", ["--show-keep"]),
         (["plan", "--log-format"], "", ["text", "json"]),
     ],
 )

@@ -203,3 +203,16 @@ def test_unbounded_create_says_so_where_there_is_a_budget(reconciler: Reconciler
     assert reconciler("show plan.json").out.count("unbounded node-hours") == count
     said = reconciler("plan")
     assert ("why: blocks a, b: unbounded node-hours would be started\n" in said.err) is has_budget
+
+
+def test_history_is_listed_on_request(world: World) -> None:
+    world.apply(world.manifest("a", "b"))
+    world.set_phase("Completed")
+    world.apply(world.manifest("a", lr="0.2"))
+    world.ends(0, "plan", out=["Stack test", "1 to keep"], lacks="history")
+    said = world.ends(0, "plan --show-history")
+    assert [line.split() for line in said.out.splitlines() if "history" in line] == [
+        [".", "history", "a", "r1", "a", "is", "Completed"],
+        [".", "history", "b", "r1", "b", "is", "Completed"],
+    ]
+    assert said.out.endswith("1 to keep.\n")
