@@ -23,6 +23,8 @@ import psutil
 from reconciler.processes.execution import JOB_VARIABLE
 
 _PROC = Path("/proc")
+#: For how long processes are killed again and again before they are left.
+STUCK_S = 60.0
 
 
 class ProcessIdentity(NamedTuple):
@@ -81,6 +83,7 @@ class Sample(NamedTuple):
 
 def processes_of(job_id: str) -> list[psutil.Process]:
     """Find the processes of a job by its id in their environment; but not the one that asks."""
+    psutil.process_iter.cache_clear()  # it may hold one that has ended, under a pid that was given away
     return [process for process in psutil.process_iter() if _is_of(process, job_id)]
 
 
@@ -102,13 +105,15 @@ def end_all(
     """End the processes of a job: SIGTERM to their groups, after `grace_s` SIGKILL, until there is none.
 
     `more` returns those that are known by other means than their environment, asked again each time. SIGTERM
-    is sent once: what a job starts to save its work is not asked to end. What belongs to another user
-    cannot be ended, and is left.
+    is sent once: what a job starts to save its work is not asked to end. What cannot be ended is left: it
+    belongs to another user, or the system holds it.
     """
     denied: set[psutil.Process] = set()
     is_asked = False
     deadline = time.monotonic() + grace_s
-    while remaining := _alive({*more(), *processes_of(job_id)} - denied):
+    while (remaining := _alive({*more(), *processes_of(job_id)} - denied)) and (
+        time.monotonic() < deadline + STUCK_S
+    ):
         if time.monotonic() >= deadline:
             for process in remaining:
                 try:

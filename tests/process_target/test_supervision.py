@@ -578,6 +578,19 @@ def test_samples_are_real(tmp_path: Path) -> None:
     assert 0 < found.memory < 50
 
 
+def test_process_that_the_system_holds_keeps_no_command_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil.Process, "kill", lambda _: None)
+    monkeypatch.setattr(tree, "STUCK_S", 0.3)
+    with subprocess.Popen(["sleep", LONG_S], env={**os.environ, JOB_VARIABLE: str(tmp_path)}) as stuck:
+        try:
+            tree.end_all(str(tmp_path), list, grace_s=0)
+            assert [process.pid for process in tree.processes_of(str(tmp_path))] == [stuck.pid]
+        finally:
+            stuck.kill()
+
+
 @pytest.mark.parametrize(
     ("says", "gpu", "memory"),
     [("echo 50, 1000, 4000; echo 100, 3000, 4000", 75.0, 50.0), ("echo no devices; exit 9", None, None)],
