@@ -40,7 +40,7 @@ _CREDENTIALS = (
     r"|id_(rsa|dsa|ecdsa|ed25519)|[._]netrc|\.(pgpass|htpasswd|obsutilconfig|pypirc|npmrc|git-credentials)"
     r"|credentials([^/]*\.(json|csv|ya?ml))?|service-account[^/]*\.json)$"
 )
-_CHUNK = 1 << 18
+_CHUNK, _WORTH_A_THREAD = 1 << 18, 8 * MEGABYTE
 _MAX_IGNORE_FILE = 1 << 20
 
 
@@ -76,11 +76,15 @@ def read_code(source: CodeSource) -> Code:
     from concurrent.futures import ThreadPoolExecutor  # few stacks declare code
 
     found = find_code(source)
-    # Hashing releases the lock of the interpreter, and so does reading; a thread costs more than some files.
-    parts = min(8, os.cpu_count() or 1, 1 + len(found) // 64)
-    with ThreadPoolExecutor(parts) as pool:
-        hashed = pool.map(_hashed, (found[n::parts] for n in range(parts)))
-        files = tuple(sorted(file for part in hashed for file in part))
+    # Hashing releases the lock of the interpreter, and so does reading; threads cost more than little code.
+    count = min(8, os.cpu_count() or 1, 1 + sum(file.size for file in found) // _WORTH_A_THREAD)
+    parts = [found[n::count] for n in range(count)]
+    if count == 1:
+        hashed = [_hashed(found)]
+    else:
+        with ThreadPoolExecutor(count) as pool:
+            hashed = [*pool.map(_hashed, parts)]
+    files = tuple(sorted(file for part in hashed for file in part))
     return Code(source.source.name, files, digest_of(files))
 
 
@@ -120,7 +124,10 @@ def find_code(source: CodeSource) -> list[FoundFile]:
     return found
 
 
-def _spec_of(patterns: Iterable[str]) -> GitIgnoreSpec:
+def _spec_of(lines: Iterable[str]) -> GitIgnoreSpec | None:
+    patterns = [line for line in lines if line.strip() and not line.startswith("#")]
+    if not patterns:
+        return None
     from pathspec import GitIgnoreSpec  # few stacks declare code
 
     return GitIgnoreSpec.from_lines(patterns)
@@ -203,7 +210,7 @@ class _SourceWalk:
             yield from self._below(entry.path, path + slash, rules, (*way, real), left_out_by)
         elif not stat.S_ISREG(status.st_mode):
             raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out by `exclude`")
-        elif re.search(_CREDENTIALS, path) and not self.include.match_file(path):
+        elif re.search(_CREDENTIALS, path) and not (self.include and self.include.match_file(path)):
             raise CodeRejected(
                 f"{path} looks like a credential",
                 fix="leave it out by `exclude`, or name it by `include` if it is none",
@@ -223,8 +230,8 @@ class _SourceWalk:
 
     def _is_included(self, seen: str) -> bool:
         """Whether `include` brings an entry back, or may do so with something below it."""
-        if self.include.match_file(seen):
-            return True
+        if self.include is None or self.include.match_file(seen):
+            return self.include is not None
         return seen.endswith("/") and any(
             start is None or start.startswith(seen) or seen.startswith(start) for start in self.included_below
         )
@@ -238,7 +245,8 @@ def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Rules]:
             continue
         except OSError as error:
             raise _unreadable(str(directory / name), error) from error
-        yield _Rules(str(directory), _spec_of(text.splitlines()), name)
+        if patterns := _spec_of(text.splitlines()):
+            yield _Rules(str(directory), patterns, name)
 
 
 def _literal_start(pattern: str) -> str | None:
@@ -263,7 +271,10 @@ def _check_name(path: str) -> None:
 
 
 def _check_limits(source: CodeSource, found: Sequence[FoundFile]) -> None:
-    directories = {path[:n] for path, *_ in found for n, letter in enumerate(path) if letter == "/"}
+    directories = set[str]()
+    for path, *_ in found:
+        while (path := path.rpartition("/")[0]) and path not in directories:
+            directories.add(path)
     entries = len(found) + len(directories)
     if entries > MAX_ENTRIES:
         raise CodeRejected(

@@ -673,15 +673,15 @@ class JobReader:
             why = "`code` gives code_dir, so both cannot be declared"
             return refused("algorithm.code_dir", "incompatible fields", why, "remove one of them")
         try:
-            code = self.codes.read(self.codes.locate(origin.directory(("code", "source")), entry))
+            code = self.codes.read(origin.directory(("code", "source")), entry)
         except CodeRejected as problem:
             return refused("code.source", problem.what, problem.message, problem.diagnostics[0].fix)
         place = code.place(self.codes.store, self.stack)
         placed = {**algorithm, "code_dir": place}
         boot_file = algorithm.get("boot_file")
         if isinstance(boot_file, str):
-            programs = [file.path for file in code.files if file.path.endswith(".py")]
-            if boot_file not in programs:
+            if not boot_file.endswith(".py") or boot_file not in (file.path for file in code.files):
+                programs = [file.path for file in code.files if file.path.endswith(".py")]
                 why = f'"{boot_file}" is no Python file of the code in {entry.source}'
                 return refused("algorithm.boot_file", "no such file", why, did_you_mean(boot_file, programs))
             placed["boot_file"] = place + boot_file
@@ -715,31 +715,37 @@ class CodeReader:
         self.store, self._stack, self._root, self._fetch = store, stack, root.resolve(), fetch
         above = [root.resolve(), *root.resolve().parents]
         self._within = next((one for one in above if (one / ".git").exists()), above[0])
-        self._read: dict[CodeSource, Code] = {}
+        self._read: dict[tuple[object, ...], Code | CodeRejected] = {}
 
-    def locate(self, directory: Path, entry: CodeEntry) -> CodeSource:
-        """Return the source of an entry that stands in a file of `directory`.
+    def read(self, directory: Path, entry: CodeEntry) -> Code:
+        """Return the code of an entry that stands in a file of `directory`.
 
         Raises:
-            CodeRejected: it is no directory, or lies outside.
+            CodeRejected: it is no directory, it lies outside, or it cannot be the code of a job.
         """
+        same = (directory, entry.source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
+        if same not in self._read:
+            try:
+                self._read[same] = self._read_anew(directory, entry)
+            except CodeRejected as problem:
+                self._read[same] = problem
+        read = self._read[same]
+        if isinstance(read, CodeRejected):
+            raise read
+        return read
+
+    def _read_anew(self, directory: Path, entry: CodeEntry) -> Code:
         source, fix = (directory / entry.source).resolve(), "name a directory, relative to this file"
         self._fetch(source)
         if not source.is_dir():
             raise CodeRejected(f"{entry.source} is no directory", fix=fix)
         if not source.is_relative_to(self._within):
             raise CodeRejected(f"{entry.source} lies outside {self._within}", fix=fix)
-        return CodeSource(source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
-
-    def read(self, source: CodeSource) -> Code:
-        if source not in self._read:
-            there = os.path.relpath(source.source, self._root)
-            code = read_code(source)
-            check_keys(code, code.place(self.store, self._stack))
-            self._read[source] = code._replace(
-                source=there, exclude=source.exclude, include=source.include, max_size=source.max_size
-            )
-        return self._read[source]
+        read = CodeSource(source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
+        code = read_code(read)
+        check_keys(code, code.place(self.store, self._stack))
+        there = os.path.relpath(source, self._root)
+        return code._replace(source=there, exclude=read.exclude, include=read.include, max_size=read.max_size)
 
 
 def _with_unknown_boot_file(tree: dict[str, Any]) -> dict[str, Any]:
