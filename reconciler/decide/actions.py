@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.body import with_identity
 from reconciler.core.canonical import Canonical, by_name
+from reconciler.core.code import CODE, known_code, place_of
 from reconciler.core.identity import MAX_NAME, Description, Marker, parse_description, remote_name
 from reconciler.core.masking import mask
 from reconciler.core.mutable import (
@@ -206,8 +207,11 @@ def _code_of(state: KeyState, revision: Revision | None) -> str | None:
         return ""
     if state.desired.code and state.desired.is_declared_by(revision.marker.digest):
         return state.desired.code.digest
-    then = state.declared_then(revision)
-    return None if then is None else str(then.get("code", ""))
+    if (then := state.declared_then(revision)) is not None:
+        return str(then.get(CODE, ""))
+    if (details := state.snapshot.details.get(revision.job.id)) is None:
+        return None
+    return known_code(details.body, state.snapshot.codes) if place_of(details.body) else ""
 
 
 def planned_code(desired: DesiredJob, before: str | None = None) -> PlannedCode | None:

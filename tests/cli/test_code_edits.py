@@ -88,6 +88,16 @@ def test_edit_of_code_gives_the_same_plan_in_a_fresh_checkout(
     assert planned(world) == beside_a_history
 
 
+def test_code_that_was_not_edited_has_no_changed_files_in_a_fresh_checkout(world: World) -> None:
+    declare(world, job())
+    world.ends(0, "apply --yes")
+    declare(world, job(lr="0.2"))
+    beside_a_history = planned(world)
+    assert beside_a_history["code"]["files"] == []
+    forget_history()
+    assert planned(world) == beside_a_history
+
+
 @pytest.mark.parametrize("code_dir", ["", ", code_dir: 'obs://b/x/'"])
 def test_code_that_is_declared_no_more_is_an_edit(world: World, code_dir: str) -> None:
     image = "algorithm: {command: python train.py, engine: {image_url: org/image:1}"
