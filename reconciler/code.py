@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -133,18 +133,39 @@ def _spec_of(lines: Iterable[str]) -> GitIgnoreSpec | None:
     return GitIgnoreSpec.from_lines(patterns)
 
 
+class _Ignored:
+    """Lines of git's pattern language as git reads them: about an entry, and not about what lies below it."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        # What ends in `/**/` is about every directory in another one.
+        whole = (re.sub(r"/\*\*/\s*$", "/**/*/", line) for line in lines)
+        spec = _spec_of(whole)
+        patterns = reversed([*spec.patterns] if spec else [])
+        self._rules = [(_exact(one.regex.pattern), bool(one.include)) for one in patterns if one.regex]
+
+    def leaves_out(self, path: str) -> bool | None:
+        """Whether an entry is left out, a directory with a slash behind; None if no line is about it."""
+        return next((is_out for matches, is_out in self._rules if matches(path)), None)
+
+
+def _exact(regex: str) -> Callable[[str], object]:
+    """Take from a pattern of the library that it matches what lies below a directory, too."""
+    below = ".+" if regex.endswith("/") else ""  # `a/**` is what lies in a, and not a
+    return re.compile(regex + below if regex.startswith("^") else f".*{regex}").fullmatch
+
+
 class _Rules(NamedTuple):
     """The patterns of one file of them, which are relative to its directory."""
 
     directory: str
-    patterns: GitIgnoreSpec
+    patterns: _Ignored
     name: str
 
 
 class _SourceWalk:
     def __init__(self, source: CodeSource) -> None:
         self.root = source.source.resolve()
-        self.exclude = _spec_of(source.exclude)
+        self.exclude = _Ignored(source.exclude)
         self.include = _spec_of(source.include)
         self.included_below = [_literal_start(pattern) for pattern in source.include]
         self.left_out: Counter[str] = Counter()
@@ -185,12 +206,12 @@ class _SourceWalk:
         way: tuple[str, ...],
         left_out_by: str,
     ) -> Iterator[FoundFile]:
-        _check_name(path)
         slash = "/" if entry.is_dir() else ""
         left_out_by = left_out_by or self._left_out_by(path + slash, entry.path + slash, rules)
         if left_out_by and not self._is_included(path + slash):
             self.left_out[left_out_by] += 1
             return
+        _check_name(path)
         try:
             # Only a link leads anywhere else.
             real = (
@@ -210,7 +231,9 @@ class _SourceWalk:
             yield from self._below(entry.path, path + slash, rules, (*way, real), left_out_by)
         elif not stat.S_ISREG(status.st_mode):
             raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out by `exclude`")
-        elif re.search(_CREDENTIALS, path) and not (self.include and self.include.match_file(path)):
+        elif any(re.search(_CREDENTIALS, name) for name in (path, real[len(str(self.root)) :])) and not (
+            self.include and self.include.match_file(path)
+        ):
             raise CodeRejected(
                 f"{path} looks like a credential",
                 fix="leave it out by `exclude`, or name it by `include` if it is none",
@@ -220,12 +243,12 @@ class _SourceWalk:
 
     def _left_out_by(self, seen: str, full: str, rules: Sequence[_Rules]) -> str:
         """Name what leaves an entry out; "" if nothing does. Of the ignore files the nearest decides."""
-        if self.exclude and seen and self.exclude.match_file(seen):
+        if seen and self.exclude.leaves_out(seen):
             return "`exclude`"
         for one in reversed(rules):
-            decided = one.patterns.check_file(full[len(one.directory) + 1 :]).include
-            if decided is not None:
-                return one.name if decided else ""
+            is_out = one.patterns.leaves_out(full[len(one.directory) + 1 :])
+            if is_out is not None:
+                return one.name if is_out else ""
         return ""
 
     def _is_included(self, seen: str) -> bool:
@@ -240,13 +263,12 @@ class _SourceWalk:
 def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Rules]:
     for name in names:
         try:
-            text = read_file(directory / name, _MAX_IGNORE_FILE).decode("utf-8", "replace")
+            text = read_file(directory / name, _MAX_IGNORE_FILE).decode("utf-8-sig", "replace")
         except FileNotFoundError:
             continue
         except OSError as error:
             raise _unreadable(str(directory / name), error) from error
-        if patterns := _spec_of(text.splitlines()):
-            yield _Rules(str(directory), patterns, name)
+        yield _Rules(str(directory), _Ignored(line.removesuffix("\r") for line in text.split("\n")), name)
 
 
 def _literal_start(pattern: str) -> str | None:

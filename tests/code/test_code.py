@@ -66,10 +66,36 @@ def test_ignore_files_above_the_source_count_up_to_the_work_tree(tmp_path: Path)
     assert found(tmp_path / "tree/proj/src") == ["a.log", "train.py"]
 
 
-#: Without `a/**` and a directory that is taken back: there the library counts what lies below as well.
 PATTERNS = (
     *("*.ckpt", "data/", "/data", "data/*", "!x.py", "**/build", "a/**/b", "*.txt", "!*.txt", "tmp?", "[ab]"),
     *("/a/b", "b/", "#c", "\\#c", "*.py", "!a/x.py", "a/", "Ü", "/*", "a/*/b"),
+    *(
+        "a/**",
+        "!data/",
+        "!build/",
+        "**",
+        "a/**/",
+        "!a/**/",
+        "*/",
+        "!*/",
+        "**/a/",
+        "/a/**/x.py",
+        "[!a]*",
+        "x.py ",
+    ),
+    *(
+        "data/**",
+        "!data/x.py",
+        "\\!a",
+        "x.py\r",
+        "!/a",
+        "z\\.txt",
+        "*.*",
+        "tmp[0-9]",
+        "a**",
+        "!**/b",
+        "b/**/a/*",
+    ),
 )
 NAMES = ("a", "b", "data", "x.py", "y.ckpt", "z.txt", "build", "tmp1", "Ü")
 
@@ -116,6 +142,13 @@ def _fill(directory: Path, choice: random.Random, depth: int) -> None:
         put(directory, ".gitignore", text="\n".join(choice.sample(PATTERNS, choice.randint(1, 4))) + "\n")
 
 
+def test_ignore_file_of_another_system_and_names_that_are_left_out(source: Path) -> None:
+    put(source, "a.log", "b\n.log", ".env", "data/keep.py", "data/big.bin")
+    put(source, ".gitignore", text="\ufeff*.log\r\n.env\r\ndata/**\r\n!data/keep.py\r\n")
+    assert found(source) == ["data/keep.py", "train.py"]
+    assert found(source, exclude=("data/**", "!data/big.bin")) == ["train.py"]
+
+
 def test_link_inside_is_the_file_it_points_to(source: Path) -> None:
     put(source, "real/a.py")
     (source / "link.py").symlink_to("real/a.py")
@@ -133,6 +166,12 @@ def link_in_a_circle(source: Path) -> None:
     (source / "sub" / "up").symlink_to("..")
 
 
+def link_to_a_key(source: Path) -> None:
+    put(source, ".env")
+    put(source, ".gitignore", text=".env")
+    (source / "settings").symlink_to(".env")
+
+
 def case_twins(source: Path) -> None:
     put(source, "pkg/A.py", "pkg/a.py")
 
@@ -146,6 +185,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (link_in_a_circle, "sub/up is a link to a directory that it stands in"),
     (lambda source: (source / "gone.py").symlink_to("none"), "gone.py cannot be read"),
     (lambda source: os.mkfifo(source / "pipe"), "pipe is a pipe"),
+    (link_to_a_key, "settings looks like a credential"),
     (case_twins, "pkg/A.py and pkg/a.py differ only in case"),
     (many_files, "1,001 files in 1 folders; a job can have 1,000 of both"),
     (lambda source: put(source, "a/" * 32 + "x.py"), "more than 32 levels deep"),
