@@ -83,7 +83,7 @@ def test_job_that_is_taken_out_is_ended(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.DONE, "apply --yes --wait running")
     reconciler.ends(ExitCode.DONE, "jobs logs a", out="waits")
     write(MANIFEST + job("b"))
-    reconciler.ends(ExitCode.DONE, "apply --yes", out="2 succeeded")
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="2 succeeded")
     with ProcessStore(Path(".reconciler/processes")) as store:
         ended = next(one.id for one in store.jobs() if one.name == "a")
         deadline = time.monotonic() + 60
