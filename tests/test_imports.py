@@ -25,6 +25,7 @@ jobs:
       engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}
     spec: {resource: {flavor_id: modelarts.vm.cpu.2u}}
 """
+_MODULES = 'import sys; print(*sys.modules, sep="\\n", file=sys.stderr)'
 _PROBE = """\
 import sys
 from reconciler.cli.main import cli, run
@@ -80,6 +81,10 @@ def test_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
         loaded = _loaded("plan", "--detailed-exitcode", str(tmp_path))
     assert {"pydantic", "requests"} <= loaded
     assert loaded & {*HEAVY, "waitress", "werkzeug"} == set()
+
+
+def test_supervisor_of_a_job_loads_no_models() -> None:
+    assert "pydantic" not in _loaded(code=f"from reconciler.processes.supervisor import main\n{_MODULES}")
 
 
 def test_check_of_a_manifest_loads_no_planner_and_reads_no_metadata_of_packages(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.core.canonical import Canonical
+if TYPE_CHECKING:  # the supervisor of a job needs what is below, and no models
+    from reconciler.core.canonical import Canonical
 
 #: Files in the code of a job that name the packages it needs; one of a preset image is installed.
 REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt", "requirements.txt")
