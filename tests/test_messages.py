@@ -33,10 +33,11 @@ _PROSE = frozenset(
     ]
 )
 _IMPORT = re.compile(r"from reconciler import .*")
-#: Options of git and pip.
+#: Options of git and pip, and of the training that `init` writes.
 _OF_OTHERS = frozenset(
     [
         *("--no-optional-locks", "--porcelain", "--no-pager", "--git-common-dir", "--show-prefix"),
+        *("--epochs", "--lr", "--train"),
         *("--verify", "--quiet", "--full-tree", "--batch", "--get", "--get-regexp", "--name-only"),
         *("--ignore-submodules", "--upgrade", "--system-site-packages", "--query-gpu", "--format"),
     ]

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 #: What is typed after `init`.
 NEXT = """\
 Next:
-{cd}  reconciler plan            what would be started, on the embedded emulator
-  reconciler apply           starts it there
-  reconciler plan -t prod    the same on ModelArts; set targets.prod first
+{cd}  reconciler plan                     what would be started, as a process of this machine
+  reconciler apply --wait completed   starts it, and waits for its end
+  reconciler jobs logs hello          what it printed
+  reconciler plan -t prod             the same on ModelArts; set targets.prod first
 CI: .github/workflows/reconciler.yml names the variable and secrets to set."""
 
 
@@ -49,22 +50,23 @@ CI: .github/workflows/reconciler.yml names the variable and secrets to set."""
     ),
 )
 def init_command(directory: Path) -> int:
-    """Write a commented manifest, a CI workflow and a .gitignore to start from.
+    """Write a commented manifest, a training, a CI workflow and a .gitignore to start from.
 
     DIR is made if it does not exist; default: the current directory. A file that exists is never
-    overwritten, and no manifest is written beside another one. The manifest uses the embedded
-    emulator, so `reconciler plan` works at once. Of jobs that run already, on a target that is added
-    to it, `reconciler export --all` prints the entries.
+    overwritten, and no manifest is written beside another one. The training runs on this machine, so
+    `reconciler apply` works at once. Of jobs that run already, on a target that is added to the
+    manifest, `reconciler export --all` prints the entries.
     """
-    from reconciler.manifest.export import MANIFEST_FILE, starting_files
+    from reconciler.manifest.export import MANIFEST_FILE, PROGRAM_FILE, starting_files
     from reconciler.manifest.files import has_root_file
 
     has_stack = directory.is_dir() and has_root_file(directory)
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in starting_files(directory.resolve().name).items():
         path = directory / name
-        if name == MANIFEST_FILE and has_stack:
-            console.say(f"exists, not written: {directory} has a manifest that says stack:")
+        if has_stack and name in (MANIFEST_FILE, PROGRAM_FILE):
+            if name == MANIFEST_FILE:
+                console.say(f"exists, not written: {directory} has a manifest that says stack:")
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         if write_new_file(path, text.encode()):

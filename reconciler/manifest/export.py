@@ -30,6 +30,7 @@ from reconciler.secrets import stands_out
 from reconciler.text import printable
 
 MANIFEST_FILE = "jobs.yaml"
+PROGRAM_FILE = str(Path("src", "train.py"))
 WORKFLOW_FILE = ".github/workflows/reconciler.yml"
 IGNORE_FILE = ".gitignore"
 
@@ -38,36 +39,67 @@ _MANIFEST = """\
 # with `reconciler plan`, and do it with `reconciler apply`.
 apiVersion: reconciler/v1
 stack: {stack}{space}# whose jobs these are; two stacks never touch each other's jobs
-target: local             # the default; `--target prod` chooses another
+target: laptop            # the default; `--target prod` chooses another
 include: ["*.yaml", "jobs/**/*.yaml"]   # which files are manifests
 
 targets:
-  local: {{kind: local}}    # an embedded emulator that needs no account; its jobs lie in .reconciler/
+  laptop: {{kind: process}} # this machine, whose processes the jobs are; all they write lies in .reconciler/
+  local: {{kind: local}}    # an embedded emulator: its jobs are pretended
   prod:                   # what the workflow in .github/workflows plans and applies
     kind: modelarts
     region: cn-north-4      # or endpoint: https://modelarts.eu-de.otc.t-systems.com
     project_id: ${{env.HUAWEICLOUD_SDK_PROJECT_ID}}
+    code_store: obs://${{var.bucket}}/code/   # where the code of the jobs is uploaded to
 
 variables:
-  bucket: {{default: my-bucket, description: where code and data are}}
+  bucket: {{default: my-bucket, description: where code and models are}}
 
 defaults:                 # merged under every job
   spec:
     resource: {{flavor_id: modelarts.vm.cpu.2u, node_count: 1}}
 
 jobs:
-  hello:                  # the key; the job on the service has this name
+  hello:                  # the key; the job on the target has this name
     description: a first training job
+    code: {{source: src}}   # an edit of it is an edit of the job
     algorithm:
-      code_dir: obs://${{var.bucket}}/hello/
-      boot_file: obs://${{var.bucket}}/hello/train.py
+      boot_file: train.py
       engine: {{engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}}
-      parameters: {{epochs: 1, lr: 0.1}}
-      outputs: {{train_url: "obs://${{var.bucket}}/hello/out/"}}
+      parameters: {{epochs: 100, lr: 0.1}}  # train.py --epochs=100 --lr=0.1
+      outputs: {{train_url: "obs://${{var.bucket}}/hello/r${{job.revision}}/"}}
     lifecycle:
       on_change: replace    # a change ends what runs and starts the job anew; keep leaves it running
       on_failure: keep      # retry starts a failed job again
 """
+
+_PROGRAM = '''\
+"""A first training: it fits a line to noisy points. Put your own in its place."""
+
+import argparse
+import json
+import random
+from pathlib import Path
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("--epochs", type=int, default=100)
+arguments.add_argument("--lr", type=float, default=0.1)
+arguments.add_argument("--train_url", default=".", help="the directory of the model")
+args = arguments.parse_args()
+
+random.seed(1)
+points = [(x / 50, 2 * x / 50 + 1 + random.gauss(0, 0.1)) for x in range(-50, 51)]
+slope = offset = 0.0
+for epoch in range(1, args.epochs + 1):
+    errors = [(x, slope * x + offset - y) for x, y in points]
+    slope -= args.lr * sum(error * x for x, error in errors) / len(points)
+    offset -= args.lr * sum(error for _, error in errors) / len(points)
+    loss = sum(error**2 for _, error in errors) / len(points)
+    if epoch % (args.epochs // 10 or 1) == 0:
+        print(f"epoch {epoch:3}  loss {loss:.4f}")
+
+model = {"slope": slope, "offset": offset}
+Path(args.train_url, "model.json").write_text(json.dumps(model))
+'''
 
 _IGNORE = """\
 # Records, lock and the jobs of local targets: they belong to this checkout.
@@ -85,7 +117,12 @@ def starting_files(directory: str) -> Mapping[str, str]:
     stack = stack_name(directory)
     manifest = _MANIFEST.format(stack=stack, space=" " * max(1, 19 - len(stack)))
     workflow = (Path(__file__).parent / "workflow.yml").read_text(encoding="utf-8")
-    return {MANIFEST_FILE: manifest, WORKFLOW_FILE: workflow, IGNORE_FILE: _IGNORE}
+    return {
+        MANIFEST_FILE: manifest,
+        PROGRAM_FILE: _PROGRAM,
+        WORKFLOW_FILE: workflow,
+        IGNORE_FILE: _IGNORE,
+    }
 
 
 def head_of_export(target: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from tests.ci.expressions import filled_in
 from tests.ci.github import REPOSITORY, GitHub, Run
 from tests.ci.repository import PROJECT, SECRET_KEY, SECRETS, Repository
 from tests.ci.shell import ROOT, Shell
+from tests.code import obs_server
 from tests.git_repository import commit, make_repository, write
 
 FILE = ROOT / "examples/ci/github/reconciler.yml"
@@ -337,12 +338,14 @@ def test_what_init_writes_works_from_the_first_pull_request_on(
     with (
         Store(clock=ManualClock()) as store,
         running(create_app(store, project_id=PROJECT, tells_time=True)) as url,
+        obs_server.running() as obs,
     ):
+        addresses = f"endpoint: {url}\n    obs_endpoint: {obs.url}"
         service = Repository(tmp_path / "repository", git, store, url)
         for directory in (".", "stacks/other"):
             assert github.shell.run(f"reconciler init {directory}", Path(), {}).code == 0
             file = Path(directory, "jobs.yaml")
-            place = re.sub(r"region: .*", f"endpoint: {url}", file.read_text(encoding="utf-8"))
+            place = re.sub(r"region: .*", addresses, file.read_text(encoding="utf-8"))
             write({str(file): place + (WORK if directory == "." else "")})
         _first_change(github, service, base)
         _by_the_clock(github, service)

@@ -16,8 +16,8 @@ def test_what_is_written_is_valid_formatted_and_can_be_planned(
     reconciler: Reconciler, tmp_path: Path
 ) -> None:
     said = reconciler.ends(0, "init", "My Models")
-    expected = ["My Models/jobs.yaml", "My Models/.github/workflows/reconciler.yml", "My Models/.gitignore"]
-    assert said.out.splitlines() == expected
+    expected = ["jobs.yaml", "src/train.py", ".github/workflows/reconciler.yml", ".gitignore"]
+    assert said.out.splitlines() == [f"My Models/{name}" for name in expected]
     assert "Next:\n  cd 'My Models'\n  reconciler plan " in said.err
     reconciler.patch.chdir(tmp_path / "My Models")
     reconciler.ends(0, "fmt --check")
@@ -25,8 +25,11 @@ def test_what_is_written_is_valid_formatted_and_can_be_planned(
     reconciler.ends(0, "validate -t prod")  # the target of the workflow; its project is not asked for
     plan = reconciler("plan --json")
     assert (plan.code, plan.document["summary"]["create"]) == (0, 1)
-    reconciler.ends(0, "apply --yes")
+    reconciler.ends(0, "apply --yes --wait completed", out="Completed   hello")
+    reconciler.ends(0, "jobs logs hello", out=["epoch 100  loss 0.01", "return code: 0"])
+    assert Path(".reconciler/obs/my-bucket/hello/r1/model.json").is_file()
     reconciler.ends(0, "plan --detailed-exitcode")
+    reconciler.ends(0, "apply --yes -t local")
 
 
 def test_files_that_exist_stay_and_are_named(reconciler: Reconciler, tmp_path: Path) -> None:
@@ -40,8 +43,9 @@ def test_files_that_exist_stay_and_are_named(reconciler: Reconciler, tmp_path: P
 
 def test_no_second_manifest_is_written_beside_another_one(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("stack: mine\n", encoding="utf-8")
-    assert "jobs.yaml" not in reconciler("init").out
+    reconciler.ends(0, "init", lacks=["jobs.yaml\n", "src/train.py"])
     assert not (tmp_path / "jobs.yaml").exists()
+    assert not (tmp_path / "src").exists()
 
 
 def test_planted_link_is_not_followed(reconciler: Reconciler, tmp_path: Path) -> None:
