@@ -16,7 +16,7 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import Diagnostic, ManifestInvalid, ServiceError
-from reconciler.modelarts.auth import Anonymous, find_credentials
+from reconciler.modelarts.auth import AccessKey, Anonymous, find_credentials
 from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.http import (
     DEFAULT_OPTIONS,
@@ -102,9 +102,10 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
             own = options._replace(network=network_of(endpoint, runtime.environ))
             return ServiceSession(endpoint, Anonymous(), own)
 
-        iam = objects.iam_endpoint(target, runtime.environ)
+        credentials = backend.session.credentials
+        iam = "" if isinstance(credentials, AccessKey) else objects.iam_endpoint(target, runtime.environ)
         keys = objects.KeySource(
-            backend.session.credentials,
+            credentials,
             lambda: session(iam),
             runtime.clock.now,
             runtime.redactor.learn,
