@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.core.code import digits, place_of
+from reconciler.core.code import CODE, digits, place_of
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import Revision, is_recorded, sort_by_key
 from reconciler.core.phase import Phase
@@ -635,7 +635,7 @@ def _upload_code(context: Context, plan: Plan, stop: threading.Event) -> Callabl
 
 def _with_code(context: Context, plan: Plan, keys: Collection[str] | None = None) -> Plan:
     """Say of each job, or of some, what changed in its code, and what an apply would upload."""
-    if not any(job.code for job in context.loaded.stack.jobs.values()):
+    if not any(one.code or any(change.path == CODE for change in one.changes) for one in plan.actions):
         return plan
     from reconciler.code_changes import with_code
 

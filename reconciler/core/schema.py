@@ -10,7 +10,7 @@ from reconciler.core.canonical import mutable_paths, rule_at, walk_rules
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.phase import Operation
 from reconciler.core.settings import DriftSettings, IgnoreEntry, Manifest, NotifyEntry, PolicyEntry, Variable
-from reconciler.core.stack import JobEntry, Limits, Prices, TargetEntry
+from reconciler.core.stack import CodeEntry, JobEntry, Limits, Prices, TargetEntry
 
 Schema = dict[str, Any]
 
@@ -82,7 +82,8 @@ _OWN = {
     **dict.fromkeys(
         ("matrix", "name"), "jobs of new keys are created, those of keys that are gone terminated"
     ),
-    "lifecycle": "see its members",
+    **dict.fromkeys(("lifecycle", "code"), "see its members"),
+    **dict.fromkeys(("code.source", "code.exclude", "code.include"), "new job, if other files are code then"),
 }
 
 
@@ -103,7 +104,8 @@ def fields() -> tuple[EditedField, ...]:
     body = [EditedField(format_field(path), meaning(path), rule.description) for path, rule in walk_rules()]
     tops = {path.path for path in body}
     own = {name: field for name, field in JobEntry.model_fields.items() if name not in tops}
-    own |= {f"lifecycle.{name}": field for name, field in Lifecycle.model_fields.items()}
+    for name, model in (("code", CodeEntry), ("lifecycle", Lifecycle)):
+        own |= {f"{name}.{member}": field for member, field in model.model_fields.items()}
     decides = "nothing on the service; the next plan goes by it"
     return (
         *body,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reconciler.core.code import place_of
 from reconciler.core.entry import (
     IsSecret,
     ManifestEntry,
@@ -213,6 +214,10 @@ class ExportedStack:
             if entry in self.unmatched:
                 command = printable(adopt_command(entry.key, job.id))
                 yield f"  # that is no name of this key, so apply would create it; first: {command}"
+            if place_of(entry.tree):
+                name = printable(str(entry.tree["algorithm"]["code_dir"]).rstrip("/").rpartition("/")[2])
+                yield f"  # its code was uploaded from a directory {name}; where you have that, declare it by"
+                yield "  # code: {source: DIRECTORY} in the place of code_dir, with boot_file relative to it"
             yield from indented(yaml_lines({entry.key: written[entry.key]}))
 
     def mapping(self) -> Tree:

@@ -175,6 +175,21 @@ def test_what_runs_again_takes_over_edits_that_are_ignored(reconciler: Reconcile
     )
 
 
+def test_job_whose_code_was_uploaded_is_exported_as_it_is(reconciler: Reconciler) -> None:
+    reconciler.ends(ExitCode.DONE, "apply --yes -t emulated")
+    said = reconciler.ends(
+        ExitCode.DONE,
+        "export train -t emulated",
+        out=[
+            "  # its code was uploaded from a directory src;",
+            "code_dir: obs://local/code/",
+        ],
+    )
+    Path("exported").mkdir()
+    Path("exported/jobs.yaml").write_text(said.out, encoding="utf-8")
+    reconciler.ends(ExitCode.DONE, "validate exported")
+
+
 def test_first_revision_has_new_files_only(reconciler: Reconciler) -> None:
     [action] = reconciler("plan --json").document["actions"]
     assert [one["change"] for one in action["code"]["files"]] == ["added", "added"]
