@@ -449,7 +449,7 @@ def test_page_shows_what_is_said(world: World) -> None:
     """What goes to stderr is not written by `docs.generate`."""
     page = PAGE.read_text(encoding="utf-8")
     world.setenv("HF_TOKEN", SECRET)
-    text = with_token(world.manifest("py-minist", more=TOKEN)).replace("A_TOKEN", "HF_TOKEN")
+    text = with_token(world.manifest("spirals", more=TOKEN)).replace("A_TOKEN", "HF_TOKEN")
     write(text.replace("var.token", "var.hf_token").replace("{token:", "{hf_token:"))
     save(world)
     world.patch.delenv("HF_TOKEN")
