@@ -61,17 +61,9 @@ def run(
 
 def _first_failure(processes: list[subprocess.Popen[bytes]]) -> int:
     """Wait until all have ended with 0, or one with another code."""
-    left = list(processes)
-    while left:
-        for process in left:
-            try:
-                code = process.wait(timeout=0.1 if len(left) > 1 else None)
-            except subprocess.TimeoutExpired:
-                continue
-            if code:
-                return code
-        left = [process for process in left if process.returncode is None]
-    return 0
+    while None in (codes := [process.poll() for process in processes]) and not any(codes):
+        time.sleep(0.05)
+    return next(filter(None, codes), 0)
 
 
 def spell(execution: PreparedJob) -> str:

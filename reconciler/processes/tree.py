@@ -109,7 +109,7 @@ def end_all(
     belongs to another user, or the system holds it.
     """
     denied: set[psutil.Process] = set()
-    is_asked = False
+    asked: set[int] = set()
     deadline = time.monotonic() + grace_s
     while (remaining := _alive({*more(), *processes_of(job_id)} - denied)) and (
         time.monotonic() < deadline + STUCK_S
@@ -122,23 +122,17 @@ def end_all(
                     denied.add(process)
                 except psutil.Error:
                     pass
-        elif not is_asked:
-            is_asked = True
-            for group in _groups(remaining) - {os.getpgrp()}:
+        elif not asked:
+            asked.add(os.getpgrp())  # not the group of who asks
+            for process in remaining:
                 with contextlib.suppress(OSError):
-                    os.killpg(group, signal.SIGTERM)
+                    if (group := os.getpgid(process.pid)) not in asked:
+                        asked.add(group)
+                        os.killpg(group, signal.SIGTERM)
         # Not by `psutil.wait_procs`: it would take the exit codes away from who started them.
         looks_again = time.monotonic() + 0.2
         while _alive(remaining) and time.monotonic() < looks_again:
             time.sleep(0.01)
-
-
-def _groups(processes: Iterable[psutil.Process]) -> set[int]:
-    found = set()
-    for process in processes:
-        with contextlib.suppress(OSError):
-            found.add(os.getpgid(process.pid))
-    return found
 
 
 def _alive(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
