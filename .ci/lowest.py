@@ -10,7 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-_LOWER_BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+(\[[a-z,]+\])?)>=(?P<version>[0-9][0-9.]*)")
+_LOWER_BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+(\[[a-z0-9,]+\])?)>=(?P<version>[0-9][0-9.]*)")
 
 
 def lowest(requirement: str) -> str:

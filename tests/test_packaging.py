@@ -31,8 +31,10 @@ NOT_IMPORTED = {
 }
 #: Imported for the type checker only, which brings it along.
 ONLY_FOR_TYPES = {"_typeshed"}
-#: Used by name of a command or as a plugin of pytest, or types.
+#: Used by name of a command or as a plugin of pytest, by the server of moto, or types.
 TOOLS = {
+    "flask",
+    "flask-cors",
     "mypy",
     "pytest-cov",
     "pytest-timeout",

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from obstore.store import LocalStore, MemoryStore, ObjectStore
@@ -321,6 +322,35 @@ def test_answer_of_the_store_is_not_repeated_with_what_it_knows(obs: ObsServer, 
             assert secret not in said
 
 
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    """An S3 server that is not ours, with a bucket."""
+    pytest.importorskip("moto", reason="the extra `test` is not installed")
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    urlopen(Request(f"http://{host}:{port}/vision", method="PUT"))
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def test_foreign_server_keeps_what_was_uploaded_and_shows_it(moto: str, code: Code, tmp_path: Path) -> None:
+    target = Target(kind="modelarts", region="us-east-1", obs_endpoint=moto)
+    store = CodeStore(ADDRESS, open_objects(target, ADDRESS, lambda: Keys("AK", "SK", "token")))
+    assert len(store.upload("cs", code, Path(code.source)).files) == 3
+    assert store.upload("cs", code, Path(code.source)).is_complete
+    (Path(code.source) / "train.py").write_text("# other\n", encoding="utf-8")
+    other = read_code(CodeSource(Path(code.source)))
+    assert len(store.upload("cs", other, Path(code.source)).files) == 3
+    assert {prefix.digest for prefix in store.prefixes()} == {code.digest, other.digest}
+    assert store.digests([("cs", digits(code.digest)), ("cs", "0" * 16)]) == {code.digest}
+    for prefix in store.prefixes():
+        store.delete(prefix)
+    assert [*store.prefixes()] == []
+
+
 def test_other_bytes_than_were_sent_are_noticed(code: Code) -> None:
     store: ObjectStore = MemoryStore()  # whose ETag is no MD5
     with pytest.raises(StoreFailed, match=r"arrived with the ETag \d"):
@@ -352,6 +382,20 @@ def test_endpoints_are_those_of_the_region_or_the_target(
 ) -> None:
     target = Target(kind="modelarts", **settings)  # type: ignore[arg-type]
     assert (store_endpoint(target), iam_endpoint(target, {})) == (objects, iam)
+
+
+def test_bucket_is_addressed_by_its_host_over_https_and_by_a_path_on_this_machine() -> None:
+    opened = [
+        open_objects(
+            Target(kind="modelarts", region="cn-north-4", obs_endpoint=endpoint), ADDRESS, Keys.__call__
+        )
+        for endpoint in (None, "http://127.0.0.1:9")
+    ]
+    said = [
+        (str(store.config["endpoint"]), str(store.config["virtual_hosted_style_request"])) for store in opened
+    ]
+    there = "https://vision.obs.cn-north-4.myhuaweicloud.com"
+    assert said == [(there, "true"), ("http://127.0.0.1:9", "false")]
 
 
 def test_iam_of_the_login_is_asked_for_keys() -> None:
