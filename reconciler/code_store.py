@@ -43,6 +43,8 @@ FORMAT_VERSION = "1.0"
 UPLOADS_AT_ONCE = 8
 #: How often it is looked whether the program is to stop, in seconds.
 _PIECE_S = 0.2
+#: A file of more bytes may take longer than a request that hangs.
+_LARGE = 50_000_000
 _MANIFEST = "manifest.json"
 _MAX_MANIFEST = 4_000_000
 
@@ -239,6 +241,15 @@ class CodeStore:
         data = self._get(f"{stack}/{place}/{_MANIFEST}", _MAX_MANIFEST)
         return None if data is None else _read_manifest(data, place)
 
+    def digests(self, places: Sequence[tuple[str, str]]) -> set[str]:
+        """Return the whole digests of what lies at places, each a stack and the first digits.
+
+        Raises:
+            ServiceError: the store did not answer, or refused.
+        """
+        found = self._in_threads(lambda place: self.stored(*place), places)
+        return {stored.digest for stored in found if stored}
+
     def missing(self, stack: str, code: Code, md5_of: Callable[[CodeFile], str]) -> Upload:
         """Return what an upload would send. `md5_of` hashes a file of the code again.
 
@@ -367,7 +378,9 @@ class CodeStore:
 
     def _put(self, key: str, data: bytes) -> str:
         md5 = _md5(data)
-        result = self._call("write", key, lambda: obstore.put(self._store, key, data, use_multipart=False))
+        is_large = self._access is not None and len(data) > _LARGE
+        store = self._access.patient if is_large else self._store
+        result = self._call("write", key, lambda: obstore.put(store, key, data, use_multipart=False))
         etag = (result["e_tag"] or "").strip('"')
         if not isinstance(self._store, LocalStore) and etag != md5:
             raise StoreFailed(

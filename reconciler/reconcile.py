@@ -274,10 +274,10 @@ class _SnapshotReader:
         if not wanted:
             return
         # Where it cannot be read, the decision rests on what is known, and the plan warns.
-        with suppress(ServiceError), ThreadPoolExecutor(self._context.parallelism) as pool:
-            stores = {address: open_code_store(self._context, address) for address, *_ in wanted}
-            codes = pool.map(lambda place: stores[place[0]].stored(*place[1:]), wanted)
-            self._codes |= {code.digest for code in codes if code}
+        for address in {address for address, *_ in wanted}:
+            with suppress(ServiceError):
+                store = open_code_store(self._context, address)
+                self._codes |= store.digests([place[1:] for place in wanted if place[0] == address])
 
     def _begun_schedules(self, snapshot: Snapshot) -> Iterator[Revision]:
         """The latest revisions that only the history knows: a schedule that was edited counts from now on.
