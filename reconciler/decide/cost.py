@@ -93,7 +93,7 @@ def spell_cost(cost: Cost, *, has_budget: bool = False) -> str:
     parts = ["unbounded node-hours"] if has_budget and cost.node_hours_max is None else []
     if cost.node_hours_max is not None:
         parts.append(f"at most {spell_work(cost.node_hours_max)}{_price(cost.cost_max, cost.currency)}")
-    if cost.node_hours_expected is not None:
+    if cost.node_hours_expected is not None and cost.node_hours_expected * 3600 >= 0.5:  # else 0 is shown
         price = _price(cost.cost_expected, cost.currency)
         parts.append(f"{spell_work(cost.node_hours_expected)} expected{price}")
     return ", ".join(parts)

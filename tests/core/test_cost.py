@@ -219,6 +219,7 @@ def test_plan_without_creates_is_within_every_budget() -> None:
             Cost(node_hours_expected=12.5, cost_expected=31.25, currency="CNY"),
             "12 node-hours expected (CNY 31.25)",
         ),
+        (Cost(node_hours_expected=0.0001), ""),
     ],
 )
 def test_cost_is_rendered_for_people(found: Cost, text: str) -> None:
