@@ -58,9 +58,9 @@ from reconciler.errors import (
     UnreadableAnswer,
     WrongUsage,
 )
-from reconciler.manifest import LoadedStack, load_mapping
 from reconciler.manifest import load as load_manifest
 from reconciler.manifest.export import head_of_export
+from reconciler.manifest.files import StackFiles, find_stack, stack_of
 from reconciler.modelarts import clock
 from reconciler.modelarts import jobs as service
 from reconciler.modelarts.observe import find_invalid_value
@@ -112,25 +112,33 @@ def load(
     given, values = [*map(Path, paths)] or [Path()], _as_texts(variables)
     files = [*map(Path, [var_files] if isinstance(var_files, str | os.PathLike) else var_files)]
     seen = os.environ if environ is None else environ
-    read = partial(load_manifest, given, variables=values, var_files=files, environ=seen)
-    return Stack(read, values, files)
+    return Stack(find_stack(given, files), values, seen, files)
 
 
 class Stack:
     """The jobs that one stack declares. Made by `load`, or by `from_dict`."""
 
     def __init__(
-        self, read: Callable[..., LoadedStack], variables: Mapping[str, str], var_files: Sequence[Path] = ()
+        self,
+        files: StackFiles,
+        variables: Mapping[str, str],
+        environ: Mapping[str, str],
+        var_files: Sequence[Path] = (),
+        target: str | None = None,
     ) -> None:
         self._variables, self._var_files = variables, var_files
         self._redactor = Redactor()
+        # Of the files as they are now: another target is not to meet others.
+        self._on = partial(Stack, files, variables, environ, var_files)
+        values: Any = {"variables": variables, "var_files": var_files, "environ": environ}
+        read = partial(load_manifest, files, **values, learn=self._redactor.learn, target=target)
         self._missing: tuple[Diagnostic, ...] = ()
         try:
-            self._loaded = read(offline=False, learn=self._redactor.learn)
+            self._loaded = read(offline=False)
         except ManifestInvalid as invalid:
             self._missing = invalid.diagnostics
             try:
-                self._loaded = read(offline=True, learn=self._redactor.learn)
+                self._loaded = read(offline=True)
             except ManifestInvalid:
                 raise invalid from None
         self._redactor.learn(self._loaded.secrets)
@@ -151,7 +159,7 @@ class Stack:
             WrongUsage: there is no such directory.
         """
         values, seen = _as_texts(variables), os.environ if environ is None else environ
-        return cls(partial(load_mapping, mapping, Path(root), variables=values, environ=seen), values)
+        return cls(stack_of(mapping, Path(root)), values, seen)
 
     def __repr__(self) -> str:
         return f"Stack({self.name!r}, {len(self.keys)} jobs)"
@@ -200,9 +208,7 @@ class Stack:
         environ = os.environ if environ is None else environ
         stack, loaded = self, self._loaded
         if target not in (None, loaded.target_name) and loaded.differs:
-            stack = Stack(
-                lambda offline, learn: loaded.on(target, offline=offline), self._variables, self._var_files
-            )
+            stack = self._on(target)
         redactor, stop = stack._redactor, threading.Event()
 
         def log_request(method: str, path: str, status: int | None, seconds: float) -> None:

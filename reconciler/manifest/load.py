@@ -72,8 +72,8 @@ class LoadedStack:
     """A stack as its files declare it.
 
     `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name`
-    is the one that the jobs are declared for, `differs` says whether they may be others on another one, and
-    `on` gives the stack there. `secrets` every sensitive value that is known, used or not, and `sources`
+    is the one that the jobs are declared for, `differs` says whether they may be others on another
+    one, `secrets` has every sensitive value that is known, used or not, and `sources`
     says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
     record store without what is secret or comes from the environment; `records_url` gives it whole.
     `checked` are the same files as `check` read them on each target, where these differ. `origins` says by
@@ -102,17 +102,6 @@ class LoadedStack:
     _targets: Targets | None = None
     _records: RecordsSetting | None = None
     _notify: NotifySetting | None = None
-    _on: Callable[[str | None, bool], LoadedStack] | None = None
-
-    def on(self, name: str | None, *, offline: bool) -> LoadedStack:
-        """Return the stack as its files, as they were read, declare it on another target.
-
-        Raises:
-            ManifestInvalid: it is invalid there.
-            WrongUsage: no target has that name.
-        """
-        assert self._on is not None
-        return self._on(name, offline)
 
     def on_targets(self, asked: str | None) -> Mapping[str | None, LoadedStack]:
         """Return the stack on each target that `check` read it for; `asked` is the one it was asked for."""
@@ -315,18 +304,11 @@ def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target:
     first: ManifestInvalid | None = None
     for name in names:
         try:
-            loaded = _read(files, merged, inputs, name, target)
-            break
+            return _read(files, merged, inputs, name, target)
         except ManifestInvalid as invalid:
             first = first or invalid
-    else:
-        assert first is not None
-        raise first
-
-    def on(name: str | None, offline: bool) -> LoadedStack:
-        return _load(files, merged, inputs._replace(offline=offline, traced=None), name)
-
-    return replace(loaded, _on=on)
+    assert first is not None
+    raise first
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from reconciler.errors import ManifestInvalid, WrongUsage
-from reconciler.manifest.load import check
+from reconciler.manifest.files import find_stack
+from reconciler.manifest.load import check, load
 from tests.manifest.conftest import Place
 
 #: A job whose environment variable X shows the value of `v`, on the targets dev and prod.
@@ -128,8 +129,8 @@ def test_problem_on_all_targets_is_told_once(place: Place) -> None:
 
 def test_stack_on_another_target_is_that_of_the_bytes_that_were_read(place: Place) -> None:
     stack(place, prod="variables: {v: p}")
-    loaded = place.load()
+    files = find_stack([place.root])
     (place.root / "main.yaml").write_text("stack: other\n")
-    job = loaded.on("prod", offline=False).stack.jobs["a"]
+    job = load(files, environ={}, target="prod").stack.jobs["a"]
     assert job.body is not None
     assert job.body["algorithm"]["environments"]["X"] == "p"
