@@ -335,11 +335,13 @@ def _read(
     problems = [*merged.problems, *problems_of(inputs.value_files), *credential_problems(documents)]
     inputs.learn(variables.secrets(documents))
 
+    entries_of_targets = merged.targets  # kept by the loaded stack, unlike all that the files say
+
     def expanders(budget: ExpansionBudget | None = None) -> Callable[[str], Expander]:
         """What puts values into the entry of a target: those that hold on it."""
 
         def expander_on(name: str) -> Expander:
-            on_target = variables_on(merged.targets[name])
+            on_target = variables_on(entries_of_targets[name])
             own = values if on_target == values.on_target else values.on(on_target)
             return Expander(own.get, environ, takes_secrets=False, budget=budget or settings_budget())
 
