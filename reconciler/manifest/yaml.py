@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from reconciler.core.scalar import is_boolean, spelled
@@ -596,7 +597,7 @@ class _Walk:
                 raise InvalidNode(key, _INVALID, "a key must be text, not a list or a mapping")
             if key.ctag is not implicit:
                 _tagged(key)
-            name = key.value
+            name = intern(key.value)  # thousands of jobs have the same ones
             if name == "<<" and not key.style:
                 merged.append((key, member))
             elif name in result:
