@@ -14,7 +14,7 @@ from reconciler.cli.context import learn_tokens, open_target, say_gaps
 from reconciler.cli.progress import reading
 
 _JOB = click.argument("job", metavar="JOB")
-_JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+_JOBS = click.argument("jobs", metavar="JOB... [PATH]...", nargs=-1, required=True)
 _TASK = opt.option("--task TASK", "Task of the job; default: the first one.")
 #: The options that say which target is meant.
 _WHERE = ("paths", "variables", "var_files", "target")
@@ -175,8 +175,9 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
     """
     from reconciler.cli.job_actions import terminate_all
 
+    named = opt.take_paths(jobs, where)
     with open_target(**where) as there:
-        return terminate_all(there, there.find_all(jobs), yes=yes, force=force, as_json=as_json)
+        return terminate_all(there, there.find_all(named), yes=yes, force=force, as_json=as_json)
 
 
 @opt.command("delete", _JOBS, opt.BESIDE_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
@@ -188,8 +189,9 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
     """
     from reconciler.cli.job_actions import delete_all
 
+    named = opt.take_paths(jobs, where)
     with open_target(**where) as there:
-        return delete_all(there, there.find_all(jobs), yes=yes, force=force, as_json=as_json)
+        return delete_all(there, there.find_all(named), yes=yes, force=force, as_json=as_json)
 
 
 @opt.command(
@@ -216,13 +218,14 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     from reconciler.cli.job_actions import wait_for_all
     from reconciler.decide.wait import Goal
 
+    named = opt.take_paths(jobs, where)
     with open_target(**where) as there:
-        return wait_for_all(there, there.find_all(jobs), Goal(goal), timeout_s, as_json=as_json)
+        return wait_for_all(there, there.find_all(named), Goal(goal), timeout_s, as_json=as_json)
 
 
 @opt.command(
     "export",
-    click.argument("jobs", metavar="[JOB]...", nargs=-1),
+    click.argument("jobs", metavar="[JOB]... [PATH]...", nargs=-1),
     opt.flag("--all", "All jobs that no stack owns and that match the filters.", "all_jobs"),
     opt.BESIDE_JOBS,
     opt.FILTERS,
@@ -230,7 +233,7 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
 def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
     """Print the manifest of jobs that exist already.
 
-    JOB is an id, a name, or a key of the stack in the current directory; jobs that a stack owns are
+    JOB is an id, a name, or a key of the stack in PATH or the current directory; jobs that a stack owns are
     exported only when named. --all takes jobs that run or have completed, or those in the phases of
     --phase.
 
@@ -242,6 +245,7 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
     from reconciler.modelarts.jobs import JobFilters
 
     where = {name: options.pop(name) for name in _WHERE}
+    jobs = opt.take_paths(jobs, where, needs_job=False)
     if bool(jobs) is all_jobs:
         raise click.UsageError("name jobs, or use --all for all that no stack owns")
     if jobs and any(options.values()):

@@ -470,16 +470,26 @@ def is_typed(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
+def _is_path(word: str) -> bool:
+    has_separator = any(separator in word for separator in (os.sep, os.altsep) if separator)
+    return has_separator or word.lower().endswith((".yaml", ".yml")) or word in (os.curdir, os.pardir)
+
+
+def take_paths(words: Sequence[str], where: dict[str, Any], *, needs_job: bool = True) -> tuple[str, ...]:
+    """The jobs among words. What is spelled as a path, as no job is, names the stack, as `--in` does."""
+    jobs = tuple(word for word in words if not _is_path(word))
+    if needs_job and not jobs:
+        return tuple(words)  # no such jobs
+    where["paths"] = (*where["paths"], *(Path(word) for word in words if _is_path(word)))
+    return jobs
+
+
 def split_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """Tell keys, each once, from paths: a path holds a separator, ends in .yaml or .yml, or is . or ..
 
     So is any other word that exists, where there is no such path: beside one, a bare word is a key.
     """
 
-    def is_path(word: str) -> bool:
-        has_separator = any(separator in word for separator in (os.sep, os.altsep) if separator)
-        return has_separator or word.lower().endswith((".yaml", ".yml")) or word in (os.curdir, os.pardir)
-
-    paths = [word for word in words if is_path(word)] or [word for word in words if Path(word).exists()]
+    paths = [word for word in words if _is_path(word)] or [word for word in words if Path(word).exists()]
     keys = dict.fromkeys(word for word in words if word not in paths)
     return tuple(keys), tuple(map(Path, paths))

@@ -572,6 +572,25 @@ def test_newest_revision_is_owned_so_ending_it_needs_force(here: World, verb: st
     assert here(f"jobs {verb} a -y --force --json").document["jobs"][0]["id"] == second.id
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("jobs show a", 0), ("jobs logs a", 0), ("jobs events a", 0), ("jobs wait a", 0), ("export a", 0),
+        ("jobs delete a --yes --force", 0), ("jobs terminate a --yes --force", 3),
+        ("jobs list", 0), ("export --all", 0),
+    ],
+)  # fmt: skip
+def test_path_behind_the_jobs_is_that_of_their_stack(
+    here: World, monkeypatch: pytest.MonkeyPatch, line: str, code: int
+) -> None:
+    revision(here, 1, "Completed")
+    for name in ("stack", "elsewhere"):
+        Path(name).mkdir()
+    Path("jobs.yaml").rename("stack/jobs.yaml")
+    monkeypatch.chdir("elsewhere")
+    here.ends(code, line, "../stack")
+
+
 def test_other_calls_take_a_key(here: World) -> None:
     revision(here, 1, "Failed")
     second = revision(here, 2, "Completed")
