@@ -284,9 +284,10 @@ class CodeStore:
             parts = meta["path"].split("/", 2)
             if len(parts) == 3 and re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}", parts[1]):
                 found.setdefault(Place(*parts[:2]), {})[parts[2]] = meta
+        listed_at = [place for place, metas in found.items() if _MANIFEST in metas]
+        read = dict(self._in_threads(lambda place: (place, self.stored(*place)), listed_at))
         for place, metas in sorted(found.items()):
-            manifest = metas.pop(_MANIFEST, None)
-            stored = self.stored(*place) if manifest else None
+            manifest, stored = metas.pop(_MANIFEST, None), read.get(place)
             sizes = {path: meta["size"] for path, meta in metas.items()}
             listed = {f"{stored.name}/{file.path}": file.size for file in stored.files} if stored else {}
             yield Prefix(

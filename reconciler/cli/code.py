@@ -90,7 +90,7 @@ def collect(age_s: float, yes: bool, as_json: bool, **options: Any) -> int:
             if chosen and not yes:
                 console.say(_table(chosen, shelf.now_s, console.style(sys.stderr)).rstrip("\n"))
                 confirm(f"Delete {_sum(chosen)}?")
-            if chosen:  # by now it may be used again
+            if chosen and not interrupt.stop.is_set():  # by now it may be used again
                 chosen = [one for one in shelf.unused(age_s)[0] if one in chosen]
         with interruptible(interrupt):
             for one in chosen:

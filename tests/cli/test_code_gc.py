@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli import code as command
+from reconciler.cli.execution import Interrupt
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, World, write
 from tests.cli.lock_helpers import held_by
@@ -150,6 +151,18 @@ def test_what_changes_while_somebody_is_asked_stays(
     monkeypatch.setattr(command, "confirm", mend)
     reconciler.ends(ExitCode.DONE, "code gc", err="Deleted 1 upload ")
     assert sorted(stored()) == ["1", "3"]
+
+
+def test_nothing_is_deleted_once_the_lock_is_lost(
+    reconciler: Reconciler, three: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt = Interrupt()
+    monkeypatch.setattr("reconciler.cli.execution.Interrupt", lambda: interrupt)
+    monkeypatch.setattr(command, "confirm", lambda question: interrupt.lock_lost())
+    reconciler.ends(
+        ExitCode.LOCKED, "code gc --older-than 0s", err=["the lock was lost", "Nothing was deleted"]
+    )
+    assert stored() == ["1", "2", "3"]
 
 
 # ── on the service ─────────────────────────────────────────────────────────────────────────────────
