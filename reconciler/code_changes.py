@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from difflib import unified_diff
 from functools import cache
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from reconciler.decide.review import Review, ReviewedJob, Side
 
 T = TypeVar("T")
-#: A file of more bytes, or lines, is compared as a whole.
-MOST_COMPARED, _MOST_LINES = 65_536, 5_000
+#: A file of more bytes is compared as a whole; of more lines that may differ all are taken to do so.
+MOST_COMPARED, _MOST_LINES = 65_536, 2_000
+#: How many unchanged lines are shown around changed ones.
+_CONTEXT = 3
 
 #: Returns a file of some code by its path; None if it is gone, or large.
 ReadFile = Callable[[str], bytes | None]
@@ -54,9 +57,33 @@ def _diff(before: bytes, after: bytes) -> tuple[str, ...] | None:
         old, new = (data.decode().splitlines(keepends=True) for data in (before, after))
     except UnicodeDecodeError:
         return None
-    if b"\0" in before + after or max(len(old), len(new)) > _MOST_LINES:
+    if b"\0" in before + after:
         return None
-    return tuple(line.rstrip("\r\n") for line in list(unified_diff(old, new))[2:])
+    # What is the same at both ends is left out but for the context: comparing takes the square of the rest.
+    start = _same_lines(old, new)
+    old, new = old[start:], new[start:]
+    end = _same_lines(old[::-1], new[::-1])
+    old, new = old[: len(old) - end], new[: len(new) - end]
+    if max(len(old), len(new)) > _MOST_LINES:
+        lines = [
+            f"@@ -1,{len(old)} +1,{len(new)} @@",
+            *(f"-{line}" for line in old),
+            *(f"+{line}" for line in new),
+        ]
+    else:
+        lines = list(unified_diff(old, new, n=_CONTEXT))[2:]
+    return tuple(
+        re.sub(r"(?<=[-+])\d+", lambda found: str(int(found[0]) + start), line)
+        if line.startswith("@@ ")
+        else line
+        for line in (line.rstrip("\n") for line in lines)
+    )
+
+
+def _same_lines(old: Sequence[str], new: Sequence[str]) -> int:
+    """Count the lines that both begin with, but for those that are shown around what comes behind."""
+    differs = (number for number, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
+    return max(0, next(differs, min(len(old), len(new))) - _CONTEXT)
 
 
 def read_below(directory: Path) -> ReadFile:

@@ -13,7 +13,9 @@ import pytest
 
 from reconciler import code
 from reconciler.code import CodeRejected, CodeSource, find_code, read_code
+from reconciler.code_changes import with_lines
 from reconciler.core.code import CodeFile, digest_of
+from reconciler.decide.plan import CodeChange
 from reconciler.text import format_size
 
 
@@ -251,3 +253,32 @@ def test_size_for_people(size: int, said: str) -> None:
 
 def test_limits_are_those_of_the_service() -> None:
     assert (code.MAX_ENTRIES, code.MAX_DEPTH) == (1000, 32)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        ("", "x\n", ["@@ -0,0 +1 @@", "+x"]),
+        ("a\nb\n", "a\r\nb\n", ["@@ -1,2 +1,2 @@", "-a", "+a\r", " b"]),
+        (
+            "1\n2\n3\n4\n5\n6\n7\n",
+            "1\n2\n3\n4\n5\nX\n7\n",
+            ["@@ -3,5 +3,5 @@", " 3", " 4", " 5", "-6", "+X", " 7"],
+        ),
+        ("a\n" * 10_000, "a\n" * 9_999, ["@@ -9997,4 +9997,3 @@", " a", " a", " a", "-a"]),
+        ("a", "b\0", None),
+    ],
+)
+def test_lines_of_a_change_are_those_of_a_unified_diff(
+    before: str, after: str, lines: list[str] | None
+) -> None:
+    change = CodeChange(path="a", change="changed", size=1)
+    [found] = with_lines((change,), lambda _: before.encode(), lambda _: after.encode())
+    assert found.diff == (None if lines is None else tuple(lines))
+
+
+def test_lines_of_files_with_little_in_common_are_told_apart_in_no_time() -> None:
+    old, new = ("".join(f"{n * step % 101}\n" for n in range(5_000)).encode() for step in (1, 7))
+    [found] = with_lines((CodeChange(path="a", change="changed", size=1),), lambda _: old, lambda _: new)
+    # An exact comparison takes many seconds.
+    assert found.words == "a +5000 -5000"
