@@ -48,7 +48,7 @@ def list_(as_json: bool, **options: Any) -> int:
     completes it.
     """
     with _opened(options) as shelf:
-        uploads, problems = shelf.look()
+        uploads, problems, _ = shelf.look()
     if as_json:
         items = [one.document(shelf.store.address) for one in uploads]
         console.document({"count": len(items), "complete": not problems, "items": items})
@@ -151,16 +151,23 @@ class _Shelf(NamedTuple):
         backend, clock = self.context.target.backend, self.context.recording.clock
         return clock.now() - (getattr(backend, "skew_s", None) or 0.0)
 
-    def look(self, stack: str | None = None) -> tuple[list[Prefix], list[str]]:
-        """Return what lies in the store, of one stack or of all, and what of its uses could not be read."""
+    def look(self, stack: str | None = None) -> tuple[list[Prefix], list[str], bool]:
+        """Return what lies in the store, of one stack or of all, and what of its uses could not be read.
+
+        Last, whether the stack is known where its jobs would be; it always is beside its root file.
+        """
+        from reconciler.core.values import TARGET_KINDS
         from reconciler.decide.code import uses_of
 
         prefixes, problems = [*self.store.prefixes(stack)], []
+        is_known = TARGET_KINDS[self.context.target.identity.kind].is_embedded
         uses: defaultdict[tuple[str, str], list[CodeUse]] = defaultdict(list)
         for context in self.contexts:
             seen = context.target.backend.observe()
             # Then the history: a list may not show at once what was created.
             memory = context.recording.memory(context.scope)
+            own = (job for job in seen.jobs if job.marker and job.marker.stack == context.scope.stack)
+            is_known = is_known or memory.knows_stack or any(own)
             for place, use in uses_of(seen.jobs, context.scope.stack, memory.revisions):
                 uses[place].append(use)
             lost = [f"{one.name or one.id or 'a job'}: {one.why}" for one in seen.unreadable]
@@ -168,7 +175,7 @@ class _Shelf(NamedTuple):
             lost += [f"{one.name}: its code is not shown" for one in owned if not _SHOWN & one.body.keys()]
             name = context.target.identity.name
             problems += [f"target {name}: {why}" for why in (seen.problem, memory.problem, *lost) if why]
-        return [one._replace(uses=tuple(uses.get(one.place, ()))) for one in prefixes], problems
+        return [one._replace(uses=tuple(uses.get(one.place, ()))) for one in prefixes], problems, is_known
 
     def unused(self, age_s: float) -> tuple[list[Prefix], Mapping[str, int]]:
         """Return what of the stack may be deleted, and how much stays for which reason.
@@ -178,10 +185,10 @@ class _Shelf(NamedTuple):
         """
         from reconciler.decide.code import why_kept
 
-        uploads, problems = self.look(self.context.scope.stack)
+        uploads, problems, is_known = self.look(self.context.scope.stack)
         if problems:
             raise JobsUnknown(f"{few(problems)}; nothing was deleted")
-        reasons = {one: why_kept(one, self.now_s - age_s) for one in uploads}
+        reasons = {one: why_kept(one, self.now_s - age_s, is_known=is_known) for one in uploads}
         return [one for one in uploads if not reasons[one]], Counter(filter(None, reasons.values()))
 
 

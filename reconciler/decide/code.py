@@ -98,8 +98,13 @@ def uses_of(
             yield Place(stack, digits(str(digest))), use
 
 
-def why_kept(upload: Prefix, until_s: float) -> str | None:
-    """Say why an upload is not to be deleted; None if it may be. Older ones were made until `until_s`."""
+def why_kept(upload: Prefix, until_s: float, *, is_known: bool = True) -> str | None:
+    """Say why an upload is not to be deleted; None if it may be. Older ones were made until `until_s`.
+
+    Where its stack is not known, its jobs are in another workspace.
+    """
+    if not is_known:
+        return "no job of the stack is known in this workspace"
     if any(use.active for use in upload.uses):
         return "used by an active job"
     if any(use.newest for use in upload.uses):

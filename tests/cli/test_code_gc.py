@@ -216,6 +216,20 @@ def test_jobs_that_cannot_be_listed_keep_everything(cloud: World, obs: ObsServer
     assert contents(obs) == [b"1", b"2", b"3"]
 
 
+def test_workspace_that_does_not_know_the_stack_says_nothing_of_its_code(
+    cloud: World, obs: ObsServer
+) -> None:
+    write(
+        Path("jobs.yaml")
+        .read_text(encoding="utf-8")
+        .replace(", region", f", workspace_id: {'b' * 32}, region", 1)
+    )
+    text = Path("jobs.yaml").read_text(encoding="utf-8")
+    write(text.replace("\n  there:", "\n#", 1))
+    cloud.ends(ExitCode.DONE, f"{GC} 0s", err="3 kept: no job of the stack is known")
+    assert contents(obs) == [b"1", b"2", b"3"]
+
+
 def test_job_that_does_not_show_its_code_keeps_everything(cloud: World, obs: ObsServer) -> None:
     cloud.store.edit(cloud.job("train").id, lambda body: body.pop("algorithm"))
     cloud.ends(ExitCode.UNKNOWN, "code list", out="train r3", err="train: its code is not shown")

@@ -59,4 +59,5 @@ def test_what_is_used_is_kept(jobs: list[ObservedJob], history: list[PastRevisio
     uses = tuple(use for place, use in uses_of(jobs, "vision", history) if place == ("vision", A))
     upload = Prefix(Place("vision", A), None, False, 1, 1, 100.0, (), uses)
     assert why_kept(upload, until_s=100.0) == why
+    assert "no job of the stack" in str(why_kept(upload, until_s=100.0, is_known=False))
     assert why_kept(upload, until_s=99.0) == (why or "too young")
