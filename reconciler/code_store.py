@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import nullcontext, suppress
 from functools import partial
 from html import unescape
@@ -41,6 +41,8 @@ _R = TypeVar("_R")
 
 FORMAT_VERSION = "1.0"
 UPLOADS_AT_ONCE = 8
+#: An upload that takes more seconds lets what needs nothing of it pass.
+_PATIENCE_S = 5.0
 #: How often it is looked whether the program is to stop, in seconds.
 _PIECE_S = 0.2
 #: A file of more bytes may take longer than a request that hangs.
@@ -554,8 +556,8 @@ class Uploads:
         self._lock = threading.Lock()
         self._done: dict[tuple[str, str], Future[Upload]] = {}
 
-    def ensure(self, code: Code, source: Path) -> Upload:
-        """Return what was sent so that the code is complete in the store.
+    def ensure(self, code: Code, source: Path, pause: Callable[[], object] = lambda: None) -> Upload:
+        """Return what was sent so that the code is complete in the store; `pause` is called if it takes long.
 
         Raises:
             CodeChanged: a file is not what was hashed any more.
@@ -568,9 +570,16 @@ class Uploads:
             is_first = place not in self._done
             done = self._done.setdefault(place, Future())
         if is_first:
-            try:
-                with self._listener() if self._listener else nullcontext(lambda done, total: None) as told:
-                    done.set_result(self._store.upload(self._stack, code, source, told))
-            except BaseException as failure:
-                done.set_exception(failure)
+            threading.Thread(target=self._upload, args=(code, source, done), daemon=True).start()
+        if not wait([done], _PATIENCE_S).done:
+            pause()
         return done.result()
+
+    def _upload(self, code: Code, source: Path, done: Future[Upload]) -> None:
+        try:
+            with self._listener() if self._listener else nullcontext(lambda sent, total: None) as told:
+                upload = self._store.upload(self._stack, code, source, told)
+        except BaseException as failure:
+            done.set_exception(failure)
+        else:
+            done.set_result(upload)

@@ -606,7 +606,9 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
     return CodeStore(address, objects, stop=stop, redact=context.recording.redact, sleep=target.clock.sleep)
 
 
-def _upload_code(context: Context, plan: Plan, stop: threading.Event) -> Callable[[PlannedAction], object]:
+def _upload_code(
+    context: Context, plan: Plan, stop: threading.Event
+) -> Callable[[PlannedAction, Callable[[], object]], object]:
     """Return what uploads the code of the job that an action starts, unless it is there already.
 
     Raises:
@@ -622,13 +624,13 @@ def _upload_code(context: Context, plan: Plan, stop: threading.Event) -> Callabl
         except ServiceError as problem:
             uploads[address] = problem
 
-    def upload(action: PlannedAction) -> None:
+    def upload(action: PlannedAction, pause: Callable[[], object]) -> None:
         if action.code is None:
             return
         there = uploads[action.code.store]
         if isinstance(there, ServiceError):
             raise there
-        there.ensure(action.code.code, context.loaded.root / action.code.source)
+        there.ensure(action.code.code, context.loaded.root / action.code.source, pause)
 
     return upload
 

@@ -29,7 +29,8 @@ class Terms(NamedTuple):
     """What is the same for all actions of an apply; each waits `timeout_s` seconds at most.
 
     Once `stop` is set nothing more is sent that changes anything. `checks` hold a create against the catalog
-    before a replace ends the job before it, and `prepare` uploads what a job needs before it is started.
+    before a replace ends the job before it, and `prepare` uploads what a job needs before it is started; it
+    calls what it is given before it waits for long, so that the others have their turn.
     """
 
     backend: Backend
@@ -39,7 +40,7 @@ class Terms(NamedTuple):
     journal: Journal
     timeout_s: float
     checks: CreateChecks | None
-    prepare: Callable[[PlannedAction], object] = lambda action: None
+    prepare: Callable[[PlannedAction, Callable[[], object]], object] = lambda action, pause: None
 
 
 class Scheduler:

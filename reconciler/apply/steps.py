@@ -87,7 +87,7 @@ class Steps:
         }[self.action.action]
         try:
             if self.action.traits.starts_a_job:
-                self._prepare(self.action)
+                self._prepare(self.action, self._backend.pause)
             job, detail = do()
             due = self.action.detail if self.action.scheduled_for is not None else ""
             return Outcome(self.action, Status.DONE, "; ".join(filter(None, (due, detail))), job)

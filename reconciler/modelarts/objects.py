@@ -77,7 +77,8 @@ def store_endpoint(target: Target) -> str:
     endpoint = endpoint or f"https://obs.{region}.myhuaweicloud.com"
     # Plain http is for this machine only, whatever the target says of its own endpoint.
     if problem := endpoint_problem(endpoint, insecure=False):
-        raise ManifestInvalid(Diagnostic("invalid endpoint", *problem))
+        why, fix = problem
+        raise ManifestInvalid(Diagnostic("invalid obs_endpoint", why, fix.partition(", or add insecure")[0]))
     return endpoint
 
 

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -154,6 +155,24 @@ def test_replaced_job_goes_on_while_its_code_cannot_be_uploaded(world: World, ob
     world.ends(ExitCode.PARTIAL, "apply --yes --allow lost-work")
     assert sorted(world.phases()) == ["other", "train"]
     assert "StopTrainingJob" not in world.changes
+
+
+def test_other_keys_go_on_while_an_upload_takes_long(
+    world: World, obs: ObsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.code_store._PATIENCE_S", 0.05)
+    declare(world, obs, "a-train")
+    overtaken: list[bool] = []
+
+    def hold(seen: Seen) -> None:
+        ends_s = time.monotonic() + 20
+        while seen.method == "PUT" and "other" not in world.phases() and time.monotonic() < ends_s:
+            time.sleep(0.01)
+        overtaken.append("other" in world.phases())
+
+    obs.after = hold
+    world.ends(ExitCode.DONE, "apply --yes", out="2 succeeded")
+    assert overtaken[-1]
 
 
 def test_store_that_cannot_be_read_is_a_warning_of_the_plan(world: World, obs: ObsServer) -> None:

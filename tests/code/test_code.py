@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -182,11 +183,17 @@ def many_files(source: Path) -> None:
     put(source, *(f"d/{n}.py" for n in range(1000)))
 
 
+def bound_socket(source: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(source / "sock"))
+
+
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (link_out, "out.py is a link that leads out of the code"),
     (link_in_a_circle, "sub/up is a link to a directory that it stands in"),
     (lambda source: (source / "gone.py").symlink_to("none"), "gone.py cannot be read"),
     (lambda source: os.mkfifo(source / "pipe"), "pipe is a pipe"),
+    (bound_socket, "sock is a socket"),
     (link_to_a_key, "settings looks like a credential"),
     (case_twins, "pkg/A.py and pkg/a.py differ only in case"),
     (many_files, "1,001 files in 1 folders; a job can have 1,000 of both"),
