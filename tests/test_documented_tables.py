@@ -143,7 +143,7 @@ def test_options_of_many_commands_are_described_and_exist() -> None:
             takers[option] = takers.get(option, 0) + 1
     assert described <= takers.keys()
     common = {option for option, count in takers.items() if count >= 5 and option.startswith("--")}
-    assert common - {"--help"} <= described
+    assert common - {"--help", "--version"} <= described
 
 
 def test_keys_of_jobs_and_targets_are_those_of_the_models() -> None:

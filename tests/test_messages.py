@@ -91,7 +91,7 @@ BY_WORDS = dict(_commands(cli))
 OPTIONS = {
     words: {o for p in command.params for o in p.opts} | {"--help"} for words, command in BY_WORDS.items()
 }
-EVERY_OPTION = set().union(*OPTIONS.values(), {"--version"})
+EVERY_OPTION = set().union(*OPTIONS.values())
 
 
 def wrong_commands(text: str) -> list[str]:

@@ -14,7 +14,6 @@ from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.output import final_outputs, option_values
 from reconciler.errors import ExitCode, first_of
-from reconciler.version import __version__
 
 #: Each command: the module that has it as `<name>_command`, and its line in `--help`.
 COMMANDS = {
@@ -89,7 +88,6 @@ class LazyGroup(click.Group):
     no_args_is_help=False,
     invoke_without_command=True,
 )
-@click.version_option(__version__, prog_name="reconciler", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Declare training jobs in YAML, review the change, and make the service match.

@@ -19,6 +19,7 @@ from reconciler.cli.console import console
 from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.render import Content, formats_of
 from reconciler.text import parse_duration
+from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.decide.plan import Allowances
@@ -194,6 +195,9 @@ _FORMATS, _WHEN = click.Choice(["text", "json"]), click.Choice(["auto", "always"
 def common(*, hidden: bool = False) -> Sequence[Add]:
     """The options that every command has; the help lists them once, `hidden` are those behind a command."""
     return (
+        click.version_option(
+            __version__, prog_name="reconciler", message="%(prog)s %(version)s", hidden=hidden
+        ),
         option(
             "-v --verbose",
             "Verbose output; -vv also logs each request.",

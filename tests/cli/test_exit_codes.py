@@ -291,7 +291,9 @@ def test_help_and_version_are_0(reconciler: Reconciler) -> None:
     assert reconciler().code == 0
     assert reconciler("--version").out.startswith("reconciler ")
     for command in ("validate", "plan", "apply", "destroy", "drift", "schema", "explain", "emulator"):
-        reconciler.ends(0, command, "--help")
+        reconciler.ends(0, command, "--help", lacks="--version")
+        version = reconciler("--version").out
+        assert command == "emulator" or reconciler(f"{command} --version").out == version
 
 
 def unreachable_store() -> str:
