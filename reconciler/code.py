@@ -212,6 +212,8 @@ class _SourceWalk:
             self.left_out[left_out_by] += 1
             return
         _check_name(path)
+        if path.count("/") >= MAX_DEPTH:
+            raise CodeRejected(f"{path} lies more than {MAX_DEPTH} levels deep", fix="move it up")
         try:
             # Only a link leads anywhere else.
             real = (
@@ -303,9 +305,6 @@ def _check_limits(source: CodeSource, found: Sequence[FoundFile]) -> None:
             f"{len(found):,} files in {len(directories):,} folders; a job can have {MAX_ENTRIES:,} of both",
             fix="leave out what is no code by `exclude` or .reconcilerignore; put data into an input",
         )
-    deepest = max(found, key=lambda file: file.path.count("/"), default=None)
-    if deepest and deepest.path.count("/") >= MAX_DEPTH:
-        raise CodeRejected(f"{deepest.path} lies more than {MAX_DEPTH} levels deep", fix="move it up")
     by_folded: dict[str, str] = {}
     for path in (*(file.path for file in found), *directories):
         other = by_folded.setdefault(path.casefold(), path)

@@ -198,6 +198,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (case_twins, "pkg/A.py and pkg/a.py differ only in case"),
     (many_files, "1,001 files in 1 folders; a job can have 1,000 of both"),
     (lambda source: put(source, "a/" * 32 + "x.py"), "more than 32 levels deep"),
+    (lambda source: put(source, "a/" * 500 + "x.py"), "more than 32 levels deep"),
     (lambda source: put(source, "a\nb.py"), "holds a character that cannot be shown"),
     (lambda source: put(source, "big.bin", text="x" * 2000), r"2.0 kB in 2 files.*big.bin \(2.0 kB\)"),
     (lambda source: (source / "train.py").unlink(), "holds no file that is code"),
