@@ -82,7 +82,6 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "requests": ("modelarts/",),
     "rich": ("cli/", "render/"),
     "ruamel": ("manifest/",),
-    "sqlalchemy": ("records/",),
     "sqlite3": ("emulator/", "records/"),
     "psutil": ("processes/",),
     "subprocess": (

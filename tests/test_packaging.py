@@ -25,7 +25,6 @@ LOCK = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
 
 #: Declared, and used without an import of their own.
 NOT_IMPORTED = {
-    "psycopg": "SQLAlchemy loads it by the scheme of the address; [binary] brings libpq along",
     "tzdata": "zoneinfo reads the time zones from it where the system has none",
     "ruamel-yaml-clib": "ruamel.yaml.cyaml is the Python side of it",
 }

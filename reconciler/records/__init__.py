@@ -2,10 +2,10 @@
 
 The files, each importing only files before it::
 
-    file          the SQLite file without SQLAlchemy: whether it is there, what an unchanged plan reads
+    file          the SQLite file: whether it is there, what an unchanged plan reads
     process_lock  the proof that a process is dead
-    schema        tables and migrations
-    dialects      what each database does in its own way
+    schema        tables, what their cells hold, and migrations
+    dialects      statements, and what each database does in its own way
     database      connections, transactions, failures, what is written, scopes
     lock          leases, and the locks of scopes
     history       revisions, declarations and runs

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
-from typing import Any, Protocol
-
-from sqlalchemy import ColumnElement, Connection, and_, exc, select
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
+from typing import Any, Protocol, Self
 
 from reconciler.core.record import Declared, RecordsUnavailable, Scope
 from reconciler.errors import Diagnostic
-from reconciler.records import schema
-from reconciler.records.dialects import Dialect
+from reconciler.records import dialects
+from reconciler.records.dialects import Dialect, Transaction, dialect_of
 from reconciler.records.process_lock import ProcessLocks
-from reconciler.records.schema import SCOPES, Damaged, declared_document, dump
+from reconciler.records.schema import MIGRATIONS, SCHEMA, TABLES, Damaged, declared_document, dump, latest
 from reconciler.secrets import show
 from reconciler.text import printable
 
 TOO_NEW = "the record store needs a newer reconciler"
+#: Of a row of the scopes, called `scope`: whether it is the one whose fields are given.
+IS_SCOPE = " AND ".join(f"scope.{name} = :{name}" for name in Scope._fields)
 
 
 class HasNow(Protocol):
@@ -45,35 +46,91 @@ class Database:
         self.dialect, self.clock, self.redact = dialect, clock, redact
         self.process_locks = ProcessLocks(dialect.file)
         self._scope_ids: dict[Scope, int] = {}
-        with self.translating_errors():
-            self._engine = dialect.create_engine()
+        self._idle: list[Any] = []
+        self._free = threading.Semaphore(dialect.most_connections)
+
+    @classmethod
+    def connect(cls, url: str, *, clock: HasNow, redact: Callable[[str], str], create: bool) -> Self | None:
+        """Open the store at `sqlite:///absolute/path` or `postgresql://user@host/database`.
+
+        With `create` it is made where there is none; without, the answer is None where there is none, or
+        nothing in it. Leases go by the clock of the PostgreSQL server, and by `clock` in a SQLite file.
+        `redact` is asked about every text before it is written.
+
+        Raises:
+            WrongUsage: the URL is not one of a store.
+            RecordsUnavailable: the store cannot be reached, read or written, or needs a newer reconciler.
+        """
+        dialect = dialect_of(url)
+        if not dialect.has_store():
+            if not create:
+                return None
+            # The locks of a store that was moved away: beside an empty file they would mean that it was cut.
+            ProcessLocks(dialect.file).remove_dead()
+            try:
+                dialect.make_store()
+            except OSError as error:
+                raise unavailable(error, dialect, redact) from None
+        with ExitStack() as unless_open:
+            store = cls(dialect, clock, redact)
+            unless_open.callback(store.close)
+            if not store.prepare(create=create):
+                return None
+            unless_open.pop_all()
+        return store
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        with self.translating_errors(), self._engine.begin() as connection:
-            yield connection
+    def reading(self) -> Iterator[Transaction]:
+        with self.translating_errors(), self._begin("BEGIN") as transaction:
+            yield transaction
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[Transaction]:
         """Write inside one transaction, which is on disk when this returns; rows that must hold still do."""
-        with self.translating_errors(), self.dialect.writing(self._engine) as connection:
-            yield connection
+        with self.translating_errors(), self.dialect.writing(self._begin) as transaction:
+            yield transaction
 
-    def now(self) -> ColumnElement[float]:
-        """The time by which leases go, as part of a statement."""
-        return self.dialect.now(self.clock.now())
+    @contextmanager
+    def _begin(self, statement: str) -> Iterator[Transaction]:
+        if not self._free.acquire(timeout=dialects.BUSY_S):
+            busy = TimeoutError("every connection is in use")
+            raise unavailable(busy, self.dialect, self.redact)
+        connection = None
+        try:
+            with suppress(IndexError):
+                connection = self._idle.pop()
+                try:
+                    connection.execute(statement)
+                except self.dialect.failures:
+                    if not self.dialect.is_lost(connection):
+                        raise
+                    connection.close()
+                    connection = None
+            if connection is None:
+                connection = self.dialect.connect()
+                connection.execute(statement)
+            yield Transaction(connection, self.dialect)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection is not None:
+                connection.close()  # which undoes the transaction
+            raise
+        else:
+            self._idle.append(connection)
+        finally:
+            self._free.release()
 
-    def prepare(self, *, create: bool, migrations: Sequence[Sequence[str]] = schema.MIGRATIONS) -> bool:
+    def prepare(self, *, create: bool, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> bool:
         """Bring the tables to the latest version; False if there are none and none are to be made.
 
         Raises:
             RecordsUnavailable: the tables are of a version that this program does not know yet, or damaged.
         """
-        known = schema.latest(migrations)
-        with self.reading() as connection:
-            found = schema.stored_version(connection)
+        known = latest(migrations)
+        with self.reading() as transaction:
+            found = self.stored_version(transaction)
             if found == known:
-                self.dialect.check(connection)
+                self.dialect.check(transaction)
         if found is None and not create:
             return False
         if found is not None and found > known:
@@ -81,20 +138,45 @@ class Database:
             why = f"{shown}: schema version {found} is newer than {known}, the latest supported one"
             raise RecordsUnavailable(Diagnostic(TOO_NEW, why, "pip install --upgrade reconciler"))
         if found != known:
-            with self.translating_errors(), self.dialect.migrating(self._engine) as connection:
-                schema.migrate(connection, migrations)
-                self.dialect.check(connection)
+            with self.translating_errors(), self.dialect.migrating(self._begin) as transaction:
+                # Somebody else may have done it meanwhile.
+                if (found := self.stored_version(transaction)) is None:
+                    for statement in SCHEMA:
+                        transaction.execute(statement)
+                    transaction.insert("reconciler_version", [{"version": known}])
+                elif found < known:
+                    for statement in chain.from_iterable(migrations[found - 1 :]):
+                        transaction.execute(statement)
+                    transaction.execute("UPDATE reconciler_version SET version = :known", known=known)
+                self.dialect.check(transaction)
         return True
 
+    def stored_version(self, transaction: Transaction) -> int | None:
+        """The version of the tables that are there; None if there are none.
+
+        Tables without one version are `Damaged`: what they hold cannot be read for certain.
+        """
+        # Asked once: whoever makes the tables meanwhile makes the version with them.
+        there = {name for (name,) in transaction.rows(self.dialect.tables)} & TABLES.keys()
+        if not there:
+            return None
+        if "reconciler_version" in there:
+            with suppress(Damaged):
+                match transaction.rows("SELECT version FROM reconciler_version"):
+                    case [(int(version),)] if version > 0:
+                        return version
+        raise Damaged("the version of its tables is missing")
+
     def close(self) -> None:
-        self._engine.dispose()
+        while self._idle:
+            self._idle.pop().close()
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:
         """Turn any failure of the database into a `RecordsUnavailable`, which says what to do."""
         try:
             yield
-        except (exc.SQLAlchemyError, ImportError) as error:
+        except self.dialect.failures as error:
             # What interrupted a statement, where a failing rollback took its place.
             behind: BaseException | None = error
             while isinstance(behind, Exception):
@@ -133,8 +215,9 @@ class Database:
             # Looked at before the rows are: whoever takes the lock for the first time has written the scope.
             trace = self.process_locks.of_scope(scope)
             was_held = trace is not None and trace.exists()
-            with self.reading() as connection:
-                found = connection.execute(select(SCOPES.c.id).where(is_scope(scope))).scalar()
+            look = f"SELECT id FROM reconciler_scopes AS scope WHERE {IS_SCOPE}"
+            with self.reading() as transaction:
+                found = transaction.value(look, **scope._asdict())
                 if found is None and was_held:
                     raise Damaged(f"it has nothing of stack {scope.stack}, although its lock was held here")
             if found is None:
@@ -146,39 +229,25 @@ class Database:
         """The number of a scope, which is written if it is new."""
         found = self.find_scope(scope)
         if found is None:
-            # Inline: where another process was first SQLite has no number of a new row to return.
-            insertion = self.dialect.insert_missing(SCOPES).values(scope._asdict()).inline()
-            with self.writing() as connection:
-                connection.execute(insertion)
+            with self.writing() as transaction:
+                transaction.insert("reconciler_scopes", [scope._asdict()], "ON CONFLICT DO NOTHING")
             found = self.find_scope(scope)
             assert found is not None
         return found
 
 
-# A statement takes longer to put together than to execute, and every plan asks this.
-@lru_cache
-def is_scope(scope: Scope) -> ColumnElement[bool]:
-    return and_(*(SCOPES.c[name] == value for name, value in scope._asdict().items()))
-
-
 def unavailable(error: Exception, dialect: Dialect, redact: Callable[[str], str]) -> RecordsUnavailable:
-    """Say what a failure of SQLAlchemy, the driver or the file system means, and how to fix it."""
+    """Say what a failure of the driver or the file system means, and how to fix it."""
     # The database's own words; never the statement, nor what was written with it.
     match error:
-        case exc.DBAPIError(orig=BaseException() as original):
-            message = dialect.message_of(original)
-        case exc.TimeoutError():
-            message = "every connection is in use"
         case OSError():
-            message = error.strerror or ""
+            message = error.strerror or str(error)
         case ImportError():
             message = f"the driver for {dialect.title} cannot be imported"
         case Damaged():
             message = f"malformed: {error}"
-        case exc.SQLAlchemyError():
-            message = ""
         case _:
-            message = str(error)
+            message = dialect.message_of(error)
     # Before lines are joined and cleaned, which would make another text of a secret.
     url = dialect.url
     lines = url.without_secrets(redact(message)).splitlines()

@@ -3,48 +3,78 @@
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from sqlalchemy import (
-    URL,
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Double,
-    Engine,
-    Table,
-    cast,
-    create_engine,
-    event,
-    extract,
-    func,
-    literal,
-    select,
-)
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.dml import Insert
+from typing import Any
 
 from reconciler.core.addresses import StoreUrl, parse_store_url
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
 from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
-from reconciler.records.schema import LOCKS, METADATA, REVISIONS, SCOPES, Damaged
-
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql
+from reconciler.records.schema import TABLES, Damaged, row_reader
 
 #: How long another process's write, or a free connection, is waited for; seconds.
 BUSY_S = 5.0
 
-#: From the row that would be new: the columns to set in the one that is there, by name.
-Changes = Callable[[Any], Mapping[str, ColumnElement[Any]]]
+
+class Transaction:
+    """Statements inside one transaction. Values have names, `:name`; a list of them follows `IN`."""
+
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        self.connection, self._dialect = connection, dialect
+
+    def execute(self, sql: str, **values: Any) -> Any:
+        """Execute a statement; returns the cursor of the driver."""
+        for name, several in [(n, value) for n, value in values.items() if isinstance(value, list)]:
+            each = {f"{name}{position}": value for position, value in enumerate(several)}
+            sql = sql.replace(f"IN :{name}", f"IN ({', '.join(f':{one}' for one in each) or 'NULL'})")
+            values |= each
+        return self.connection.execute(self._dialect.statement(sql), values)
+
+    def rows(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
+        cursor = self.execute(sql, **values)
+        read = row_reader(tuple([column[0] for column in cursor.description]))
+        return list(map(read, cursor.fetchall()))
+
+    def row(self, sql: str, **values: Any) -> tuple[Any, ...] | None:
+        """The first row, if there is one."""
+        return next(iter(self.rows(sql, **values)), None)
+
+    def value(self, sql: str, **values: Any) -> Any:
+        """The first cell of the first row, if there is one."""
+        return next(iter(self.row(sql, **values) or ()), None)
+
+    def insert(self, table: str, rows: Sequence[Mapping[str, Any]], conflict: str = "") -> None:
+        """Insert rows of the same columns; `conflict` says what to do about one that is there already."""
+        if rows:
+            sql = self._dialect.statement(f"{insertion(table, rows[0])} {conflict}")
+            if len(rows) == 1:
+                self.connection.execute(sql, rows[0])
+            else:
+                self.connection.cursor().executemany(sql, rows)
+
+    def upsert(
+        self, table: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]], **changes: str
+    ) -> None:
+        """Insert rows, or change those of the same key to the new values, unless `changes` says otherwise."""
+        for one in rows[:1]:
+            new = {name: f"excluded.{name}" for name in one if name not in key} | changes
+            sets = ", ".join(f"{name} = {value}" for name, value in new.items())
+            self.insert(table, rows, f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}")
+
+
+def insertion(table: str, columns: Collection[str]) -> str:
+    names, values = ", ".join(columns), ", ".join(f":{column}" for column in columns)
+    return f"INSERT INTO {table} ({names}) VALUES ({values})"
+
+
+#: Begins a transaction, with a statement of the database.
+Begin = Callable[[str], AbstractContextManager[Transaction]]
 
 
 class Dialect(ABC):
@@ -55,6 +85,14 @@ class Dialect(ABC):
     errors: tuple[tuple[str, str, str], ...]
     #: What is called missing if the driver cannot be imported.
     title: str
+    #: What our statements say, and how the database says it.
+    words: tuple[tuple[str, str], ...]
+    #: The names of all tables.
+    tables: str
+    #: So many connections are open at most.
+    most_connections: int
+    #: What is raised where a statement fails; what the driver raises is known once it is imported.
+    failures: tuple[type[Exception], ...] = (Damaged, ImportError)
     #: The file of the store, if it is one: process locks lie beside it.
     file: Path | None = None
 
@@ -62,37 +100,30 @@ class Dialect(ABC):
         self.url, self.place = url, url.shown
 
     @abstractmethod
-    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        """An insert in the words of the database."""
+    def connect(self) -> Any:
+        """Connect, for transactions that begin and end by statements. Nothing is waited for without end."""
+
+    def statement(self, sql: str) -> str:
+        """A statement of ours in the words of the database."""
+        for ours, theirs in self.words:
+            sql = sql.replace(ours, theirs)
+        return sql
+
+    def writing(self, begin: Begin) -> AbstractContextManager[Transaction]:
+        """A transaction that is on disk when it ends; rows that must hold still are locked in it."""
+        return begin("BEGIN")
 
     @abstractmethod
-    def create_engine(self) -> Engine:
-        """Make the connections. On none of them anything is waited for without end."""
-
-    @abstractmethod
-    def now(self, clock_s: float) -> ColumnElement[float]:
-        """The time by which leases go, as part of a statement; `clock_s` is the time of this machine.
-
-        Machines that share a server may disagree about the time, so there it is the server's.
-        """
-
-    @abstractmethod
-    def migrating(self, engine: Engine) -> AbstractContextManager[Connection]:
+    def migrating(self, begin: Begin) -> AbstractContextManager[Transaction]:
         """A transaction that excludes others who make or change the tables."""
 
-    def insert_missing(self, table: Table) -> Insert:
-        """An insert that leaves a row that is there already as it is."""
-        return self.insert(table).on_conflict_do_nothing()
+    @abstractmethod
+    def insert_numbered(self, transaction: Transaction, table: str, row: Mapping[str, Any]) -> int:
+        """Insert a row; returns the `id` that it got."""
 
-    def upsert(self, table: Table, changes: Changes) -> Insert:
-        """An insert that changes the row that is there already."""
-        insertion = self.insert(table)
-        key = [column.name for column in table.primary_key]
-        return insertion.on_conflict_do_update(index_elements=key, set_=dict(changes(insertion.excluded)))
-
-    def writing(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """A transaction that is on disk when it ends; rows that must hold still are locked in it."""
-        return engine.begin()
+    def is_lost(self, connection: Any) -> bool:
+        """Whether a connection that failed is of no use any more; a new one may be."""
+        return False
 
     def has_store(self) -> bool:
         """Whether something is there that can be opened; what is in it, its tables tell."""
@@ -102,7 +133,7 @@ class Dialect(ABC):
         """Make what can be opened. A database on a server is made by whoever runs it."""
         return
 
-    def check(self, connection: Connection, *, is_thorough: bool = False) -> None:
+    def check(self, transaction: Transaction, *, is_thorough: bool = False) -> None:
         """Check that a store is whole, each time that it is opened; `is_thorough` however long that takes."""
         return
 
@@ -124,12 +155,6 @@ def dialect_of(url: str) -> Dialect:
 # --- a SQLite file, for all who work on this machine
 
 
-@compiles(BigInteger, "sqlite")
-def _integer(*_: object, **__: object) -> str:
-    """SQLite counts up a column only if it is INTEGER."""
-    return "INTEGER"
-
-
 class Sqlite(Dialect):
     title = "SQLite"
     errors = (
@@ -140,6 +165,13 @@ class Sqlite(Dialect):
         ("is full", UNWRITABLE, "free up space on the disk of {place}"),
         ("", UNREACHABLE, "check the file: ls -l {place}"),
     )
+    # Nobody else writes beside a transaction that does, so that its rows hold still.
+    words = ((" FOR UPDATE", ""), (" FOR SHARE", ""), ("clock_s()", ":clock_s"), ("BIGINT", "INTEGER"))
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    #: A commit is on disk when it returns.
+    synchronous = "FULL"
+    most_connections = 15
+    failures = (sqlite3.Error, *Dialect.failures)
 
     def __init__(self, url: StoreUrl) -> None:
         super().__init__(url)
@@ -147,61 +179,42 @@ class Sqlite(Dialect):
         self.place = str(self.file)
         self._turn = threading.Lock()
 
-    def insert(self, table: Table) -> sqlite.Insert:
-        return sqlite.insert(table)
-
-    def create_engine(self) -> Engine:
-        engine = create_engine(
-            URL.create("sqlite", database=self.place),
-            connect_args={"timeout": BUSY_S},
-            hide_parameters=True,
-            pool_timeout=BUSY_S,
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.place, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
-
-        @event.listens_for(engine, "connect")
-        def connect(connection: Any, record: object) -> None:
-            # Transactions begin when `begin` below says so, and not when the driver thinks best.
-            connection.isolation_level = None
-            try:
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("PRAGMA foreign_keys = ON")
-            except BaseException:
-                # A damaged or locked file. Not every SQLAlchemy 2.0 closes what its listeners refused.
-                connection.close()
-                raise
-
-        @event.listens_for(engine, "begin")
-        def begin(connection: Connection) -> None:
-            if statement := connection.get_execution_options().get("begin", "BEGIN"):
-                connection.exec_driver_sql(statement)
-
-        return engine
-
-    def now(self, clock_s: float) -> ColumnElement[float]:
-        return literal(clock_s, Double)
+        try:
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:  # a damaged or locked file
+            connection.close()
+            raise
+        return connection
 
     @contextmanager
-    def writing(self, engine: Engine) -> Iterator[Connection]:
+    def writing(self, begin: Begin) -> Iterator[Transaction]:
         """A transaction beside which nobody else writes."""
         # SQLite makes those who wait for another connection poll; threads can be told.
         if not self._turn.acquire(timeout=2 * BUSY_S):
             why = f"{self.url.shown}: another thread is still using the connection"
             raise RecordsUnavailable(Diagnostic(UNWRITABLE, why))
         try:
-            with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
-                yield connection
+            with begin("BEGIN IMMEDIATE") as transaction:
+                yield transaction
         finally:
             self._turn.release()
 
     @contextmanager
-    def migrating(self, engine: Engine) -> Iterator[Connection]:
+    def migrating(self, begin: Begin) -> Iterator[Transaction]:
         """A transaction beside which nobody else writes, in a file with a write-ahead log."""
         # Two processes that make the same file at once cannot both switch its journal.
-        with suppress(SQLAlchemyError), engine.connect() as connection:
-            connection.execution_options(begin=None)
-            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-        with self.writing(engine) as connection:
-            yield connection
+        with suppress(sqlite3.Error), closing(self.connect()) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+        with self.writing(begin) as transaction:
+            yield transaction
+
+    def insert_numbered(self, transaction: Transaction, table: str, row: Mapping[str, Any]) -> int:
+        return int(transaction.execute(insertion(table, row), **row).lastrowid)
 
     def has_store(self) -> bool:
         return has_content(self.file)
@@ -211,16 +224,17 @@ class Sqlite(Dialect):
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
-    def check(self, connection: Connection, *, is_thorough: bool = False) -> None:
+    def check(self, transaction: Transaction, *, is_thorough: bool = False) -> None:
         """Check that every table and column is there, and that SQLite finds what decisions rest on sound."""
-        for table in METADATA.sorted_tables:
-            connection.execute(select(table).limit(0))
-        parts = [f"('{table.name}')" for table in (SCOPES, REVISIONS, LOCKS)]
+        execute = transaction.connection.execute
+        for table, columns in TABLES.items():
+            execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 0")
+        parts = [f"('reconciler_{name}')" for name in ("scopes", "revisions", "locks")]
         for part in [""] if is_thorough else parts:
-            found = connection.exec_driver_sql(f"PRAGMA integrity_check{part}").scalars().first()
+            (found,) = execute(f"PRAGMA integrity_check{part}").fetchone()
             if found != "ok":
                 raise Damaged(str(found))
-        if is_thorough and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+        if is_thorough and execute("PRAGMA foreign_key_check").fetchone() is not None:
             raise Damaged("a row refers to another one that does not exist")
 
 
@@ -231,7 +245,7 @@ _MIGRATION_LOCK = 0x7265636F6E63696C
 #: How long the server waits for a row that another process holds, and for a statement to end; seconds.
 ROW_S, STATEMENT_S = 15.0, 20.0
 #: What the network does to a server that vanished; options in the URL go before these.
-_NETWORK = {
+NETWORK = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 3,
@@ -252,52 +266,59 @@ class Postgresql(Dialect):
         ("cannot be imported", UNREACHABLE, "pip install 'psycopg[binary]'"),
         ("", UNREACHABLE, "check that the server is running and reachable: psql {place}"),
     )
+    words = (
+        ("INTEGER NOT NULL PRIMARY KEY", "BIGSERIAL NOT NULL PRIMARY KEY"),
+        (" AUTOINCREMENT", ""),
+        # Machines that share a server may disagree about the time.
+        ("clock_s()", "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"),
+    )
+    tables = "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p') AND pg_table_is_visible(oid)"
+    most_connections = 8
+
+    def statement(self, sql: str) -> str:
+        return re.sub(r":(\w+)", r"%(\1)s", super().statement(sql))
 
     @property
-    def engine_url(self) -> URL:
+    def options(self) -> dict[str, Any]:
+        """What the driver is told. The options behind the question mark go before the rest of the URL."""
         url = self.url
-        options = {name: found[0] if len(found) == 1 else found for name, found in url.options.items()}
-        return URL.create("postgresql+psycopg", url.user, url.password, url.host, url.port, url.name, options)
+        parts = {"user": url.user, "password": url.password, "host": url.host, "port": url.port}
+        given = {name: ",".join(values) for name, values in url.options.items()}
+        # Several hosts are written `host=a:5432&host=b:5432`, or as the driver wants them.
+        hosts = [re.fullmatch(r"([\w.-]*)(?::(\d*))?", one) for one in url.options.get("host", ())]
+        if "port" not in given and hosts and all(hosts):
+            given["host"] = ",".join(host[1] for host in hosts if host)
+            if any(ports := [host[2] or "" for host in hosts if host]):
+                given["port"] = ",".join(ports)
+        named = {name: value for name, value in parts.items() if value}
+        return {**NETWORK, "dbname": url.name, **named, **given}
 
-    def insert(self, table: Table) -> postgresql.Insert:
-        from sqlalchemy.dialects import postgresql  # a store in a file needs none of it
-
-        return postgresql.insert(table)
-
-    def create_engine(self) -> Engine:
+    def connect(self) -> Any:
         # The driver is imported here: one that is missing is reported like any other failure.
         import psycopg
 
-        engine = create_engine(
-            self.engine_url,
-            hide_parameters=True,
-            pool_size=4,
-            max_overflow=4,
-            pool_timeout=BUSY_S,
-            pool_pre_ping=True,
-            # Statements that were prepared in one session are unknown in the next if a pooler hands it out.
-            connect_args={"prepare_threshold": None},
-        )
-
-        @event.listens_for(engine, "do_connect")
-        def do_connect(dialect: object, record: object, arguments: Any, options: dict[str, Any]) -> Any:
-            connection = psycopg.connect(*arguments, **{**_NETWORK, **options})
-            with connection.cursor() as cursor:
-                cursor.execute(f"SET statement_timeout = {STATEMENT_S * 1000:.0f}")
-                cursor.execute(f"SET lock_timeout = {ROW_S * 1000:.0f}")
-            connection.commit()
-            return connection
-
-        return engine
-
-    def now(self, clock_s: float) -> ColumnElement[float]:
-        return cast(extract("epoch", func.clock_timestamp()), Double)
+        self.failures = (psycopg.Error, *Dialect.failures)
+        # Statements that were prepared in one session are unknown in the next if a pooler hands it out.
+        connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self.options)
+        try:
+            connection.execute(f"SET statement_timeout = {STATEMENT_S * 1000:.0f}")
+            connection.execute(f"SET lock_timeout = {ROW_S * 1000:.0f}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     @contextmanager
-    def migrating(self, engine: Engine) -> Iterator[Connection]:
-        with engine.begin() as connection:
-            connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-            yield connection
+    def migrating(self, begin: Begin) -> Iterator[Transaction]:
+        with self.writing(begin) as transaction:
+            transaction.execute("SELECT pg_advisory_xact_lock(:lock)", lock=_MIGRATION_LOCK)
+            yield transaction
+
+    def insert_numbered(self, transaction: Transaction, table: str, row: Mapping[str, Any]) -> int:
+        return int(transaction.value(f"{insertion(table, row)} RETURNING id", **row))
+
+    def is_lost(self, connection: Any) -> bool:
+        return bool(connection.closed)
 
     def message_of(self, error: BaseException) -> str:
         """The first line is the message; DETAIL, which follows, quotes rows."""

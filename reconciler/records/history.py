@@ -7,25 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
-
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    Table,
-    case,
-    delete,
-    exists,
-    false,
-    func,
-    or_,
-    select,
-    true,
-    update,
-)
 
 from reconciler.core.code import Code
 from reconciler.core.ownership import Revision
@@ -33,18 +16,28 @@ from reconciler.core.past import FinishedWork, PastAction, PastChange, PastRevis
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import Declared, HistorySnapshot, RevisionId, Scope
 from reconciler.decide.outcome import Status
-from reconciler.records.database import is_scope, storable
+from reconciler.records.database import IS_SCOPE, storable
+from reconciler.records.dialects import Transaction
 from reconciler.records.lock import Locks
-from reconciler.records.schema import CODES, KEYS, LARGEST, LINES, OUTCOMES, REVISIONS, RUNS, SCOPES
+from reconciler.records.schema import LARGEST, declared_document, dump
 
 #: So many keys or digests are asked about in one statement.
 _AT_ONCE = 500
 #: A look that is older than the one recorded by less than this came late, by more by a wrong clock; seconds.
 _LATE_S = 3600.0
-#: The columns of a past run and revision, by the fields.
-_RUN = [RUNS.c["place" if name == "where" else name] for name in PastRun._fields[:10]]
-_PAST = [REVISIONS.c["phase" if name == "phase_text" else name] for name in PastRevision._fields]
-
+#: What is read of a past run and revision, in the order of the fields.
+_RUN = ", ".join(f"run.{'place' if name == 'where' else name}" for name in PastRun._fields[:10])
+_REVISION = ", ".join(f"revision.{'phase' if n == 'phase_text' else n}" for n in PastRevision._fields)
+_REVISIONS = (
+    f"SELECT {_REVISION} FROM reconciler_revisions AS revision"
+    f" JOIN reconciler_scopes AS scope ON scope.id = revision.scope_id WHERE {IS_SCOPE}"
+)
+_REVISIONS_OF_ID = f"SELECT {_REVISION} FROM reconciler_revisions AS revision WHERE scope_id = :scope_id"
+#: Of the same digest, what was declared stays known; of another one, only what is said now counts.
+_DECLARED_NOW = (
+    "CASE WHEN reconciler_revisions.digest = excluded.digest"
+    " THEN coalesce(excluded.declared, reconciler_revisions.declared) ELSE excluded.declared END"
+)
 
 #: The id of a job that was renamed, the revision that it was, and the one that it is.
 Move = tuple[str, RevisionId, RevisionId]
@@ -55,31 +48,38 @@ class History(Locks):
 
     def memory(self, scope: Scope) -> HistorySnapshot:
         self.find_scope(scope)
-        with self.reading() as connection:
-            past = _read_past(connection, _revisions(scope))
-            of_keys = select(KEYS.c.key, KEYS.c.sweep).join(SCOPES, SCOPES.c.id == KEYS.c.scope_id)
-            sweeps = {row.key: row.sweep for row in connection.execute(of_keys.where(is_scope(scope)))}
-            of_stack = select(*SCOPES.c[Scope._fields]).where(SCOPES.c.stack == scope.stack)
-            is_known = exists().where(REVISIONS.c.scope_id == SCOPES.c.id)
-            scopes = [Scope(*row) for row in connection.execute(of_stack.where(is_known))]
+        with self.reading() as transaction:
+            past = _read_past(transaction, _REVISIONS, **scope._asdict())
+            sweeps = transaction.rows(
+                "SELECT key, sweep FROM reconciler_keys AS of_key"
+                f" JOIN reconciler_scopes AS scope ON scope.id = of_key.scope_id WHERE {IS_SCOPE}",
+                **scope._asdict(),
+            )
+            of_stack = transaction.rows(
+                f"SELECT {', '.join(Scope._fields)} FROM reconciler_scopes AS scope WHERE stack = :stack"
+                " AND EXISTS (SELECT 1 FROM reconciler_revisions WHERE scope_id = scope.id)",
+                stack=scope.stack,
+            )
+        scopes = map(Scope._make, of_stack)
         past.sort(key=lambda one: (one.key, one.number))
         by_key = {key: tuple(of_key) for key, of_key in groupby(past, key=lambda one: one.key)}
         others = (one for one in scopes if one != scope and not (one.is_local or scope.is_local))
-        return HistorySnapshot(by_key, tuple(sorted(one.place for one in others)), sweeps=sweeps)
+        return HistorySnapshot(by_key, tuple(sorted(one.place for one in others)), sweeps=dict(sweeps))
 
     def revisions(self, scope: Scope, *keys: str) -> Sequence[PastRevision]:
         """The revisions of some keys, oldest first."""
-        with self.reading() as connection:
-            past = _read_past(connection, _revisions(scope).where(REVISIONS.c.key.in_(keys)))
+        with self.reading() as transaction:
+            look = f"{_REVISIONS} AND revision.key IN :keys"
+            past = _read_past(transaction, look, keys=[*keys], **scope._asdict())
         return tuple(sorted(past, key=lambda one: one.number))
 
     def codes(self, digests: Iterable[str]) -> Mapping[str, Code]:
         """The code of those digests, as far as a revision with it was started."""
+        look = "SELECT digest, content AS listing FROM reconciler_code WHERE digest IN :digests"
         found = {}
-        with self.reading() as connection:
+        with self.reading() as transaction:
             for some in _portions(digests):
-                look = select(CODES).where(CODES.c.digest.in_(some))
-                for digest, (name, files) in connection.execute(look):
+                for digest, (name, files) in transaction.rows(look, digests=some):
                     found[digest] = Code(name, files, digest)
         return found
 
@@ -90,8 +90,8 @@ class History(Locks):
         """
         if not (seen := list(seen)):
             return
-        with self.reading() as connection:
-            past = _read_past(connection, _revisions(scope))
+        with self.reading() as transaction:
+            past = _read_past(transaction, _REVISIONS, **scope._asdict())
         observed = [
             {
                 "key": one.marker.key,
@@ -114,13 +114,13 @@ class History(Locks):
         if not rows:
             return
         scope_id = self.scope_id(scope)
-        with self.writing() as connection:
-            move(connection, scope_id, moves)
-            declared = _journaled(connection, scope_id, undeclared)
+        with self.writing() as transaction:
+            move(transaction, scope_id, moves)
+            declared = _journaled(transaction, scope_id, undeclared)
             for row in rows:
                 place = (row["key"], row["number"], row["digest"])
                 row |= {"scope_id": scope_id, "declared": declared.get(place)}
-            self._write_revisions(connection, rows)
+            _write_revisions(transaction, rows)
 
     def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
         """Write for a scope what is known of these jobs in another one; return how many revisions were new.
@@ -131,10 +131,9 @@ class History(Locks):
         if from_id is None or not jobs:
             return 0
         to_id = self.scope_id(scope)
-        with self.writing() as connection:
+        with self.writing() as transaction:
             theirs, ours = (
-                _read_past(connection, select(*_PAST).where(REVISIONS.c.scope_id == one))
-                for one in (from_id, to_id)
+                _read_past(transaction, _REVISIONS_OF_ID, scope_id=one) for one in (from_id, to_id)
             )
             taken = {(one.key, one.number): one for one in ours}
             rows = []
@@ -142,22 +141,8 @@ class History(Locks):
                 if one.job in jobs and one.says_more_than(taken.get((one.key, one.number))):
                     row = one._asdict()
                     rows.append({"scope_id": to_id, "phase": row.pop("phase_text"), **row})
-            self._write_revisions(connection, rows)
+            _write_revisions(transaction, rows)
         return len(rows)
-
-    def _write_revisions(self, connection: Connection, rows: list[dict[str, Any]]) -> None:
-        """Write revisions as they were seen.
-
-        All who write some do so in one order, so that none waits for one who waits for it.
-        """
-
-        def changes(new: Any) -> dict[str, ColumnElement[Any]]:
-            seen = {c.name: new[c.name] for c in REVISIONS.c if not c.primary_key and c.name != "declared"}
-            return {"declared": declared_now(new), **seen}
-
-        if rows:
-            rows.sort(key=lambda row: (row["key"], row["number"]))
-            connection.execute(self.dialect.upsert(REVISIONS, changes), rows)
 
     # --- what applies declared
 
@@ -167,11 +152,11 @@ class History(Locks):
         Nothing is written where that is known already.
         """
         scope_id, place = self.scope_id(scope), self.text(place)
-        of_scope = SCOPES.c.id == scope_id
-        with self.reading() as connection:
-            rows = connection.execute(select(KEYS).where(KEYS.c.scope_id == scope_id))
-            known = {row.key: (row.sweep, row.is_declared) for row in rows}
-            was_from = connection.execute(select(SCOPES.c.applied_from).where(of_scope)).scalar()
+        with self.reading() as transaction:
+            look = "SELECT key, sweep, is_declared FROM reconciler_keys WHERE scope_id = :scope_id"
+            known = {key: (sweep, is_) for key, sweep, is_ in transaction.rows(look, scope_id=scope_id)}
+            look = "SELECT applied_from FROM reconciler_scopes WHERE id = :scope_id"
+            was_from = transaction.value(look, scope_id=scope_id)
         # Whose member a key was stays known.
         now = {key: (sweep, False) for key, (sweep, _) in known.items()}
         now |= {key: (sweep, True) for key, sweep in sweeps.items()}
@@ -182,11 +167,10 @@ class History(Locks):
         ]
         if not changed and was_from == place:
             return
-        upsert = self.dialect.upsert(KEYS, lambda new: {"sweep": new.sweep, "is_declared": new.is_declared})
-        with self.writing() as connection:
-            if changed:
-                connection.execute(upsert, changed)
-            connection.execute(update(SCOPES).where(of_scope).values(applied_from=place))
+        with self.writing() as transaction:
+            transaction.upsert("reconciler_keys", ("scope_id", "key"), changed)
+            change = "UPDATE reconciler_scopes SET applied_from = :place WHERE id = :scope_id"
+            transaction.execute(change, place=place, scope_id=scope_id)
 
     def finished(self, scope: Scope, digests: Collection[str], place: str) -> Mapping[str, FinishedWork]:
         """What other stacks completed on the same target, by digest, and do not declare any more.
@@ -194,28 +178,25 @@ class History(Locks):
         A stack whose last apply was from `place` is this one under its former name: all that it completed
         counts.
         """
-        is_declared = func.coalesce(KEYS.c.is_declared, false())
         look = (
-            select(SCOPES.c.stack, *REVISIONS.c["key", "number", "digest"])
-            .join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id)
-            .outerjoin(KEYS, (KEYS.c.scope_id == REVISIONS.c.scope_id) & (KEYS.c.key == REVISIONS.c.key))
-            .where(
-                SCOPES.c.host == scope.host,
-                SCOPES.c.project_id == scope.project_id,
-                SCOPES.c.workspace_id == scope.workspace_id,
-                SCOPES.c.stack != scope.stack,
-                SCOPES.c.applied_from.is_not(None),
-                (SCOPES.c.applied_from == self.text(place)) | (is_declared == false()),
-                func.lower(REVISIONS.c.phase) == Phase.COMPLETED.value.lower(),
-                REVISIONS.c.released_at_s.is_(None),
-            )
-            .order_by(SCOPES.c.stack, REVISIONS.c.key, REVISIONS.c.number)
+            "SELECT revision.digest, revision.key, revision.number, scope.stack"
+            " FROM reconciler_revisions AS revision"
+            " JOIN reconciler_scopes AS scope ON scope.id = revision.scope_id"
+            " LEFT JOIN reconciler_keys AS of_key"
+            " ON of_key.scope_id = revision.scope_id AND of_key.key = revision.key"
+            " WHERE scope.host = :host AND scope.project_id = :project_id"
+            " AND scope.workspace_id = :workspace_id AND scope.stack <> :stack"
+            " AND scope.applied_from IS NOT NULL"
+            " AND (scope.applied_from = :place OR coalesce(of_key.is_declared, FALSE) = FALSE)"
+            " AND lower(revision.phase) = :phase AND revision.released_at_s IS NULL"
+            " AND revision.digest IN :digests ORDER BY scope.stack, revision.key, revision.number"
         )
+        values = {**scope._asdict(), "place": self.text(place), "phase": Phase.COMPLETED.value.lower()}
         found: dict[str, FinishedWork] = {}
-        with self.reading() as connection:
+        with self.reading() as transaction:
             for some in _portions(digests):
-                for row in connection.execute(look.where(REVISIONS.c.digest.in_(some))):
-                    found.setdefault(row.digest, FinishedWork(row.key, row.number, row.stack))
+                for digest, *work in transaction.rows(look, digests=some, **values):
+                    found.setdefault(digest, FinishedWork(*work))
         return found
 
     # --- runs
@@ -224,67 +205,60 @@ class History(Locks):
         self, scope: Scope, *, keys: Collection[str] | None = None, limit: int | None = None
     ) -> Sequence[PastRun]:
         """The runs of a scope, newest first; with `keys` what was done about them, and that only."""
-        look = select(*_RUN).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
+        of_scope = (
+            "FROM reconciler_runs AS run JOIN reconciler_scopes AS scope ON scope.id = run.scope_id"
+            f" WHERE {IS_SCOPE}"
+        )
+        wanted, of_keys = of_scope, ""
         if keys is not None:
-            is_done = OUTCOMES.c.status != Status.SKIPPED.value
-            lines = exists().where(LINES.c.run_id == RUNS.c.id, LINES.c.key.in_(keys))
-            outcomes = exists().where(OUTCOMES.c.run_id == RUNS.c.id, OUTCOMES.c.key.in_(keys), is_done)
-            look = look.where(lines | outcomes)
-        look = look.order_by(RUNS.c.at_s.desc(), RUNS.c.id.desc()).limit(limit)
-        wanted = look.with_only_columns(RUNS.c.id)
+            of_keys = " AND key IN :keys"
+            lines = "SELECT run_id FROM reconciler_lines WHERE key IN :keys"
+            outcomes = "SELECT run_id FROM reconciler_outcomes WHERE key IN :keys AND status <> :skipped"
+            wanted += f" AND (run.id IN ({lines}) OR run.id IN ({outcomes}))"
+        wanted += " ORDER BY run.at_s DESC, run.id DESC" + ("" if limit is None else " LIMIT :limit")
+        values = {**scope._asdict(), "keys": [*(keys or ())], "limit": limit, "skipped": Status.SKIPPED.value}
 
-        def of_runs(table: Table, kind: Any, order: Any) -> dict[int, list[Any]]:
-            what = select(table.c.run_id, *table.c[kind._fields]).where(table.c.run_id.in_(wanted))
+        def of_runs(table: str, kind: Any, order: str) -> dict[int, list[Any]]:
+            look = (
+                f"SELECT run_id, {', '.join(kind._fields)} FROM {table}"
+                f" WHERE run_id IN (SELECT run.id {wanted}){of_keys} ORDER BY {order}"
+            )
             found = defaultdict(list)
-            for run_id, *row in connection.execute(
-                (what if keys is None else what.where(table.c.key.in_(keys))).order_by(order)
-            ):
+            for run_id, *row in transaction.rows(look, **values):
                 found[run_id].append(kind(*row))
             return found
 
-        with self.reading() as connection:
-            steps = of_runs(LINES, PastStep, LINES.c.line)
-            actions = of_runs(OUTCOMES, PastAction, OUTCOMES.c.position)
-            rows: Sequence[Any] = connection.execute(look).all()
-            of_scope = select(func.max(RUNS.c.id)).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id)
-            is_open = is_scope(scope) & RUNS.c.ended_at_s.is_(None)
-            newest = connection.execute(of_scope.where(is_open)).scalar()
+        with self.reading() as transaction:
+            steps = of_runs("reconciler_lines", PastStep, "line")
+            actions = of_runs("reconciler_outcomes", PastAction, "position")
+            rows = transaction.rows(f"SELECT {_RUN} {wanted}", **values)
+            look = f"SELECT max(run.id) AS id {of_scope} AND run.ended_at_s IS NULL"
+            newest = transaction.value(look, **values)
         # Who applies holds the lock: of the runs without an end the newest goes on, and others were cut off.
         running = newest if newest is not None and self.holder(scope) else None
         return [
-            PastRun._make((*row, tuple(actions[row.id]), tuple(steps[row.id]), row.id == running))
-            for row in rows
+            PastRun._make((number, *row, tuple(actions[number]), tuple(steps[number]), number == running))
+            for number, *row in rows
         ]
 
     def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
         """The newest call that changed a job of each key, by key; failed and unanswered ones aside."""
-        newest_first = (LINES.c.at_s.desc(), LINES.c.run_id.desc(), LINES.c.line.desc())
-        of_key = (
-            select(*LINES.c["key", "action", "call"], *RUNS.c["kind", "who"], *LINES.c["job", "at_s"])
-            .add_columns(func.row_number().over(partition_by=LINES.c.key, order_by=newest_first).label("age"))
-            .join(RUNS, RUNS.c.id == LINES.c.run_id)
-            .join(SCOPES, SCOPES.c.id == RUNS.c.scope_id)
-            .where(is_scope(scope), LINES.c.ok == true())
-            .subquery()
+        fields = ", ".join(PastChange._fields)
+        newest_first = "line.at_s DESC, line.run_id DESC, line.line DESC"
+        look = (
+            f"SELECT {fields} FROM (SELECT line.key, line.action, line.call, run.kind, run.who, line.job,"
+            f" line.at_s, row_number() OVER (PARTITION BY line.key ORDER BY {newest_first}) AS age"
+            " FROM reconciler_lines AS line JOIN reconciler_runs AS run ON run.id = line.run_id"
+            " JOIN reconciler_scopes AS scope ON scope.id = run.scope_id"
+            f" WHERE {IS_SCOPE} AND line.ok = TRUE) AS change WHERE age = 1"
         )
-        with self.reading() as connection:
-            return {
-                row.key: PastChange(*row[:-1])
-                for row in connection.execute(select(of_key).where(of_key.c.age == 1))
-            }
+        with self.reading() as transaction:
+            changes = map(PastChange._make, transaction.rows(look, **scope._asdict()))
+            return {change.key: change for change in changes}
 
 
-# --- reading revisions
-
-
-# A statement takes longer to put together than to execute, and every plan asks this one.
-@lru_cache
-def _revisions(scope: Scope) -> Select[Any]:
-    return select(*_PAST).join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id).where(is_scope(scope))
-
-
-def _read_past(connection: Connection, look: Select[Any]) -> list[PastRevision]:
-    return [PastRevision._make(row) for row in connection.execute(look)]
+def _read_past(transaction: Transaction, look: str, **values: Any) -> list[PastRevision]:
+    return [PastRevision._make(row) for row in transaction.rows(look, **values)]
 
 
 # --- what a look at the service adds
@@ -347,61 +321,79 @@ def _is_change(row: PastRevision, now: Mapping[str, Any], at_s: float) -> bool:
 # --- writing revisions
 
 
-def declared_now(new: Any) -> ColumnElement[Any]:
-    """Of the same digest, what was declared stays known; of another one, only what is said now counts."""
-    old = REVISIONS.c
-    return case((old.digest == new.digest, func.coalesce(new.declared, old.declared)), else_=new.declared)
+def _write_revisions(transaction: Transaction, rows: list[dict[str, Any]]) -> None:
+    """Write revisions as they were seen.
+
+    All who write some do so in one order, so that none waits for one who waits for it.
+    """
+    rows.sort(key=lambda row: (row["key"], row["number"]))
+    for row in rows:
+        row |= {"phases": dump(row["phases"]), "schedule": str(row["schedule"] or "")}
+        row["declared"] = _written(row["declared"])
+    upsert_revisions(transaction, rows)
+
+
+def upsert_revisions(transaction: Transaction, rows: Sequence[Mapping[str, Any]], **changes: str) -> None:
+    key, changes = ("scope_id", "key", "number"), {"declared": _DECLARED_NOW, **changes}
+    transaction.upsert("reconciler_revisions", key, rows, **changes)
+
+
+def _written(declared: Declared | None) -> str | None:
+    """What was redacted before, as it is written."""
+    return None if declared is None else dump(declared_document(declared))
 
 
 def _journaled(
-    connection: Connection, scope_id: int, keys: Iterable[str]
+    transaction: Transaction, scope_id: int, keys: Iterable[str]
 ) -> dict[tuple[str, int | None, str], Declared]:
     """What the journal says was declared for revisions: a run may have died before it could say more."""
     found: dict[tuple[str, int | None, str], Declared] = {}
     look = (
-        select(*LINES.c["key", "number", "digest", "declared"])
-        .join(RUNS, RUNS.c.id == LINES.c.run_id)
-        .where(RUNS.c.scope_id == scope_id, LINES.c.declared.is_not(None))
+        "SELECT line.key, line.number, line.digest, line.declared"
+        " FROM reconciler_lines AS line JOIN reconciler_runs AS run ON run.id = line.run_id"
+        " WHERE run.scope_id = :scope_id AND line.declared IS NOT NULL"
         # What certainly did not take effect was not declared of any job.
-        .where(or_(LINES.c.ok.is_not(false()), LINES.c.is_certain.is_(false())))
-        .order_by(LINES.c.run_id, LINES.c.line)
+        " AND (line.ok IS NOT FALSE OR line.is_certain IS FALSE)"
+        " AND line.key IN :keys ORDER BY line.run_id, line.line"
     )
     for some in _portions(keys):
-        for key, number, digest, declared in connection.execute(look.where(LINES.c.key.in_(some))):
-            found[key, number, digest] = declared
+        for *place, declared in transaction.rows(look, scope_id=scope_id, keys=some):
+            found[tuple(place)] = declared
     return found
 
 
-def move(connection: Connection, scope_id: int, moves: Sequence[Move]) -> None:
+def move(transaction: Transaction, scope_id: int, moves: Sequence[Move]) -> None:
     """Give rows of jobs that were renamed their new key and number, with all that is known of them.
 
     A row that is there already gives way; what was declared for the same job stays known. A job that is
     not at the old place any more was moved before.
     """
-    of_scope, columns = REVISIONS.c.scope_id == scope_id, REVISIONS.c
-    look = select(*columns["key", "number", "job", "digest", "declared"]).where(of_scope)
+    look = (
+        "SELECT key, number, job, digest, declared FROM reconciler_revisions"
+        " WHERE scope_id = :scope_id AND key IN :keys FOR UPDATE"  # they hold still meanwhile
+    )
+    is_at = "WHERE scope_id = :scope_id AND key = :key AND number = :number"
     rows = {
-        (row.key, row.number): row
+        RevisionId(key, number): (*of_job, declared)
         for some in _portions(place.key for _, *places in moves for place in places)
-        # They hold still meanwhile.
-        for row in connection.execute(look.with_for_update().where(columns.key.in_(some)))
+        for key, number, *of_job, declared in transaction.rows(look, scope_id=scope_id, keys=some)
     }
     for job, at, to in moves:
         here, there = rows.get(at), rows.get(to)
-        if here is None or here.job != job:
+        if here is None or here[0] != job:
             continue
-        declared = here.declared
+        declared = here[-1]
         if there is not None:
-            if declared is None and (there.job, there.digest) == (here.job, here.digest):
-                declared = there.declared
-            is_there = (columns.key == to.key) & (columns.number == to.number)
-            connection.execute(delete(REVISIONS).where(of_scope, is_there))
-        is_here = (columns.key == at.key) & (columns.number == at.number) & (columns.job == job)
-        renamed = update(REVISIONS).where(of_scope, is_here)
-        connection.execute(renamed.values(key=to.key, number=to.number, declared=declared))
+            if declared is None and there[:-1] == here[:-1]:
+                declared = there[-1]
+            forget = f"DELETE FROM reconciler_revisions {is_at}"
+            transaction.execute(forget, scope_id=scope_id, **to._asdict())
+        rename = "UPDATE reconciler_revisions SET key = :to_key, number = :to_number, declared = :declared"
+        values = {"to_key": to.key, "to_number": to.number, "declared": _written(declared), "job": job}
+        transaction.execute(f"{rename} {is_at} AND job = :job", scope_id=scope_id, **at._asdict(), **values)
 
 
-def _portions(things: Iterable[str]) -> Iterator[Sequence[str]]:
+def _portions(things: Iterable[str]) -> Iterator[list[str]]:
     """Distinct keys or digests, so many as are asked about in one statement."""
     every = sorted(set(things))
     return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))

@@ -9,25 +9,28 @@ from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, case, insert, update
-
 from reconciler.core.identity import parse_description
 from reconciler.core.past import Call, RunKind
 from reconciler.core.record import Declared, RecordsUnavailable, RevisionId
 from reconciler.decide.outcome import Journal, Outcome, Run, RunEnd, Status, Step, StepEnd
 from reconciler.decide.plan import After, Before, Reason
 from reconciler.records.database import storable
-from reconciler.records.history import History, declared_now, move
-from reconciler.records.schema import CODES, LINES, OUTCOMES, REVISIONS, RUNS
+from reconciler.records.dialects import Transaction
+from reconciler.records.history import History, move, upsert_revisions
 
-_OF_JOB = (REVISIONS.c.scope_id == bindparam("of_scope")) & (REVISIONS.c.job == bindparam("of_job"))
-_STOPPED = update(REVISIONS).where(_OF_JOB).values(stopped=True)
-_RELEASED = (
-    update(REVISIONS)
-    .where(_OF_JOB)
-    .values(released_at_s=bindparam("at_s", type_=REVISIONS.c.released_at_s.type))
+_END = (
+    "UPDATE reconciler_runs SET ended_at_s = :ended_at_s, result = :result, summary = :summary"
+    " WHERE id = :run_id"
 )
-
+_OF_JOB = "WHERE scope_id = :scope_id AND job = :job"
+_STOPPED = f"UPDATE reconciler_revisions SET stopped = TRUE {_OF_JOB}"
+_RELEASED = f"UPDATE reconciler_revisions SET released_at_s = :at_s {_OF_JOB}"
+#: What was seen of a revision stays, unless it is another job by now.
+_SEEN = {
+    name: f"CASE WHEN reconciler_revisions.job = excluded.job"
+    f" THEN reconciler_revisions.{name} ELSE excluded.{name} END"
+    for name in ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s", "stopped")
+}
 
 Warn = Callable[[str], None]
 
@@ -41,11 +44,13 @@ class Journals(History):
         With `warn` calls are made without a journal where the store has become unavailable; it is told once.
         """
         scope_id = self.scope_id(run.scope)
-        with self.writing() as connection:
-            run_id = self.insert_run(connection, scope_id, run)
+        with self.writing() as transaction:
+            run_id = self.insert_run(transaction, scope_id, run)
         return StoredJournal(self, run, run_id, scope_id, warn)
 
-    def insert_run(self, connection: Connection, scope_id: int, run: Run, ended: RunEnd | None = None) -> int:
+    def insert_run(
+        self, transaction: Transaction, scope_id: int, run: Run, ended: RunEnd | None = None
+    ) -> int:
         """Write a run, and its end if it is over; return its number."""
         row: dict[str, Any] = {
             "scope_id": scope_id,
@@ -58,9 +63,7 @@ class Journals(History):
         }
         if ended is not None:
             row |= self.end_of_run(ended)
-        made = connection.execute(insert(RUNS).values(row)).inserted_primary_key
-        assert made is not None
-        return int(made[0])
+        return self.dialect.insert_numbered(transaction, "reconciler_runs", row)
 
     def end_of_run(self, ended: RunEnd) -> dict[str, Any]:
         summary = self.document(ended.summary)
@@ -101,20 +104,20 @@ class StoredJournal(Journal):
             "declared": store.declared(step.declared),
         }
         try:
-            with store.writing() as connection:
+            with store.writing() as transaction:
                 lock = store.held.get(self._run.scope) or self._began_under
-                if lock is not None and not lock.is_held(connection):
+                if lock is not None and not lock.is_held(transaction):
                     raise lock.lost()
-                connection.execute(insert(LINES), row)
+                transaction.insert("reconciler_lines", [row])
                 code = action.code if step.declared is not None else None
                 if code is not None and code.digest not in self._codes:
                     self._codes.add(code.digest)
                     content = store.document({"name": code.name, "files": list(map(list, code.listed))})
-                    added = store.dialect.insert_missing(CODES)
-                    connection.execute(added.values(digest=code.digest, content=content))
+                    added = {"digest": code.digest, "content": content}
+                    transaction.insert("reconciler_code", [added], "ON CONFLICT DO NOTHING")
                 if action.reason is Reason.RELEASED:
                     # Before the call: a job without marker that the history calls ours would get it back.
-                    connection.execute(_RELEASED, self._of_job(step) | {"at_s": at_s})
+                    transaction.execute(_RELEASED, at_s=at_s, **self._of_job(step))
         except RecordsUnavailable as unavailable:
             if self._warn is None:
                 raise
@@ -136,17 +139,18 @@ class StoredJournal(Journal):
         }
         if end.job is not None:
             ended["job"] = storable(end.job)
-        of_line = (LINES.c.run_id == self._run_id) & (LINES.c.line == line)
+        sets = ", ".join(f"{name} = :{name}" for name in ended)
+        of_line = f"UPDATE reconciler_lines SET {sets} WHERE run_id = :run_id AND line = :line"
 
-        def change(connection: Connection) -> None:
-            connection.execute(update(LINES).where(of_line).values(ended))
+        def change(transaction: Transaction) -> None:
+            transaction.execute(of_line, run_id=self._run_id, line=line, **ended)
             if step is None:
                 return
             # To its stack, what is terminated by hand was terminated outside.
             if step.call is Call.TERMINATE and end.ok and self._run.kind is not RunKind.TERMINATE:
-                connection.execute(_STOPPED, self._of_job(step))
+                transaction.execute(_STOPPED, **self._of_job(step))
             if step.action.reason is Reason.RELEASED and not end.ok and end.is_certain:
-                connection.execute(_RELEASED, self._of_job(step) | {"at_s": None})
+                transaction.execute(_RELEASED, at_s=None, **self._of_job(step))
 
         self._write(change)
 
@@ -155,11 +159,11 @@ class StoredJournal(Journal):
         action, before, after = outcome.action, outcome.action.before, outcome.action.after
         is_done = outcome.status is Status.DONE
 
-        def change(connection: Connection) -> None:
+        def change(transaction: Transaction) -> None:
             if is_done and action.formerly is not None and before is not None:
                 # The job's marker names another key now: its past goes along.
                 at, to = (RevisionId(key, before.revision) for key in (action.formerly, action.key))
-                move(connection, self._scope_id, [(storable(before.id), at, to)])
+                move(transaction, self._scope_id, [(storable(before.id), at, to)])
             if is_done and after is not None and outcome.job is not None:
                 marker = parse_description(str((action.desired or {}).get("description", ""))).marker
                 revision = {
@@ -170,17 +174,18 @@ class StoredJournal(Journal):
                     "job": storable(outcome.job),
                     "digest": after.digest,
                     "declared": self._store.declared(declared),
-                    "schedule": None if marker is None else marker.schedule,
+                    "schedule": "" if marker is None else str(marker.schedule or ""),
+                    "released_at_s": None,
                 }
-                connection.execute(self._store.dialect.upsert(REVISIONS, _changes), revision)
+                upsert_revisions(transaction, [revision], **_SEEN)
 
         self._write(change, [outcome])
 
     def end(self, ended: RunEnd) -> None:
         """Close the run; outcomes that were not written one by one are written now."""
-        of_run = update(RUNS).where(RUNS.c.id == self._run_id).values(self._store.end_of_run(ended))
+        row = {"run_id": self._run_id, **self._store.end_of_run(ended)}
         left = [one for one in ended.outcomes if _identity(one) not in self._recorded]
-        self._write(lambda connection: connection.execute(of_run), left)
+        self._write(lambda transaction: transaction.execute(_END, **row), left)
 
     def _outcome(self, outcome: Outcome) -> dict[str, Any]:
         self._recorded.add(_identity(outcome))
@@ -197,29 +202,17 @@ class StoredJournal(Journal):
         }
 
     def _of_job(self, step: Step) -> dict[str, Any]:
-        return {"of_scope": self._scope_id, "of_job": _job_of(step)}
+        return {"scope_id": self._scope_id, "job": _job_of(step)}
 
-    def _write(self, change: Callable[[Connection], object], outcomes: Collection[Outcome] = ()) -> None:
+    def _write(self, change: Callable[[Transaction], object], outcomes: Collection[Outcome] = ()) -> None:
         """Write what no call waits for, and outcomes: the work goes on if the store does not."""
         rows = [self._outcome(one) for one in outcomes]
         try:
-            with self._store.writing() as connection:
-                change(connection)
-                if rows:
-                    connection.execute(insert(OUTCOMES), rows)
+            with self._store.writing() as transaction:
+                change(transaction)
+                transaction.insert("reconciler_outcomes", rows)
         except RecordsUnavailable as unavailable:
             self.problem = self.problem or str(unavailable)
-
-
-def _changes(new: Any) -> dict[str, ColumnElement[Any]]:
-    """What was seen of a revision stays, unless it is another job by now."""
-    old = REVISIONS.c
-    seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s", "stopped")
-    return {
-        "declared": declared_now(new),
-        **{name: case((old.job == new.job, old[name]), else_=new[name]) for name in seen},
-        **{name: new[name] for name in ("name", "job", "digest", "released_at_s", "schedule")},
-    }
 
 
 def _job_of(step: Step) -> str | None:

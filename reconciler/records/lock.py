@@ -13,21 +13,36 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
-
-from sqlalchemy import Connection, Row, select, update
+from typing import NamedTuple
 
 from reconciler.core.lock import Holder, LockHeld, LockLost
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.values import timestamp
 from reconciler.errors import Diagnostic
 from reconciler.records.database import Database, HasNow
-from reconciler.records.dialects import Dialect
+from reconciler.records.dialects import Dialect, Transaction
 from reconciler.records.process_lock import ProcessLock, seize
-from reconciler.records.schema import LOCKS
 from reconciler.text import printable
 
-_FREE: dict[str, Any] = {"token": "", "lifeline": ""}
+_FREE = "UPDATE reconciler_locks SET token = '', lifeline = '' WHERE scope_id = :scope_id"
+_TAKE = (
+    "UPDATE reconciler_locks SET token = :token, who = :who, place = :place, command = :command,"
+    " since_s = :since_s, expires_s = :expires_s, lifeline = :lifeline WHERE scope_id = :scope_id"
+)
+_IS_OURS = "scope_id = :scope_id AND token = :token AND expires_s > clock_s()"
+
+
+class _LockRow(NamedTuple):
+    """The row of a lock, with the time."""
+
+    token: str
+    who: str
+    place: str
+    command: str
+    since_s: float
+    expires_s: float
+    lifeline: str
+    now_s: float
 
 
 class ScopeLock:
@@ -46,7 +61,7 @@ class ScopeLock:
         names = {"who": holder.who, "place": holder.where, "command": holder.command}
         self._row = {name: store.text(said) for name, said in names.items()}
         self._token = secrets.token_hex(16)
-        self._ours = (LOCKS.c.scope_id == self._scope_id) & (LOCKS.c.token == self._token)
+        self._ours = {"scope_id": self._scope_id, "token": self._token}
         self._process_lock: ProcessLock | None = None
         self._may_be_ours = self._is_lost = self._is_started = False
         #: By our own clock; later than that nobody who asks may find it ours.
@@ -106,13 +121,14 @@ class ScopeLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def is_held(self, connection: Connection) -> bool:
+    def is_held(self, transaction: Transaction) -> bool:
         """Whether the lock is ours, and stays ours until the transaction ends."""
         if self._is_lost:
             return False
-        look = select(LOCKS.c.scope_id).where(self._ours, LOCKS.c.expires_s > self._store.now())
         # FOR SHARE: whoever wants to take or break the lock waits for the end of this transaction.
-        self._is_lost = connection.execute(look.with_for_update(read=True)).first() is None
+        look = f"SELECT scope_id FROM reconciler_locks WHERE {_IS_OURS} FOR SHARE"
+        clock_s = self._store.clock.now()
+        self._is_lost = transaction.row(look, clock_s=clock_s, **self._ours) is None
         return not self._is_lost
 
     def lost(self) -> LockLost:
@@ -123,9 +139,10 @@ class ScopeLock:
         """Take the lock if it is free, if its lease ran out, or if its holder is known to be dead."""
         store, begun_s = self._store, self._store.clock.now()
         try:
-            with store.writing() as connection:
-                connection.execute(store.dialect.insert_missing(LOCKS).values(scope_id=self._scope_id))
-                row = store.lock_row(connection, self._scope_id, hold_still=True)
+            with store.writing() as transaction:
+                of_scope = {"scope_id": self._scope_id}
+                transaction.insert("reconciler_locks", [of_scope], "ON CONFLICT DO NOTHING")
+                row = store.lock_row(transaction, self._scope_id, hold_still=True)
                 assert row is not None
                 self._process_lock = seize(store.process_locks.of_scope(self._scope))
                 if _is_taken(row) and not _proves_death(row, self._process_lock):
@@ -139,14 +156,14 @@ class ScopeLock:
                     raise LockHeld(Diagnostic("another process holds the lock", why, fix))
                 values = {
                     **self._row,
-                    "token": self._token,
+                    **self._ours,
                     "since_s": row.now_s,
                     "expires_s": row.now_s + self._lease_s,
                     "lifeline": self._process_lock.name if self._process_lock else "",
                 }
                 # From here on it may be ours: of a commit that is made we may never hear.
                 self._may_be_ours = True
-                connection.execute(update(LOCKS).where(LOCKS.c.scope_id == self._scope_id).values(values))
+                transaction.execute(_TAKE, **values)
         except BaseException:
             self._release_process_lock()
             raise
@@ -155,12 +172,11 @@ class ScopeLock:
 
     def _renew(self) -> None:
         """Lengthen the lease; raises `LockLost` if it ran out, or somebody broke the lock."""
-        begun_s, now = self._store.clock.now(), self._store.now()
-        lengthen = (
-            update(LOCKS).where(self._ours, LOCKS.c.expires_s > now).values(expires_s=now + self._lease_s)
-        )
-        with self._store.writing() as connection:
-            if not connection.execute(lengthen).rowcount:
+        begun_s = self._store.clock.now()
+        lengthen = f"UPDATE reconciler_locks SET expires_s = clock_s() + :lease_s WHERE {_IS_OURS}"
+        with self._store.writing() as transaction:
+            values = {"clock_s": begun_s, "lease_s": self._lease_s, **self._ours}
+            if not transaction.execute(lengthen, **values).rowcount:
                 self._is_lost = True
                 raise self.lost()
         self._good_until_s = begun_s + self._lease_s
@@ -187,8 +203,8 @@ class ScopeLock:
         # The process lock first: nobody is to find the lock free, and its process lock held.
         self._release_process_lock()
         if self._may_be_ours:
-            with suppress(RecordsUnavailable), self._store.writing() as connection:
-                connection.execute(update(LOCKS).where(self._ours).values(_FREE))
+            with suppress(RecordsUnavailable), self._store.writing() as transaction:
+                transaction.execute(f"{_FREE} AND token = :token", **self._ours)
             self._may_be_ours = False
 
     def _release_process_lock(self) -> None:
@@ -222,8 +238,8 @@ class Locks(Database):
         scope_id = self.find_scope(scope)
         if scope_id is None:
             return None
-        with self.reading() as connection:
-            row = self.lock_row(connection, scope_id)
+        with self.reading() as transaction:
+            row = self.lock_row(transaction, scope_id)
         return None if row is None or not _is_taken(row) or self._is_dead(row, scope) else _holder(row)
 
     def break_lock(self, scope: Scope, seen: Holder | None = None) -> Holder | None:
@@ -235,19 +251,24 @@ class Locks(Database):
         if scope_id is None:
             return None
         found = self.holder(scope)
-        with self.writing() as connection:
-            row = self.lock_row(connection, scope_id, hold_still=True)
+        with self.writing() as transaction:
+            row = self.lock_row(transaction, scope_id, hold_still=True)
             if row is None or (seen is not None and row.token != seen.hold):
                 return None
-            connection.execute(update(LOCKS).where(LOCKS.c.scope_id == scope_id).values(_FREE))
+            transaction.execute(_FREE, scope_id=scope_id)
         return _holder(row) if found and _is_taken(row) else None
 
-    def lock_row(self, connection: Connection, scope_id: int, *, hold_still: bool = False) -> Row[Any] | None:
+    def lock_row(
+        self, transaction: Transaction, scope_id: int, *, hold_still: bool = False
+    ) -> _LockRow | None:
         """The row of a lock, with the time as `now_s`; None if the lock was never taken."""
-        look = select(LOCKS, self.now().label("now_s")).where(LOCKS.c.scope_id == scope_id)
-        return connection.execute(look.with_for_update() if hold_still else look).first()
+        fields = ", ".join(_LockRow._fields[:-1])
+        look = f"SELECT {fields}, clock_s() AS now_s FROM reconciler_locks WHERE scope_id = :scope_id"
+        look += " FOR UPDATE" if hold_still else ""
+        row = transaction.row(look, scope_id=scope_id, clock_s=self.clock.now())
+        return None if row is None else _LockRow._make(row)
 
-    def _is_dead(self, row: Row[Any], scope: Scope) -> bool:
+    def _is_dead(self, row: _LockRow, scope: Scope) -> bool:
         if not row.lifeline:
             return False
         # A taker of the lock seizes the same file, inside the same kind of transaction: not at the same time.
@@ -266,14 +287,14 @@ class Locks(Database):
         super().close()
 
 
-def _is_taken(row: Row[Any]) -> bool:
+def _is_taken(row: _LockRow) -> bool:
     return bool(row.token) and row.expires_s > row.now_s
 
 
-def _proves_death(row: Row[Any], process_lock: ProcessLock | None) -> bool:
+def _proves_death(row: _LockRow, process_lock: ProcessLock | None) -> bool:
     """Whether the process lock that we got hold of is the one that the holder kept."""
     return process_lock is not None and row.lifeline == process_lock.name
 
 
-def _holder(row: Row[Any]) -> Holder:
+def _holder(row: _LockRow) -> Holder:
     return Holder(row.who, row.place, row.command, row.since_s, row.expires_s, row.token)

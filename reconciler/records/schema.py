@@ -1,39 +1,16 @@
-"""The tables, one schema for SQLite and PostgreSQL, and the steps between versions."""
+"""The tables, one schema for SQLite and PostgreSQL, the steps between versions, and what each cell holds."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Dialect,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    UniqueConstraint,
-    false,
-    inspect,
-    select,
-    text,
-)
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.types import TypeDecorator, TypeEngine
-
 from reconciler.core.code import CodeFile
 from reconciler.core.identity import ScheduleMark, read_schedule_mark
-from reconciler.core.record import Declared, Scope
+from reconciler.core.record import Declared
 
 #: What PostgreSQL's integers hold.
 LARGEST = 2**31 - 1
@@ -41,259 +18,109 @@ LARGEST = 2**31 - 1
 _LONGEST_S = 1e30
 
 
-class Damaged(SQLAlchemyError):
+class Damaged(Exception):
     """What the database answers cannot have been written by this program; the text says what it is."""
 
 
-class Cell(TypeDecorator[Any]):
-    """What a column holds; SQLite takes anything, and what is of another kind, or no code, is `Damaged`."""
-
-    impl: TypeEngine[Any] | type[TypeEngine[Any]] = Text
-    cache_ok = True
-
-    def __init__(
-        self,
-        stored_as: type[TypeEngine[Any]],
-        kind: type | tuple[type, ...],
-        decode: Callable[[Any], Any] | None = None,
-        encode: Callable[[Any], Any] | None = None,
-        most: float = math.inf,
-    ) -> None:
-        super().__init__()
-        self.stored_as, self.impl, self.kind = stored_as, stored_as(), kind
-        self.decode, self.encode, self.most = decode, encode, most
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        return value if self.encode is None else self.encode(value)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        if value is None:
-            return None
-        with suppress(ValueError, TypeError, AttributeError, RecursionError):
-            is_sound = isinstance(value, self.kind)
-            if is_sound and not (isinstance(value, int | float) and not 0 <= value <= self.most):
-                return value if self.decode is None else self.decode(value)
-        raise Damaged("a cell differs from what was written")
-
-
-TEXT, WHOLE, ID = Cell(Text, str), Cell(Integer, int, most=LARGEST), Cell(BigInteger, int)
-#: Times since 1970 and durations.
-SECONDS, TRUTH = Cell(Double, (int, float), most=_LONGEST_S), Cell(Boolean, bool)
-
-
-def dump(tree: Any) -> str:
-    return json.dumps(tree, separators=(",", ":"))
-
-
-def _read_document(value: str) -> Any:
-    return json.loads(value or "null")
-
-
-def _write_document(value: Any) -> str | None:
-    """A text is written as it is: documents are redacted before they come here."""
-    return value if value is None or isinstance(value, str) else dump(value)
-
-
-def _read_phases(value: str) -> tuple[tuple[str, float], ...]:
-    found = _read_document(value) or []
-    for phase, at_s in found:
-        if not isinstance(phase, str) or not 0 <= at_s <= _LONGEST_S:
-            raise ValueError(phase)
-    return tuple((phase, at_s) for phase, at_s in found)
-
-
-def _read_summary(value: str) -> dict[str, int]:
-    found = _read_document(value) or {}
-    if all(type(count) is int and count >= 0 for count in found.values()):
-        return dict(found)
-    raise ValueError(value)
-
-
-# Many revisions of a key are of one declaration.
-@lru_cache(maxsize=256)
-def _read_declared(value: str) -> Declared:
-    match tree := _read_document(value):
-        case {"immutable": dict(), "mutable": dict(), "description": str(), "protect": bool() | None}:
-            if isinstance(tree.get("commit", ""), str):
-                return Declared(**tree)
-    raise ValueError(value)
-
-
-def declared_document(declared: Declared) -> dict[str, Any]:
-    """What is written of a declaration, as plain data."""
-    names = ("immutable", "mutable", "description", "protect", *(("commit",) if declared.commit else ()))
-    return {name: getattr(declared, name) for name in names}
-
-
-def _read_code(value: str) -> tuple[str, tuple[CodeFile, ...]]:
-    match _read_document(value):
-        case {"name": str(name), "files": list(files)}:
-            found = tuple(CodeFile(*file) for file in files)
-            if all(map(isinstance, file, (str, int, str)) for file in found):
-                return name, found
-    raise ValueError(value)
-
-
-def _write_declared(value: Any) -> Any:
-    return dump(declared_document(value)) if isinstance(value, Declared) else value
-
-
-def _write_schedule(value: ScheduleMark | None) -> str:
-    return "" if value is None else str(value)
-
-
-#: What a marker says of the schedule of its job, written as there, or "".
-SCHEDULE = Cell(Text, str, read_schedule_mark, _write_schedule)
-DOCUMENT = Cell(Text, str, _read_document, _write_document)
-#: The phases in which a revision was seen, each with the time of the first look that saw it.
-PHASES = Cell(Text, str, _read_phases, _write_document)
-#: How many actions of a run ended in each way.
-SUMMARY = Cell(Text, str, _read_summary, _write_document)
-DECLARED = Cell(Text, str, _read_declared, _write_declared)
-#: The name of a directory of code, and its files.
-CODE = Cell(Text, str, _read_code)
-
 # --- the tables
 
-METADATA = MetaData()
+#: Lines of columns begin in lower case, other lines do not. Of scopes: `applied_from` is where the manifest
+#: was of the last apply, NULL where none said what it declared. Of locks: a row stays when the lock is
+#: released, token is "" then, so that there is always a row to contend for. Of runs: AUTOINCREMENT, for the
+#: number of one that was deleted is not given again. Of keys: every key that was ever applied, each with its
+#: sweep; the last apply declared some of them. Of code: what is declared for a revision says which. Of drift:
+#: a row for each that stands, however many checks saw it.
+_SCHEMA = """\
+CREATE TABLE reconciler_version (
+    version INTEGER NOT NULL,
+    PRIMARY KEY (version)
+);
+CREATE TABLE reconciler_scopes (
+    id INTEGER NOT NULL PRIMARY KEY,
+    stack TEXT DEFAULT '' NOT NULL, host TEXT DEFAULT '' NOT NULL,
+    project_id TEXT DEFAULT '' NOT NULL, workspace_id TEXT DEFAULT '' NOT NULL,
+    compared_at_s DOUBLE PRECISION, applied_from TEXT,
+    UNIQUE (stack, host, project_id, workspace_id)
+);
+CREATE TABLE reconciler_locks (
+    scope_id BIGINT NOT NULL,
+    token TEXT DEFAULT '' NOT NULL, who TEXT DEFAULT '' NOT NULL, place TEXT DEFAULT '' NOT NULL,
+    command TEXT DEFAULT '' NOT NULL, since_s DOUBLE PRECISION DEFAULT '0' NOT NULL,
+    expires_s DOUBLE PRECISION DEFAULT '0' NOT NULL, lifeline TEXT DEFAULT '' NOT NULL,
+    PRIMARY KEY (scope_id),
+    FOREIGN KEY (scope_id) REFERENCES reconciler_scopes (id)
+);
+CREATE TABLE reconciler_runs (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, scope_id BIGINT NOT NULL,
+    kind TEXT DEFAULT '' NOT NULL, who TEXT DEFAULT '' NOT NULL, place TEXT DEFAULT '' NOT NULL,
+    command TEXT DEFAULT '' NOT NULL, plan_digest TEXT DEFAULT '' NOT NULL,
+    at_s DOUBLE PRECISION NOT NULL, ended_at_s DOUBLE PRECISION,
+    result TEXT DEFAULT '' NOT NULL, summary TEXT DEFAULT '' NOT NULL,
+    FOREIGN KEY (scope_id) REFERENCES reconciler_scopes (id)
+);
+CREATE INDEX reconciler_runs_of_a_scope ON reconciler_runs (scope_id, at_s);
+CREATE TABLE reconciler_lines (
+    run_id BIGINT NOT NULL, line INTEGER NOT NULL,
+    key TEXT DEFAULT '' NOT NULL, number INTEGER, digest TEXT DEFAULT '' NOT NULL,
+    action TEXT DEFAULT '' NOT NULL, call TEXT DEFAULT '' NOT NULL, name TEXT DEFAULT '' NOT NULL, job TEXT,
+    at_s DOUBLE PRECISION NOT NULL, ended_at_s DOUBLE PRECISION, ok BOOLEAN, is_certain BOOLEAN,
+    code TEXT DEFAULT '' NOT NULL, message TEXT DEFAULT '' NOT NULL, request_id TEXT DEFAULT '' NOT NULL,
+    declared TEXT,
+    PRIMARY KEY (run_id, line),
+    FOREIGN KEY (run_id) REFERENCES reconciler_runs (id) ON DELETE CASCADE
+);
+CREATE INDEX reconciler_lines_of_a_revision ON reconciler_lines (key, number);
+CREATE TABLE reconciler_outcomes (
+    run_id BIGINT NOT NULL, position INTEGER NOT NULL,
+    key TEXT DEFAULT '' NOT NULL, action TEXT DEFAULT '' NOT NULL, reason TEXT DEFAULT '' NOT NULL,
+    status TEXT DEFAULT '' NOT NULL, detail TEXT DEFAULT '' NOT NULL, job TEXT, code TEXT DEFAULT '' NOT NULL,
+    PRIMARY KEY (run_id, position),
+    FOREIGN KEY (run_id) REFERENCES reconciler_runs (id) ON DELETE CASCADE
+);
+CREATE INDEX reconciler_outcomes_of_a_key ON reconciler_outcomes (key);
+CREATE TABLE reconciler_revisions (
+    scope_id BIGINT NOT NULL, key TEXT NOT NULL, number INTEGER NOT NULL,
+    name TEXT DEFAULT '' NOT NULL, job TEXT DEFAULT '' NOT NULL, digest TEXT DEFAULT '' NOT NULL,
+    phase TEXT DEFAULT '' NOT NULL, created_at_s DOUBLE PRECISION, started_at_s DOUBLE PRECISION,
+    duration_s DOUBLE PRECISION, node_count INTEGER DEFAULT '1' NOT NULL, seen_at_s DOUBLE PRECISION,
+    phases TEXT DEFAULT '' NOT NULL, declared TEXT, stopped BOOLEAN DEFAULT FALSE NOT NULL,
+    released_at_s DOUBLE PRECISION, schedule TEXT DEFAULT '' NOT NULL,
+    PRIMARY KEY (scope_id, key, number),
+    FOREIGN KEY (scope_id) REFERENCES reconciler_scopes (id)
+);
+CREATE INDEX reconciler_revisions_by_digest ON reconciler_revisions (digest);
+CREATE TABLE reconciler_keys (
+    scope_id BIGINT NOT NULL, key TEXT NOT NULL, sweep TEXT DEFAULT '' NOT NULL, is_declared BOOLEAN NOT NULL,
+    PRIMARY KEY (scope_id, key),
+    FOREIGN KEY (scope_id) REFERENCES reconciler_scopes (id)
+);
+CREATE TABLE reconciler_code (
+    digest TEXT NOT NULL, content TEXT DEFAULT '' NOT NULL,
+    PRIMARY KEY (digest)
+);
+CREATE TABLE reconciler_drift (
+    scope_id BIGINT NOT NULL, key TEXT NOT NULL, class TEXT NOT NULL, job TEXT NOT NULL,
+    entry TEXT DEFAULT '' NOT NULL, content TEXT DEFAULT '' NOT NULL,
+    since_s DOUBLE PRECISION NOT NULL, reported_at_s DOUBLE PRECISION,
+    is_hidden BOOLEAN DEFAULT FALSE NOT NULL,
+    PRIMARY KEY (scope_id, key, class, job),
+    FOREIGN KEY (scope_id) REFERENCES reconciler_scopes (id)
+)"""
+SCHEMA = _SCHEMA.split(";\n")
 
 
-def _text(name: str, kind: Cell = TEXT) -> Column[Any]:
-    return Column(name, kind, nullable=False, server_default="")
+def _columns(statement: str) -> tuple[str, ...]:
+    lines = (line.strip() for line in statement.splitlines()[1:])
+    columns = ", ".join(line.rstrip(",") for line in lines if line[0].islower())
+    return tuple(column.split()[0] for column in columns.split(", "))
 
 
-def _texts(*names: str) -> list[Column[Any]]:
-    return [_text(name) for name in names]
-
-
-def _times(*names: str) -> list[Column[Any]]:
-    """Times that may be unknown."""
-    return [Column(name, SECONDS) for name in names]
-
-
-def _key(name: str, kind: Cell, *refers_to: ForeignKey) -> Column[Any]:
-    return Column(name, kind, *refers_to, primary_key=True)
-
-
-VERSION = Table("reconciler_version", METADATA, _key("version", WHOLE))
-
-SCOPES = Table(
-    "reconciler_scopes",
-    METADATA,
-    _key("id", ID),
-    *_texts(*Scope._fields),
-    # When a drift check could compare something last.
-    *_times("compared_at_s"),
-    # Where the manifest was of the last apply; NULL where none said what it declared.
-    Column("applied_from", TEXT),
-    UniqueConstraint(*Scope._fields),
-)
-
-# A row stays when the lock is released: token is "" then, so that there is always a row to contend for.
-LOCKS = Table(
-    "reconciler_locks",
-    METADATA,
-    _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
-    *_texts("token", "who", "place", "command"),
-    Column("since_s", SECONDS, nullable=False, server_default="0"),
-    Column("expires_s", SECONDS, nullable=False, server_default="0"),
-    _text("lifeline"),
-)
-
-RUNS = Table(
-    "reconciler_runs",
-    METADATA,
-    _key("id", ID),
-    Column("scope_id", ID, ForeignKey(SCOPES.c.id), nullable=False),
-    *_texts("kind", "who", "place", "command", "plan_digest"),
-    Column("at_s", SECONDS, nullable=False),
-    *_times("ended_at_s"),
-    _text("result"),
-    _text("summary", SUMMARY),
-    Index("reconciler_runs_of_a_scope", "scope_id", "at_s"),
-    # The number of a run that was deleted is not given again.
-    sqlite_autoincrement=True,
-)
-
-LINES = Table(
-    "reconciler_lines",
-    METADATA,
-    _key("run_id", ID, ForeignKey(RUNS.c.id, ondelete="CASCADE")),
-    _key("line", WHOLE),
-    _text("key"),
-    Column("number", WHOLE),
-    *_texts("digest", "action", "call", "name"),
-    Column("job", TEXT),
-    Column("at_s", SECONDS, nullable=False),
-    *_times("ended_at_s"),
-    Column("ok", TRUTH),
-    Column("is_certain", TRUTH),
-    *_texts("code", "message", "request_id"),
-    Column("declared", DECLARED),
-    Index("reconciler_lines_of_a_revision", "key", "number"),
-)
-
-OUTCOMES = Table(
-    "reconciler_outcomes",
-    METADATA,
-    _key("run_id", ID, ForeignKey(RUNS.c.id, ondelete="CASCADE")),
-    _key("position", WHOLE),
-    *_texts("key", "action", "reason", "status", "detail"),
-    Column("job", TEXT),
-    _text("code"),
-    Index("reconciler_outcomes_of_a_key", "key"),
-)
-
-REVISIONS = Table(
-    "reconciler_revisions",
-    METADATA,
-    _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
-    _key("key", TEXT),
-    _key("number", WHOLE),
-    _text("name"),
-    _text("job"),
-    _text("digest"),
-    _text("phase"),
-    *_times("created_at_s", "started_at_s", "duration_s"),
-    Column("node_count", WHOLE, nullable=False, server_default="1"),
-    *_times("seen_at_s"),
-    _text("phases", PHASES),
-    Column("declared", DECLARED),
-    Column("stopped", TRUTH, nullable=False, server_default=false()),
-    *_times("released_at_s"),
-    _text("schedule", SCHEDULE),
-    Index("reconciler_revisions_by_digest", "digest"),
-)
-
-# The keys that were ever applied, each with its sweep; the last apply declared some of them.
-KEYS = Table(
-    "reconciler_keys",
-    METADATA,
-    _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
-    _key("key", TEXT),
-    _text("sweep"),
-    Column("is_declared", TRUTH, nullable=False),
-)
-
-# The code of revisions, by its digest: what is declared for them says which.
-CODES = Table("reconciler_code", METADATA, _key("digest", TEXT), _text("content", CODE))
-
-# The drift that stands: a row for each, however many checks saw it.
-DRIFT = Table(
-    "reconciler_drift",
-    METADATA,
-    _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
-    _key("key", TEXT),
-    _key("class", TEXT),
-    _key("job", TEXT),
-    _text("entry", DOCUMENT),
-    _text("content"),
-    Column("since_s", SECONDS, nullable=False),
-    *_times("reported_at_s"),
-    Column("is_hidden", TRUTH, nullable=False, server_default=false()),
-)
-
-# --- versions
+#: The columns of each table, by its name.
+TABLES: Mapping[str, tuple[str, ...]] = {
+    **{sql.split()[2]: _columns(sql) for sql in SCHEMA if sql.startswith("CREATE TABLE")},
+    # In the drift `content` is another thing.
+    "reconciler_code": ("digest", "content AS listing"),
+}
 
 #: The statements that lead to version 2, those that lead to version 3, … A released step never changes in
 #: what it does to the tables. (From version 4 to 9 SQLite had copies of rows; since version 9 three columns
@@ -346,34 +173,107 @@ def latest(migrations: Sequence[Sequence[str]] = MIGRATIONS) -> int:
     return 1 + len(migrations)
 
 
-def stored_version(connection: Connection) -> int | None:
-    """The version of the tables that are there; None if there are none.
-
-    Tables without one version are `Damaged`: what they hold cannot be read for certain.
-    """
-    # Asked once: whoever makes the tables meanwhile makes the version with them.
-    there = {table.name for table in METADATA.sorted_tables} & set(inspect(connection).get_table_names())
-    if not there:
-        return None
-    if VERSION.name in there:
-        with suppress(Damaged):
-            versions = connection.execute(select(VERSION.c.version)).scalars().all()
-            if len(versions) == 1 and (versions[0] or 0) > 0:
-                return int(versions[0])
-    raise Damaged("the version of its tables is missing")
+# --- what a cell holds: a column means the same in every table that has it, and SQLite takes anything
 
 
-def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-    """Make the tables, or lead those that are there to the latest version.
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(value)
 
-    The transaction is the caller's, and excludes everybody else who does the same.
-    """
-    found = stored_version(connection)
-    if found is None:
-        METADATA.create_all(connection, checkfirst=False)
-        connection.execute(VERSION.insert().values(version=latest(migrations)))
-    elif found < latest(migrations):
-        for step in migrations[found - 1 :]:
-            for statement in step:
-                connection.execute(text(statement))
-        connection.execute(VERSION.update().values(version=latest(migrations)))
+
+def _number(kind: Any, most: float = math.inf) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if isinstance(value, kind) and 0 <= value <= most:
+            return value
+        raise ValueError(value)
+
+    return read
+
+
+def dump(tree: Any) -> str:
+    return json.dumps(tree, separators=(",", ":"))
+
+
+def _read_document(value: str) -> Any:
+    return json.loads(_text(value) or "null")
+
+
+def _read_phases(value: str) -> tuple[tuple[str, float], ...]:
+    return tuple((_text(phase), _seconds(at_s)) for phase, at_s in _read_document(value) or ())
+
+
+def _read_summary(value: str) -> dict[str, int]:
+    found = _read_document(value) or {}
+    if all(type(count) is int and count >= 0 for count in found.values()):
+        return dict(found)
+    raise ValueError(value)
+
+
+def _read_schedule(value: str) -> ScheduleMark | None:
+    """What a marker says of the schedule of its job, written as there, or ""."""
+    mark = read_schedule_mark(value) if _text(value) else None
+    if value and mark is None:
+        raise ValueError(value)
+    return mark
+
+
+# Many revisions of a key are of one declaration.
+@lru_cache(maxsize=256)
+def _read_declared(value: str) -> Declared:
+    match tree := _read_document(value):
+        case {"immutable": dict(), "mutable": dict(), "description": str(), "protect": bool() | None}:
+            if isinstance(tree.get("commit", ""), str):
+                return Declared(**tree)
+    raise ValueError(value)
+
+
+def declared_document(declared: Declared) -> dict[str, Any]:
+    """What is written of a declaration, as plain data."""
+    names = ("immutable", "mutable", "description", "protect", *(("commit",) if declared.commit else ()))
+    return {name: getattr(declared, name) for name in names}
+
+
+def _read_listing(value: str) -> tuple[str, tuple[CodeFile, ...]]:
+    """The name of a directory of code, and its files."""
+    match _read_document(value):
+        case {"name": str(name), "files": list(files)}:
+            found = tuple(CodeFile(*file) for file in files)
+            if all(map(isinstance, file, (str, int, str)) for file in found):
+                return name, found
+    raise ValueError(value)
+
+
+#: Times since 1970 and durations.
+_seconds = _number((int, float), _LONGEST_S)
+#: What SQLite has in the place of a truth value.
+_bit = _number(int, 1)
+#: How the columns are read that hold neither text nor, in `…_s`, seconds.
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("id", "scope_id", "run_id"), _number(int)),
+    **dict.fromkeys(("version", "line", "number", "position", "node_count"), _number(int, LARGEST)),
+    **dict.fromkeys(
+        ("ok", "is_certain", "stopped", "is_declared", "is_hidden"), lambda cell: bool(_bit(cell))
+    ),
+    "phases": _read_phases,
+    "summary": _read_summary,
+    "declared": _read_declared,
+    "schedule": _read_schedule,
+    "entry": _read_document,
+    "listing": _read_listing,
+}
+
+
+@lru_cache
+def row_reader(columns: tuple[str, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What reads a row of some columns; a cell of another kind, or no code, is `Damaged`."""
+    readers = [_READERS.get(name) or (_seconds if name.endswith("_s") else _text) for name in columns]
+
+    def read(row: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            cells = zip(readers, row, strict=True)
+            return tuple([None if cell is None else read(cell) for read, cell in cells])
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise Damaged("a cell differs from what was written") from None
+
+    return read

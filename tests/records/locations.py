@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event
+import pytest
 
 from reconciler.core.lock import Holder
 from reconciler.core.ownership import Revision
@@ -139,11 +139,13 @@ def owned(key: str = "a", number: int = 1, **said: Any) -> Revision:
 @contextmanager
 def statements(records: Records) -> Iterator[list[str]]:
     """The statements that are sent meanwhile, by their first word; transactions aside."""
-    engine, sent = records._engine, []
+    dialect, sent = records.dialect, []
+    statement = dialect.statement
 
-    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
-        sent.append(statement.split()[0])
+    def note(sql: str) -> str:
+        sent.append(sql.split()[0])
+        return statement(sql)
 
-    event.listen(engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(engine, "before_cursor_execute", note)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dialect, "statement", note)
+        yield sent

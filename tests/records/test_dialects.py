@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-from sqlalchemy import make_url
+from typing import Any
 
+import pytest
+
+from reconciler.records import dialects
 from reconciler.records.dialects import Dialect, Postgresql, Sqlite, dialect_of
 
 
@@ -16,20 +18,32 @@ def test_database_error_table_ends_with_a_catch_all(dialect: type[Dialect]) -> N
 
 
 @pytest.mark.parametrize(
-    "rest",
+    ("rest", "options"),
     [
-        "/d",
-        "h/d",
-        "ann@h/d",
-        "ann:p%40ss@h:5433/d",
-        "ann:p/w@[::1]:5433/d",
-        "@/d?host=%2Ftmp%2Fsocket",
-        "u@h/d?a=1&a=2&b=%26",
-        "h/d?options=-csearch_path%3Da%2Cb",
-        "a%20b:c+d@h/d",
+        ("/d", {}),
+        ("h/d", {"host": "h"}),
+        ("ann@h/d", {"user": "ann", "host": "h"}),
+        ("ann:p%40ss@h:5433/d", {"user": "ann", "password": "p@ss", "host": "h", "port": 5433}),
+        ("ann:p/w@[::1]:5433/d", {"user": "ann", "password": "p/w", "host": "::1", "port": 5433}),
+        ("a%20b:c+d@h/d", {"user": "a b", "password": "c+d", "host": "h"}),
+        ("@/d?host=%2Ftmp%2Fsocket", {"host": "/tmp/socket"}),
+        (
+            "u@h/d?sslmode=require&options=-ca%3Db%2Cc",
+            {"user": "u", "host": "h", "sslmode": "require", "options": "-ca=b,c"},
+        ),
+        (
+            "u@h/d?user=v&connect_timeout=1&password=%26",
+            {"user": "v", "host": "h", "connect_timeout": "1", "password": "&"},
+        ),
+        ("/d?host=h1,h2&port=1,2", {"host": "h1,h2", "port": "1,2"}),
+        ("/d?host=h1&host=h2:5433", {"host": "h1,h2", "port": ",5433"}),
+        ("h:5/d?host=h1:77", {"host": "h1", "port": "77"}),
+        ("/d?host=::1", {"host": "::1"}),
     ],
 )
-def test_server_url_is_parsed_as_by_sqlalchemy(rest: str) -> None:
-    dialect = dialect_of(f"postgresql://{rest}")
-    assert isinstance(dialect, Postgresql)
-    assert dialect.engine_url == make_url(f"postgresql+psycopg://{rest}")
+def test_driver_is_told_what_the_server_url_says(rest: str, options: dict[str, Any]) -> None:
+    for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
+        dialect = dialect_of(f"{scheme}://{rest}")
+        assert isinstance(dialect, Postgresql)
+        found = dict(set(dialect.options.items()) - set(dialects.NETWORK.items()))
+        assert found == {"dbname": "d", **options}

@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from reconciler.core.past import RunKind
 from reconciler.core.record import RecordsUnavailable
@@ -183,7 +182,7 @@ def test_store_of_schema_version_5_is_migrated_and_takes_checks_and_declarations
         assert database.prepare(create=True)
         with database.writing() as connection:
             for statement in UNDO:
-                connection.execute(text(statement))
+                connection.execute(statement)
     assert latest() == 11
     records = place.open()
     write(records, a_drift("a"))
@@ -199,10 +198,10 @@ def test_drift_that_was_accepted_in_version_8_is_new_for_the_next_check(place: P
     write(place.open(), a_drift("a")._replace(is_hidden=True))
     with closing(Database(dialect_of(place.url), place.clock, str)) as database, database.writing() as to:
         for column in ("accepted_at_s DOUBLE PRECISION", "accepted_by TEXT DEFAULT '' NOT NULL"):
-            to.execute(text(f"ALTER TABLE reconciler_drift ADD COLUMN {column}"))
-        to.execute(text("DROP TABLE reconciler_code"))
-        to.execute(text("UPDATE reconciler_drift SET accepted_at_s = 1, accepted_by = 'alice'"))
-        to.execute(text("UPDATE reconciler_version SET version = 8"))
+            to.execute(f"ALTER TABLE reconciler_drift ADD COLUMN {column}")
+        to.execute("DROP TABLE reconciler_code")
+        to.execute("UPDATE reconciler_drift SET accepted_at_s = 1, accepted_by = 'alice'")
+        to.execute("UPDATE reconciler_version SET version = 8")
     last = place.open().last_check(SCOPE)
     [standing] = last.standing
     assert standing.is_hidden

@@ -15,12 +15,12 @@ from itertools import count
 from unittest.mock import Mock
 
 import pytest
-from sqlalchemy import Connection
 
 from reconciler.core.lock import Holder, LockHeld, LockLost
 from reconciler.core.record import RecordsUnavailable
 from reconciler.records import process_lock
 from reconciler.records.database import Database
+from reconciler.records.dialects import Transaction
 from reconciler.records.lock import ScopeLock
 from reconciler.records.store import Records
 from tests.builders import NOW
@@ -353,7 +353,7 @@ def test_lock_is_free_after_a_signal_around_the_commit_that_takes_it_or_lets_it_
     writing = Database.writing
 
     @contextmanager
-    def watched(database: Database) -> Iterator[Connection]:
+    def watched(database: Database) -> Iterator[Transaction]:
         is_it = next(writes) == (1 if write == "taken" else 2)
         with writing(database) as connection:
             yield connection

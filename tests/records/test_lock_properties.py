@@ -10,10 +10,9 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from sqlalchemy import event
 
 from reconciler.core.lock import LockHeld, LockLost
-from reconciler.records.dialects import dialect_of
+from reconciler.records.dialects import Sqlite, dialect_of
 from reconciler.records.journal import StoredJournal
 from reconciler.records.lock import ScopeLock
 from reconciler.records.store import Records
@@ -57,9 +56,9 @@ class LockMachine(RuleBasedStateMachine):
 
     def _contender(self) -> Contender:
         dialect = dialect_of(f"sqlite://{Path(self._directory.name) / 'records.db'}")
+        assert isinstance(dialect, Sqlite)
+        dialect.synchronous = "OFF"  # nobody pulls the plug here
         records = Records(dialect, self._moment, str)
-        # Nobody pulls the plug here.
-        event.listen(records._engine, "connect", lambda one, _: one.execute("PRAGMA synchronous = OFF"))
         records.prepare(create=True)
         return Contender(records)
 

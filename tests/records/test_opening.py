@@ -10,14 +10,13 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from sqlalchemy import inspect, text
 
 from reconciler.core.lock import LockHeld
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import WrongUsage
 from reconciler.records.database import Database
 from reconciler.records.dialects import dialect_of
-from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
+from reconciler.records.schema import MIGRATIONS, latest
 from reconciler.records.store import open_records
 from tests.builders import NOW
 from tests.records.locations import ALICE, DECLARED, LEASE_S, SCOPE, Place, a_run, nothing_lost
@@ -25,7 +24,6 @@ from tests.records.locations import ALICE, DECLARED, LEASE_S, SCOPE, Place, a_ru
 _STEP = ("ALTER TABLE reconciler_runs ADD COLUMN note TEXT", "UPDATE reconciler_runs SET note = 'old'")
 NEXT = (*MIGRATIONS, _STEP)
 NEXT_VERSION = latest() + 1
-VERSION_1 = Path(__file__).with_name("version-1.sql")
 
 
 @contextmanager
@@ -37,8 +35,11 @@ def _database(place: Place) -> Iterator[Database]:
 def _version(place: Place) -> tuple[int | None, bool]:
     """The version of the tables, and whether they have what the next one adds."""
     with _database(place) as database, database.reading() as connection:
-        columns = {column["name"] for column in inspect(connection).get_columns(RUNS.name)}
-        return stored_version(connection), "note" in columns
+        version = database.stored_version(connection)
+        if version is None:
+            return None, False
+        columns = connection.execute("SELECT * FROM reconciler_runs").description
+        return version, "note" in {column[0] for column in columns}
 
 
 @pytest.mark.parametrize("size", [None, 0])
@@ -71,9 +72,9 @@ def test_record_file_and_the_files_beside_it_are_private(tmp_path: Path, sqlite:
 def test_sqlite_commits_are_synchronous(sqlite: Place) -> None:
     sqlite.open()
     with _database(sqlite) as database, database.reading() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
-        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+        names = ("journal_mode", "synchronous", "foreign_keys")
+        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+        assert found == ["wal", 2, 1]  # 2 is FULL
 
 
 @pytest.mark.parametrize("name", ["with space.db", "with?query.db", "with#hash.db", "50%25.db", "日.db"])
@@ -91,11 +92,12 @@ def test_new_store_has_the_latest_schema_version(place: Place) -> None:
     assert _version(place) == (latest(), False)
 
 
-def test_store_of_schema_version_1_is_read(sqlite: Place) -> None:
-    """Every version since must be able to; `version-1.sql` is never written again."""
+@pytest.mark.parametrize("version", [1, 10])
+def test_store_that_an_older_program_wrote_is_read(sqlite: Place, version: int) -> None:
+    """Every version since must be able to; these files are never written again."""
     assert sqlite.path is not None
     old = sqlite3.connect(sqlite.path)
-    old.executescript(VERSION_1.read_text(encoding="utf-8"))
+    old.executescript(Path(__file__).with_name(f"version-{version}.sql").read_text(encoding="utf-8"))
     old.close()
     records = sqlite.open(create=False)
     (run,) = records.runs(SCOPE)
@@ -105,6 +107,9 @@ def test_store_of_schema_version_1_is_read(sqlite: Place) -> None:
     assert (revision.declared, revision.phases) == (DECLARED, (("Completed", NOW),))
     assert not revision.stopped
     assert records.holder(SCOPE) is None
+    records.check()
+    records.begin(a_run())
+    assert [run.id for run in records.runs(SCOPE)] == [2, 1]
 
 
 def test_older_store_is_migrated_and_keeps_its_records(place: Place) -> None:
@@ -113,7 +118,7 @@ def test_older_store_is_migrated_and_keeps_its_records(place: Place) -> None:
         with _database(place) as database:
             assert database.prepare(create=False, migrations=NEXT)
             with database.reading() as connection:
-                rows = connection.execute(text("SELECT who, note FROM reconciler_runs")).all()
+                rows = connection.rows("SELECT who, note FROM reconciler_runs")
         assert rows == [("alice", "old")]
         assert _version(place) == (NEXT_VERSION, True)
 

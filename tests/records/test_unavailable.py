@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+import sys
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
@@ -118,7 +118,7 @@ def test_file_locked_by_another_writer_raises_unavailable(
 def test_full_disk_is_named_with_a_fix(sqlite: Place) -> None:
     journal = sqlite.open().begin(a_run())
     with journal._store.reading() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+        connection.execute("PRAGMA max_page_count = 1")
 
     def fill_it() -> None:
         for _ in range(1000):
@@ -196,16 +196,36 @@ def test_locked_row_raises_unavailable_after_the_lock_timeout(
     with first.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = first.begin(a_run())
         with second.writing() as connection:
-            connection.execute(text("SELECT 1 FROM reconciler_locks FOR UPDATE"))
+            connection.execute("SELECT 1 FROM reconciler_locks FOR UPDATE")
             with pytest.raises(RecordsUnavailable) as unavailable:
                 journal.before(a_step())
         assert "lock timeout" in str(unavailable.value)
         journal.before(a_step())
 
 
+def test_connections_are_limited_and_a_free_one_is_waited_for_only_so_long(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialects, "BUSY_S", 0.05)
+    records = place.open()
+    with ExitStack() as stack:
+        for _ in range(records.dialect.most_connections):
+            stack.enter_context(records.reading())
+        with pytest.raises(RecordsUnavailable, match="every connection is in use"):
+            stack.enter_context(records.reading())
+    assert records.runs(SCOPE) == []
+
+
+def test_missing_driver_is_named_with_a_fix(clock: FileClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    told = _refusal("postgresql://h/d", clock)
+    assert told.why == "postgresql://h/d: the driver for PostgreSQL cannot be imported"
+    assert told.fix == "pip install 'psycopg[binary]'"
+
+
 def test_database_errors_are_redacted(sqlite: Place) -> None:
     records = sqlite.open(redact=Redactor(["nothing_of_the_kind"]))
     with pytest.raises(RecordsUnavailable) as unavailable, records.reading() as connection:
-        connection.execute(text("SELECT :secret FROM nothing_of_the_kind"), {"secret": SECRET})
+        connection.execute("SELECT :secret FROM nothing_of_the_kind", secret=SECRET)
     assert "nothing_of_the_kind" not in str(unavailable.value)
     assert SECRET not in str(unavailable.value)

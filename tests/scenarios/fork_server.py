@@ -198,7 +198,7 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(reconciler.__path__, "reconciler."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    for name in ("sqlalchemy.dialects.sqlite", "traceback", "reconciler.__main__"):
+    for name in ("traceback", "reconciler.__main__"):
         importlib.import_module(name)
 
 

@@ -22,12 +22,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import requests
 from requests.adapters import BaseAdapter, HTTPAdapter
-from sqlalchemy import Connection
+
+if TYPE_CHECKING:
+    from reconciler.records.dialects import Transaction
 
 BEFORE, AFTER = "before", "after"
 #: The operations of the catalog, by the end of their paths.
@@ -222,7 +224,7 @@ def _watch_writes(database: Any, watch: _Watch) -> None:
     writing = database.writing
 
     @contextmanager
-    def watched(self: Any) -> Iterator[Connection]:
+    def watched(self: Any) -> Iterator[Transaction]:
         name = ""
         with writing(self) as connection:
             yield connection

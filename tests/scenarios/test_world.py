@@ -29,7 +29,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import Connection
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
@@ -63,6 +62,7 @@ from reconciler.plan_file import (
 )
 from reconciler.reconcile import Context
 from reconciler.records.database import Database
+from reconciler.records.dialects import Transaction
 from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from reconciler.version import __version__
@@ -838,7 +838,7 @@ def _count_what_is_written() -> Iterator[None]:
     writing = Database.writing
 
     @contextmanager
-    def counted(database: Database) -> Iterator[Connection]:
+    def counted(database: Database) -> Iterator[Transaction]:
         with writing(database) as connection:
             yield connection
         _written[0] += 1
