@@ -2,11 +2,11 @@
 
 The files, each importing only files before it::
 
-    file          the SQLite file: whether it is there, what an unchanged plan reads
+    file          whether the SQLite file is there
     process_lock  the proof that a process is dead
     schema        tables, what their cells hold, and migrations
     dialects      statements, and what each database does in its own way
-    database      connections, transactions, failures, what is written, scopes
+    database      connections, transactions, failures, scopes, and what an unchanged plan reads
     lock          leases, and the locks of scopes
     history       revisions, declarations and runs
     journal       what is written while a run goes on

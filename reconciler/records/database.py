@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from typing import Any, Protocol, Self
 
-from reconciler.core.record import Declared, RecordsUnavailable, Scope
+from reconciler.core.record import Declared, RecordedRevision, RecordsUnavailable, RevisionId, Scope
 from reconciler.errors import Diagnostic
 from reconciler.records import dialects
 from reconciler.records.dialects import Dialect, Transaction, dialect_of
@@ -234,6 +234,21 @@ class Database:
             found = self.find_scope(scope)
             assert found is not None
         return found
+
+    # --- what an unchanged plan reads
+
+    def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision]:
+        """What says of each revision of a scope whether a look at it shows anything new."""
+        scope_id = self.find_scope(scope)
+        look = (
+            "SELECT key, number, job, digest, phase, stopped, schedule, released_at_s"
+            " FROM reconciler_revisions WHERE scope_id = :scope_id"
+        )
+        with self.reading() as transaction:
+            return {
+                RevisionId(key, number): RecordedRevision._make((*of_job, released_at_s is not None))
+                for key, number, *of_job, released_at_s in transaction.rows(look, scope_id=scope_id)
+            }
 
 
 def unavailable(error: Exception, dialect: Dialect, redact: Callable[[str], str]) -> RecordsUnavailable:

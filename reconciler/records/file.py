@@ -1,21 +1,14 @@
-"""The SQLite file of a store: there, not there, or something else; and what an unchanged plan reads of it.
-
-Without SQLAlchemy. Every plan asks whether a newer revision was recorded than the service lists, and whether
-what was seen is new. Importing SQLAlchemy would cost an unchanged plan more than all its other work.
-"""
+"""The SQLite file of a store: there, not there, or something else."""
 
 from __future__ import annotations
 
 import shlex
-import sqlite3
 import stat
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 
-from reconciler.core.identity import read_schedule_mark
-from reconciler.core.record import RecordedRevision, RecordsUnavailable, RevisionId, Scope
+from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
 from reconciler.files import kind_of
 
@@ -26,13 +19,6 @@ UNWRITABLE = "the record store cannot be written"
 MOVE_AWAY = "move it away; the next apply creates a new one: mv {place} {place}.broken"
 #: Of a SQLite file the first bytes say what it is, and how large its pages are.
 _HEAD = 18
-_REVISIONS = """\
-SELECT revision.key, revision.number, revision.job, revision.digest, revision.phase, revision.stopped,
-    revision.schedule, revision.released_at_s IS NOT NULL
-FROM reconciler_revisions AS revision
-JOIN reconciler_scopes AS scope ON scope.id = revision.scope_id
-WHERE (scope.stack, scope.host, scope.project_id, scope.workspace_id) = (?, ?, ?, ?)
-"""
 
 
 def has_content(file: Path) -> bool:
@@ -84,27 +70,3 @@ def _head(file: Path) -> bytes:
 def _refused(what: str, file: Path, why: str) -> RecordsUnavailable:
     fix = MOVE_AWAY.format(place=shlex.quote(str(file)))
     return RecordsUnavailable(Diagnostic(what, f"{file} {why}", fix))
-
-
-def read_revisions(file: Path, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
-    """Return what the file has of the revisions of a scope; None if it cannot be read like this.
-
-    The tables may be of an older version, say, or damaged: whoever opens the store finds out.
-    """
-    where = (scope.stack, scope.host, scope.project_id, scope.workspace_id)
-    try:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=1.0)) as connection:
-            rows = connection.execute(_REVISIONS, where).fetchall()
-    except (sqlite3.Error, ValueError, OverflowError, MemoryError):
-        return None
-    found = {}
-    for key, number, job, digest, phase, stopped, schedule, released in rows:
-        # A damaged file may hold anything in any cell.
-        if not all(isinstance(text, str) for text in (key, job, digest, phase, schedule)):
-            return None
-        mark = read_schedule_mark(schedule)
-        if not isinstance(number, int) or number < 1 or stopped not in (0, 1) or (schedule and mark is None):
-            return None
-        place = RevisionId(key, number)
-        found[place] = RecordedRevision(job, digest, phase, bool(stopped), mark, bool(released))
-    return found

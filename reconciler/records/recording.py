@@ -1,14 +1,13 @@
 """The records of one stack on one target: opened when first needed, and no plan fails without them.
 
-A plan that changes nothing never opens them. A store that cannot be reached stops no plan, and stops
-an apply unless somebody says to go on without.
+A store that cannot be reached stops no plan, and stops an apply unless somebody says to go on without.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -125,34 +124,32 @@ class Recording:
             self._opened = None
 
     def _open(self, *, create: bool) -> Records | None:
-        if self._opened is not None or self._is_given_up:
-            return self._opened
+        if self._opened is None and not self._is_given_up and (url := self._find(create=create)):
+            from reconciler.records.store import open_records
+
+            self._opened = open_records(url, clock=self.clock, redact=self.redact, create=create)
+        return self._opened
+
+    def _find(self, *, create: bool) -> str | None:
+        """The URL of the store; None if it is the file beside the root file, which is not there yet."""
         from reconciler.records.file import UNWRITABLE, has_content
 
         if self.unavailable is not None:
             raise RecordsUnavailable(*self.unavailable)
-        url = self.url
         tighten(self.root / RECORD_DIRECTORY)
-        if url is None:
-            has_file = has_content(self.root / RECORD_DIRECTORY / DATABASE)
-            if create:
-                try:
-                    record_directory(self.root)
-                except OSError as error:
-                    why = f"{self.root / RECORD_DIRECTORY}: {error.strerror}"
-                    fix = "make the directory writable, or set a store with `records:` or --records"
-                    raise RecordsUnavailable(Diagnostic(UNWRITABLE, why, fix)) from error
-            elif not has_file:
-                return None
-            url = file_url(str(self._file))
-        from reconciler.records.store import open_records
-
-        self._opened = open_records(url, clock=self.clock, redact=self.redact, create=create)
-        return self._opened
-
-    @property
-    def _file(self) -> Path:
-        return Path(os.path.realpath(self.root / RECORD_DIRECTORY / DATABASE))
+        if self.url is not None:
+            return self.url
+        has_file = has_content(self.root / RECORD_DIRECTORY / DATABASE)
+        if create:
+            try:
+                record_directory(self.root)
+            except OSError as error:
+                why = f"{self.root / RECORD_DIRECTORY}: {error.strerror}"
+                fix = "make the directory writable, or set a store with `records:` or --records"
+                raise RecordsUnavailable(Diagnostic(UNWRITABLE, why, fix)) from error
+        elif not has_file:
+            return None
+        return file_url(os.path.realpath(self.root / RECORD_DIRECTORY / DATABASE))
 
     @contextmanager
     def _optional(self, consequence: str) -> Iterator[None]:
@@ -195,14 +192,18 @@ class Recording:
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
         """What the store has of each revision, if that is cheap to read: in the file beside the manifest."""
-        if self.url or self.unavailable is not None or self._opened is not None or self._is_given_up:
+        if self.url or self._opened is not None or self._is_given_up:
             return None
-        tighten(self.root / RECORD_DIRECTORY)
-        from reconciler.records.file import has_content, read_revisions
+        from reconciler.records.database import Database  # the rest of the records is not needed for this
 
         try:
-            is_there = has_content(self.root / RECORD_DIRECTORY / DATABASE)
-            return read_revisions(self._file, scope) if is_there else {}
+            if (url := self._find(create=False)) is None:
+                return {}
+            store = Database.connect(url, clock=self.clock, redact=self.redact, create=False)
+            if store is None:
+                return {}
+            with closing(store):
+                return store.recorded_revisions(scope)
         except RecordsUnavailable:  # whoever opens it says so
             return None
 
