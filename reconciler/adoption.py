@@ -26,7 +26,7 @@ from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, Seve
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.export import ExportedStack, export_stack
 from reconciler.modelarts.target import Connected
-from reconciler.reconcile import Context, read_details, survey
+from reconciler.reconcile import Context, describe_code, read_details, survey
 from reconciler.secrets import Redactor
 from reconciler.text import few, printable
 from reconciler.version import __version__
@@ -70,7 +70,7 @@ def adopt_plan(
     action, warnings = adoption.action, list(adoption.warnings)
     if action.action is Action.KEEP:
         warnings.append(PlanWarning(what="nothing to do", why=action.detail, key=key))
-    return _make_plan(context, snapshot, [action], warnings), adoption.patch
+    return describe_code(context, _make_plan(context, snapshot, [action], warnings)), adoption.patch
 
 
 def release_plan(context: Context, key: str) -> Plan:

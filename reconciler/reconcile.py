@@ -350,7 +350,7 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
     _check_rerun(context, stack, snapshot)
     proposed = _propose(context, plan_context, stack, snapshot)
     checked = _check_catalog(context, proposed.actions) if with_preflight else None
-    plan = _with_code(context, _guarded(context, proposed, checked))
+    plan = describe_code(context, _guarded(context, proposed, checked))
     if context.with_history:
         plan = plan.model_copy(update={"history": planner.history_of(stack, snapshot)})
     return plan
@@ -425,7 +425,7 @@ def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES)
     plan_context = context.plan_context(allowances)
     proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
     made = _guarded(context, proposed)
-    return _with_code(context, made) if context.is_applied else made, proposed.snapshot
+    return describe_code(context, made) if context.is_applied else made, proposed.snapshot
 
 
 def _guarded(context: Context, proposed: ProposedPlan, checked: CatalogCheck | None = None) -> Plan:
@@ -543,7 +543,7 @@ def why(context: Context, key: str) -> tuple[Explanation, ...]:
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
     plan = _guarded(context, proposed, _check_catalog(context, proposed.actions))
     keys = stack.named_by(key, {*stack.whole, *stack.jobs, *owned}) or (key,)
-    plan = _with_code(context, plan, keys)
+    plan = describe_code(context, plan, keys)
     return tuple(explain(one, proposed, plan) for one in keys)
 
 
@@ -635,7 +635,7 @@ def _upload_code(
     return upload
 
 
-def _with_code(context: Context, plan: Plan, keys: Collection[str] | None = None) -> Plan:
+def describe_code(context: Context, plan: Plan, keys: Collection[str] | None = None) -> Plan:
     """Say of each job, or of some, what changed in its code, and what an apply would upload."""
     if not any(one.code or any(change.path == CODE for change in one.changes) for one in plan.actions):
         return plan

@@ -136,7 +136,11 @@ def test_job_is_adopted_by_the_code_that_it_runs(world: World) -> None:
     said = (
         f"  a:\n    code: null\n    algorithm:\n      boot_file: {place}train.py\n      code_dir: {place}\n"
     )
-    world.ends(ExitCode.REFUSED, adopt, out=["differs from the declaration in code;", said])
+    world.ends(
+        ExitCode.REFUSED,
+        adopt,
+        out=["differs from the declaration in code;", "code: 1 file changed (train.py +1 -1)", said],
+    )
     put("print(1)\n")
     world.ends(0, adopt, lacks="not compared")
     world.ends(0, "plan", out="1 to keep")
