@@ -176,20 +176,21 @@ class RecordedStack(NamedTuple):
             WrongUsage: the key is not declared, and nothing is recorded of it.
             RecordsUnavailable: the store cannot be asked.
         """
-        from reconciler.decide.history import HistoryReport, newest_revisions  # a plan needs none of it
+        from reconciler.decide.history import (
+            HistoryReport,
+            codes_of,
+            newest_revisions,
+        )  # a plan needs none of it
 
         store, scope, stack = self.store, self.scope, self.loaded.stack
         head = (scope.stack, self.target, self.loaded.manifest_digest, __version__, self.clock.now(), key)
         if store is None:
             return HistoryReport(*head)
 
-        def with_codes(report: HistoryReport) -> HistoryReport:
-            digests = {one.code_digest for one in report.revisions} - {""}
-            return report._replace(codes=store.codes(digests)) if digests else report
-
         if key is None:
-            runs, every = store.runs(scope, limit=limit), store.memory(scope).revisions
-            return with_codes(HistoryReport(*head, runs, newest_revisions(every, limit)))
+            runs, every = store.runs(scope, limit=limit), [*store.memory(scope).revisions]
+            newest = newest_revisions(every, limit)
+            return HistoryReport(*head, runs, newest, codes=codes_of(newest, every, store.codes))
         declared = {*stack.whole, *stack.declared_keys, *stack.former_keys}
         former = (one for one, sweep in store.memory(scope).sweeps.items() if sweep == key)
         keys = frozenset({key, *stack.members_of(key), *former})
@@ -207,7 +208,7 @@ class RecordedStack(NamedTuple):
             )
             raise WrongUsage(Diagnostic("unknown key", why, fix))
         newest = revisions[::-1][:limit] if len(keys) == 1 else newest_revisions(revisions, limit)
-        return with_codes(HistoryReport(*head, runs, newest, keys))
+        return HistoryReport(*head, runs, newest, keys, codes_of(newest, revisions, store.codes))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ A mark is something that was done to a job that exists, or that changed outside 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
@@ -18,6 +18,7 @@ from reconciler.core.body import auto_stop_hours, mapping_at
 from reconciler.core.code import Code
 from reconciler.core.past import Call, PastAction, PastRevision, PastRun, PastStep, RunKind
 from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.record import RevisionId
 from reconciler.core.values import FORMAT_VERSION, TargetIdentity, timestamp, timestamp_or_none
 from reconciler.decide.key_state import has_run_for
 from reconciler.decide.outcome import Status, spell_status
@@ -79,17 +80,7 @@ class HistoryReport(NamedTuple):
     runs: Sequence[PastRun] = ()
     revisions: Sequence[PastRevision] = ()
     keys: Collection[str] = ()
-    codes: Mapping[str, Code] = MappingProxyType({})
-
-    def code_of(self, one: PastRevision) -> RevisionCode | None:
-        """The code of a revision, if it is on record; what changed since the one before, as far as listed."""
-        code = self.codes.get(one.code_digest)
-        if code is None:
-            return None
-        before = [r for r in self.revisions if r.key == one.key and r.number < one.number and r.code_digest]
-        last = max(before, key=lambda r: r.number, default=None)
-        old = self.codes.get(last.code_digest) if last else None
-        return RevisionCode(code, one.declared.commit if one.declared else "", last, old)
+    codes: Mapping[RevisionId, RevisionCode] = MappingProxyType({})
 
     @property
     def meant(self) -> Collection[str]:
@@ -116,8 +107,36 @@ class HistoryReport(NamedTuple):
             "manifest_digest": self.manifest_digest,
             "key": self.key,
             "runs": [*map(_run, self.runs)],
-            "revisions": [_revision(one, self.code_of(one)) for one in self.revisions],
+            "revisions": [
+                _revision(one, self.codes.get(RevisionId(one.key, one.number))) for one in self.revisions
+            ],
         }
+
+
+def codes_of(
+    listed: Iterable[PastRevision],
+    every: Iterable[PastRevision],
+    read: Callable[[Collection[str]], Mapping[str, Code]],
+) -> dict[RevisionId, RevisionCode]:
+    """The code of the listed revisions, each with that of the one before of its key; `read` takes digests."""
+    last: dict[str, PastRevision] = {}
+    since: dict[RevisionId, PastRevision | None] = {}
+    for one in sorted(every, key=lambda one: one.number):
+        if one.code_digest:
+            since[RevisionId(one.key, one.number)] = last.get(one.key)
+            last[one.key] = one
+    pairs = [(one, since.get(RevisionId(one.key, one.number))) for one in listed if one.code_digest]
+    codes = read({one.code_digest for pair in pairs for one in pair if one}) if pairs else {}
+    return {
+        RevisionId(one.key, one.number): RevisionCode(
+            codes[one.code_digest],
+            one.declared.commit if one.declared else "",
+            before,
+            codes.get(before.code_digest) if before else None,
+        )
+        for one, before in pairs
+        if one.code_digest in codes
+    }
 
 
 def newest_revisions(revisions: Iterable[PastRevision], limit: int | None) -> Sequence[PastRevision]:

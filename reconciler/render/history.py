@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.canonical import overlay
 from reconciler.core.past import PastAction, PastRevision, PastRun, PastStep, RunKind
+from reconciler.core.record import RevisionId
 from reconciler.core.values import timestamp, timestamp_or_none
 from reconciler.decide.history import duration_s
 from reconciler.decide.outcome import spell_counts, spell_status
@@ -49,7 +50,10 @@ def history_text(report: HistoryReport, view: View) -> str:
     parts = [[style.paint(line, "bold") for line in head]]
     is_one = key is not None and len(report.meant) == 1
     if is_one:
-        parts += [list(_revision_lines(one, report.code_of(one), style)) for one in report.revisions]
+        parts += [
+            list(_revision_lines(one, report.codes.get(RevisionId(one.key, one.number)), style))
+            for one in report.revisions
+        ]
     parts += [list(_run_lines(run, view)) for run in report.runs]
     found = "\n\n".join("\n".join(lines) for lines in parts) + "\n"
     if is_one or not report.revisions:
