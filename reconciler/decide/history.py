@@ -48,9 +48,8 @@ class RevisionCode(NamedTuple):
         """The files that changed, and the commit: `2 files changed (train.py, data.py new) since r1; …`."""
         said = f"{format_count(len(self.code.files), 'file')}, {format_size(self.code.size)}"
         if self.files is not None and self.since is not None:
-            said = (
-                f"{spell_code_changes(self.files)} since r{self.since.number}" if self.files else "unchanged"
-            )
+            said = spell_code_changes(self.files) if self.files else "unchanged"
+            said += f" since r{self.since.number}"
         commit, dirty = self.commit.removesuffix("-dirty"), self.commit.endswith("-dirty")
         commit = f"; commit {commit[:10]}" + (" with uncommitted files" if dirty else "") if commit else ""
         return said + commit
