@@ -43,10 +43,8 @@ FORMAT_VERSION = "1.0"
 UPLOADS_AT_ONCE = 8
 #: An upload that takes more seconds lets what needs nothing of it pass.
 _PATIENCE_S = 5.0
-#: How often it is looked whether the program is to stop, in seconds.
-_PIECE_S = 0.2
-#: A file of more bytes may take longer than a request that hangs.
-_LARGE = 50_000_000
+#: How often it is looked whether the program is to stop, in seconds; nobody waits for these threads then.
+_PIECE_S, _WORKER = 0.2, "request to the code store"
 _MANIFEST = "manifest.json"
 _MAX_MANIFEST = 4_000_000
 
@@ -74,9 +72,9 @@ class CodeChanged(CodeRejected):
 
 
 class _Refusal(NamedTuple):
-    error: type[ServiceError]
     words: str
     fix: str
+    error: type[ServiceError] = StoreRefused
 
 
 _BUG = "check that `obs_endpoint` is that of an OBS; if it is, report this as a bug of reconciler"
@@ -84,71 +82,54 @@ _BUG = "check that `obs_endpoint` is that of an OBS; if it is, report this as a 
 #: place that it is for. Source: docs/code.md, "Refusals of the store".
 REFUSALS: Mapping[str, _Refusal] = {
     "PermanentRedirect": _Refusal(
-        StoreRefused,
         "the bucket is in another region",
         "use a bucket in the region of the target, or set `obs_endpoint` to that of the bucket's region",
     ),
     "AccessDenied": _Refusal(
-        StoreUnauthorized,
         "access denied: {right} is missing",
         "grant {right} on {where} to the user of the key",
+        StoreUnauthorized,
     ),
     "InvalidAccessKeyId": _Refusal(
-        StoreUnauthorized,
-        "the access key does not exist",
-        "check HUAWEICLOUD_SDK_AK, or get new temporary keys",
+        "no such access key", "check HUAWEICLOUD_SDK_AK, or get new temporary keys", StoreUnauthorized
     ),
     "SignatureDoesNotMatch": _Refusal(
-        StoreUnauthorized,
         "the signature does not match",
         "check HUAWEICLOUD_SDK_SK; `obs_endpoint` must not name the bucket",
+        StoreUnauthorized,
     ),
     "TooManyWrongSignature": _Refusal(
-        StoreUnauthorized,
-        "too many requests with a wrong signature",
-        "check HUAWEICLOUD_SDK_SK, and wait some minutes before the next attempt",
+        "too many wrong signatures", "check HUAWEICLOUD_SDK_SK, and wait some minutes", StoreUnauthorized
     ),
     "RequestTimeTooSkewed": _Refusal(
-        StoreUnauthorized, "the clock of this machine is off by more than 15 minutes", "set the clock"
+        "the clock of this machine is off by more than 15 minutes", "set the clock", StoreUnauthorized
     ),
     "VirtualHostDomainRequired": _Refusal(
-        StoreRefused,
         "the store wants the bucket in the host name, not in the path",
         "set `obs_endpoint` to the endpoint of the region, by its name and without the bucket",
     ),
-    "NoSuchBucket": _Refusal(
-        StoreRefused, "there is no such bucket", "check `code_store`, or create the bucket"
-    ),
+    "NoSuchBucket": _Refusal("there is no such bucket", "check `code_store`, or create the bucket"),
     "NoSuchKey": _Refusal(
-        StoreRefused,
         "the store took no object under this name",
         "a parallel file system, or an endpoint that wants another style of address: use a bucket of objects",
     ),
-    "InvalidBucketName": _Refusal(StoreRefused, "no bucket can have this name", "check `code_store`"),
-    "InsufficientStorageSpace": _Refusal(StoreRefused, "the store is full", "raise the quota of the bucket"),
-    "InArrearOrInsufficientBalance": _Refusal(
-        StoreRefused, "the account is in arrears", "top up the account of the cloud"
-    ),
+    "InvalidBucketName": _Refusal("no bucket can have this name", "check `code_store`"),
+    "InsufficientStorageSpace": _Refusal("the store is full", "raise the quota of the bucket"),
+    "InArrearOrInsufficientBalance": _Refusal("the account is in arrears", "top up the account of the cloud"),
     "FsNotSupport": _Refusal(
-        StoreRefused, "the bucket is a parallel file system", "use a bucket of objects for `code_store`"
+        "the bucket is a parallel file system", "use a bucket of objects for `code_store`"
     ),
-    "KeyTooLongError": _Refusal(StoreRefused, "the key is too long", "shorten the path of the file"),
+    "KeyTooLongError": _Refusal("the key is too long", "shorten the path of the file"),
     "EntityTooLarge": _Refusal(
-        StoreRefused, "the file is too large for one request", "put data into an input, not into the code"
+        "the file is too large for one request", "put data into an input, not into code"
     ),
-    "BadDigest": _Refusal(
-        StoreRefused,
-        "other bytes arrived than were sent",
-        "run it again; look for a proxy that changes bodies",
-    ),
-    "XAmzContentSHA256Mismatch": _Refusal(
-        StoreRefused, "the store does not take this kind of checksum", _BUG
-    ),
-    "MissingRegion": _Refusal(StoreRefused, "the signature names no region", "add `region` to the target"),
-    "MethodNotAllowed": _Refusal(StoreRefused, "the store does not allow this operation", _BUG),
-    "MissingContentLength": _Refusal(StoreRefused, "the length of the file did not arrive", _BUG),
-    "PreconditionFailed": _Refusal(StoreRefused, "the store saw a condition that was not sent", _BUG),
-    "NotImplemented": _Refusal(StoreRefused, "the store does not have this operation", _BUG),
+    "BadDigest": _Refusal("other bytes arrived than were sent", "look for a proxy that changes bodies"),
+    "XAmzContentSHA256Mismatch": _Refusal("the store does not take this kind of checksum", _BUG),
+    "MissingRegion": _Refusal("the signature names no region", "add `region` to the target"),
+    "MethodNotAllowed": _Refusal("the store does not allow this operation", _BUG),
+    "MissingContentLength": _Refusal("the length of the file did not arrive", _BUG),
+    "PreconditionFailed": _Refusal("the store saw a condition that was not sent", _BUG),
+    "NotImplemented": _Refusal("the store does not have this operation", _BUG),
 }
 #: Other codes, and the statuses of answers that come without one.
 _REFUSALS_ALIKE = {
@@ -381,9 +362,7 @@ class CodeStore:
 
     def _put(self, key: str, data: bytes) -> str:
         md5 = _md5(data)
-        is_large = self._access is not None and len(data) > _LARGE
-        store = self._access.patient if is_large else self._store
-        result = self._call("write", key, lambda: obstore.put(store, key, data, use_multipart=False))
+        result = self._call("write", key, lambda: obstore.put(self._store, key, data, use_multipart=False))
         etag = (result["e_tag"] or "").strip('"')
         if not isinstance(self._store, LocalStore) and etag != md5:
             raise StoreFailed(
@@ -424,9 +403,9 @@ class CodeStore:
             if self._access is not None:
                 self._access.check()
             try:
-                if threading.current_thread() is not threading.main_thread():
+                if threading.current_thread().name == _WORKER:
                     return call()
-                # A signal is noticed between two steps of Python only.
+                # A request that hangs is left by a signal, which is noticed between two steps of Python only.
                 [result] = self._in_threads(lambda _: call(), [None])
             except (BaseError, OSError, ValueError) as error:
                 failure, retries = self._failure(verb, key, error)
@@ -454,7 +433,7 @@ class CodeStore:
                     failures.append(failure)
 
         threads = [
-            threading.Thread(target=drain, name="upload", daemon=True)
+            threading.Thread(target=drain, name=_WORKER, daemon=True)
             for _ in range(min(UPLOADS_AT_ONCE, len(items)))
         ]
         for thread in threads:
@@ -487,11 +466,8 @@ class CodeStore:
         marks: Any = {"code": code, "status": status, "request_id": found(r"<RequestId>([\w-]+)</RequestId>")}
         known = code or str(status)
         if refusal := REFUSALS.get(_REFUSALS_ALIKE.get(known, known)):
-            right = {
-                "right": _RIGHTS[verb],
-                "where": place.partition("/")[0] if verb == "list" else f"{place}*",
-            }
-            words, fix = refusal.words.format(**right), refusal.fix.format(**right)
+            on = place.partition("/")[0] if verb == "list" else f"{place}*"
+            words, fix = (one.format(right=_RIGHTS[verb], where=on) for one in refusal[:2])
             return refusal.error(f"{where}: {words}", **marks, fix=fix), 0
         if status is None and "HTTP error" not in text:
             said = printable(self._redact(text.rpartition("error: ")[2]))[:300]
@@ -505,12 +481,8 @@ class CodeStore:
             fix = "check the network, HTTPS_PROXY, and `obs_endpoint` of the target"
             return StoreFailed(f"{where}: the store cannot be reached: {said}", **marks, fix=fix), retries
         is_passing = code in _PASSING or status in _PASSING_STATUSES
-        said, fix = (
-            f"the store answered {message or code or 'without a reason'}",
-            "see the store's own message",
-        )
-        if is_passing:
-            said, fix = f"the store is busy: {message or code or status}", "run it again later"
+        said = f"the store {'is busy' if is_passing else 'answered'}: {message or code or 'no reason'}"
+        fix = "run it again later" if is_passing else "see the store's own message"
         return StoreFailed(f"{where}: {said}", **marks, fix=fix), len(_WAITS_S) if is_passing else 0
 
 

@@ -112,12 +112,9 @@ def open_directory(directory: Path) -> LocalStore:
 class ObjectAccess:
     """The keys of an object store, which obstore asks for before a request.
 
-    `check` raises what keeps them away in its own words. `patient` is the same store for large files, which
-    take longer than a request that hangs. `is_elsewhere` asks whether the store sends requests for the
-    bucket to another host: obstore follows some of them, and reports what it met there.
+    `check` raises what keeps them away in its own words. `is_elsewhere` asks whether the store sends requests
+    for the bucket to another host: obstore follows some of them, and reports what it met there.
     """
-
-    patient: S3Store
 
     def __init__(self, keys: Callable[[], Keys], is_elsewhere: Callable[[], bool]) -> None:
         self.check, self.is_elsewhere = keys, is_elsewhere
@@ -173,13 +170,13 @@ def open_objects(
     client: dict[str, Any] = {
         "allow_http": is_in_path,
         "connect_timeout": timedelta(seconds=network.connect_timeout_s),
+        # A file of some gigabytes takes its time.
+        "timeout": timedelta(minutes=15),
         **({"proxy_url": proxy} if proxy else none),
     }
     if network.ca_bundle and Path(network.ca_bundle).is_file():
         client["root_certificate"] = Path(network.ca_bundle).read_bytes()
-    access = ObjectAccess(keys, is_elsewhere)
-
-    def opened(minutes: int) -> S3Store:
+    with _without_aws_variables():
         return S3Store(
             bucket,
             prefix=prefix.strip("/") or None,
@@ -189,15 +186,11 @@ def open_objects(
             unsigned_payload=True,
             # The vendor refuses the checksum of a bulk delete.
             disable_bulk_delete=True,
-            credential_provider=access,  # type: ignore[arg-type]
-            client_options={**client, "timeout": timedelta(minutes=minutes)},  # type: ignore[arg-type]
+            credential_provider=ObjectAccess(keys, is_elsewhere),  # type: ignore[arg-type]
+            client_options=client,  # type: ignore[arg-type]
             # What is worth another attempt is known to `code_store`, which a signal can stop.
             retry_config={"max_retries": 0},
         )
-
-    with _without_aws_variables():
-        access.patient = opened(minutes=60)
-        return opened(minutes=5)
 
 
 class KeySource:

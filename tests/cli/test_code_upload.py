@@ -395,20 +395,24 @@ def test_killed_upload_is_completed_by_the_next_apply(world: World, obs: ObsServ
 
 
 class Held:
-    """Holds every PUT until it is let go."""
+    """Holds every request of a kind, that of the manifest object too, until it is let go."""
 
-    def __init__(self, obs: ObsServer) -> None:
+    def __init__(self, obs: ObsServer, method: str = "PUT") -> None:
+        self.method = method
         self.has_come, self.may_go = threading.Event(), threading.Event()
         obs.before = self.hold
 
     def hold(self, seen: Seen) -> None:
-        if seen.method == "PUT":
+        if seen.method == self.method and seen.path != SECURITY_TOKENS:
             self.has_come.set()
             self.may_go.wait(60)
 
 
-def test_upload_ends_with_the_signal_and_leaves_the_job_unmade(world: World, obs: ObsServer) -> None:
-    held = Held(obs)
+@pytest.mark.parametrize("method", ["PUT", "GET"])
+def test_upload_ends_with_the_signal_and_leaves_the_job_unmade(
+    world: World, obs: ObsServer, method: str
+) -> None:
+    held = Held(obs, method)
     try:
         interrupted(world, 130, held.has_come.is_set, "apply --yes --only train")
     finally:
@@ -420,22 +424,15 @@ def test_upload_ends_with_the_signal_and_leaves_the_job_unmade(world: World, obs
 
 @pytest.mark.parametrize("method", ["PUT", "GET"])
 def test_second_signal_ends_a_store_that_hangs_at_once(world: World, obs: ObsServer, method: str) -> None:
-    has_come, may_go = threading.Event(), threading.Event()
-
-    def hang(seen: Seen) -> None:
-        if seen.method == method and seen.path != SECURITY_TOKENS:
-            has_come.set()
-            may_go.wait(60)
-
-    obs.before = hang
+    held = Held(obs, method)
     process = start("apply", "--yes")
     try:
-        assert has_come.wait(30)
+        assert held.has_come.wait(30)
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=10)
     finally:
-        may_go.set()
+        held.may_go.set()
         processes_killed(process)
     assert process.returncode == 130
     assert "train" not in world.phases()
