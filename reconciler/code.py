@@ -165,6 +165,7 @@ class _Rules(NamedTuple):
 class _SourceWalk:
     def __init__(self, source: CodeSource) -> None:
         self.root = source.source.resolve()
+        self._root = str(self.root)
         self.exclude = _Ignored(source.exclude)
         self.include = _spec_of(source.include)
         self.included_below = [_literal_start(pattern) for pattern in source.include]
@@ -222,7 +223,7 @@ class _SourceWalk:
             status = entry.stat()
         except OSError as error:
             raise _unreadable(path, error) from error
-        if not f"{real}/".startswith(f"{self.root}/"):
+        if not real.startswith(f"{self._root}/") and real != self._root:
             raise CodeRejected(
                 f"{path} is a link that leads out of the code, to {real}",
                 fix="copy what it points to, or leave it out by `exclude`",
@@ -233,7 +234,7 @@ class _SourceWalk:
             yield from self._below(entry.path, path + slash, rules, (*way, real), left_out_by)
         elif not stat.S_ISREG(status.st_mode):
             raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out by `exclude`")
-        elif any(re.search(_CREDENTIALS, name) for name in (path, real[len(str(self.root)) :])) and not (
+        elif any(re.search(_CREDENTIALS, name) for name in {f"/{path}", real[len(self._root) :]}) and not (
             self.include and self.include.match_file(path)
         ):
             raise CodeRejected(

@@ -180,7 +180,7 @@ class StoredCode(NamedTuple):
             "name": self.name,
             "files": [file._asdict() for file in self.files],
         }
-        return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
+        return (json.dumps(document, ensure_ascii=False) + "\n").encode()
 
 
 class Upload(NamedTuple):
@@ -493,7 +493,8 @@ def prefix_of(stack: str, digest: str) -> str:
 
 def _read(source: Path, file: CodeFile) -> bytes:
     try:
-        data = (source / file.path).read_bytes()
+        with open(f"{source}/{file.path}", "rb", buffering=0) as stream:  # noqa: PTH123 - one of thousands
+            data = stream.readall()
     except OSError as error:
         raise CodeChanged(f"{file.path}: {error.strerror}", fix="run it again") from error
     if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.sha256:

@@ -44,6 +44,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("fleet.py", "getLogger"): "the log of dask, led to where that of any library goes",
     ("processes/execution.py", "open"): "the lock of a virtual environment that is built",
     ("code.py", "open"): "a file of code, to be read",
+    ("code_store.py", "open"): "a file of code, to be uploaded",
     ("processes/table.py", "open"): "what a job wrote, and what its supervisor says of faults",
     ("processes/supervisor.py", "open"): "what a job writes, and what is seen of its processes",
     ("processes/supervisor.py", "write"): "what a job writes: `jobs logs` redacts it",
