@@ -14,9 +14,11 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from shutil import which
 from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import IO, NamedTuple
 
 from reconciler.core.code import CodeFile
@@ -120,6 +122,16 @@ class Repository(NamedTuple):
         entries = self.entries(commit, is_whole=False) if commit else ()
         there = {path: oid for path, kind, oid in entries if kind == "file"}
         top, found = os.path.realpath(self.directory), list[str]()
+        files = list(files)
+        for module, made in [(path, oid) for path, kind, oid in entries if kind == "submodule"]:
+            inside = [file for file in files if file.path.startswith(f"{module}/")]
+            files = [file for file in files if file not in inside]
+            if not (self.directory / module / ".git").exists():
+                found.append(f"{module} (a submodule that is not checked out)")
+                continue
+            repository = self._replace(directory=self.directory / module)
+            below = [file._replace(path=file.path[len(module) + 1 :]) for file in inside]
+            found += [f"{module}/{path}" for path in repository.uncommitted(made, below)]
         for file in files:
             real = os.path.realpath(self.directory / file.path)
             oid = there.get(os.path.relpath(real, top), "")
@@ -217,7 +229,7 @@ class CommitFiles(NamedTuple):
     """The manifest files of a commit, copied below a directory.
 
     `paths` are all of its paths, `left_out` those that could not be copied, each with why. `ids` are those of
-    the contents of its files.
+    the contents of its files, `submodules` the commits of others that stand in it.
     """
 
     paths: frozenset[str]
@@ -225,6 +237,7 @@ class CommitFiles(NamedTuple):
     repository: Repository
     directory: Path
     ids: Mapping[str, str]
+    submodules: Mapping[str, str] = MappingProxyType({})
 
     def copy_code(self, source: Path) -> None:
         """Copy a directory of code, and what leaves files out of it, unless that has been done.
@@ -242,7 +255,10 @@ class CommitFiles(NamedTuple):
             if not os.path.lexists(self.directory / path)
         ]
         contents = self.repository.contents([self.ids[path] for path in wanted], sys.maxsize)
-        for path, content in zip(wanted, contents, strict=True):
+        # Of what is not in the repository at least another commit is seen, in git's own words.
+        modules = {path: oid for path, oid in self.submodules.items() if path.startswith(below)}
+        words = ((path, f"Subproject commit {oid}\n".encode()) for path, oid in modules.items())
+        for path, content in chain(zip(wanted, contents, strict=True), words):
             place = self.directory / path
             if Path(os.path.realpath(place.parent)) != place.parent:
                 raise _failed("git ls-tree", f"{path!r} lies below a link".encode())
@@ -274,7 +290,8 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
     entries = repository.entries(commit)
     # To what reads code this is the top of a work tree.
     (directory / ".git").mkdir()
-    left_out = {path: "it is a submodule" for path, kind, _ in entries if kind == "submodule"}
+    submodules = {path: oid for path, kind, oid in entries if kind == "submodule"}
+    left_out = dict.fromkeys(submodules, "it is a submodule")
     deep = f"it lies more than {_MAX_DEPTH} directories deep"
     left_out |= {path: deep for path, _, _ in entries if path.count("/") > _MAX_DEPTH}
     files, linked = (
@@ -293,7 +310,7 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
     # Last, so that nothing is written through one.
     left_out |= _make_links(links, directory)
     paths = frozenset(path for path, _, _ in entries)
-    return CommitFiles(paths, left_out, repository, directory, files)
+    return CommitFiles(paths, left_out, repository, directory, files, submodules)
 
 
 @contextmanager
