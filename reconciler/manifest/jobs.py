@@ -578,7 +578,7 @@ class JobReader:
         lifecycle = max_parallel = None
         is_numbered = entry.name in job.expander.numbered
         code = None
-        if isinstance(merged.get("code"), dict):
+        if "code" in merged:
             found, merged, code = self._with_code(merged, origin, job.is_absent)
             if found:
                 self.problems.append(found)
@@ -656,7 +656,8 @@ class JobReader:
             entry = None if is_absent else CodeEntry.model_validate(merged["code"])
         except ValidationError:
             entry = None  # that is told with the rest
-        if entry is None or any(isinstance(text, Unexpanded) for _, text in _leaves(merged["code"], ())):
+        unexpanded = any(isinstance(text, Unexpanded) for _, text in _leaves(merged["code"], ()))
+        if entry is None or self.codes is None or unexpanded:
             # Nothing can be said of what is relative to it.
             return None, _with_unknown_boot_file(merged), None
 
@@ -666,7 +667,7 @@ class JobReader:
             return origin.diagnose(tuple(path.split(".")), what, why, fix), merged, None
 
         algorithm = mapping_at(merged, "algorithm")
-        if self.codes is None or not self.codes.store:
+        if not self.codes.store:
             fix = "add code_store: obs://BUCKET/PREFIX/ to the target, or to the root file for all"
             return refused("code", "code has no store", "the target has no place for it", fix)
         if algorithm.get("code_dir") or value_at(merged.get("raw") or {}, ("algorithm", "code_dir")):

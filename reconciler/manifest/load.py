@@ -380,18 +380,16 @@ def _read(
     here, elsewhere, found = declared_on(target_name, merged, templates, targets.unknown)
     problems += found
     entries = sweeps.expand(here)
+    target = readable.get(target_name or "")
     reader = JobReader(
         merged.stack,
         expander,
         Links(entries, sweeps.members, elsewhere),
         (*merged.defaults, *defaults_on(on)),
         templates,
-        codes=CodeReader(
-            files.root,
-            files.fetch_code,
-            target.code_address if (target := readable.get(target_name or "")) else "",
-            merged.stack,
-        ),
+        codes=CodeReader(files.root, files.fetch_code, target.code_address if target else "", merged.stack)
+        if target or target_name is None
+        else None,
         takes_seconds=target_name in readable and readable[target_name].traits.takes_seconds,
         skip=_ECHOES_OF_BROKEN if is_broken else frozenset(),
         traced=inputs.traced,

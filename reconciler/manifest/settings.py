@@ -173,6 +173,10 @@ class Targets(NamedTuple):
             if not is_sound or {"", ".", ".."} & set(prefix.removesuffix("/").split("/") if prefix else ()):
                 why = f"must be obs://BUCKET/PREFIX/, got {found(target.code_store)}"
                 problems.append(self._diagnose(entry, (_CODE_STORE,), "value not allowed", why))
+        for prefix in target.storage if isinstance(target.storage, dict) else ():
+            if not prefix.startswith("obs://"):
+                why = f"must be a prefix such as obs://BUCKET/, got {found(prefix)}"
+                problems.append(entry.diagnose(("storage", prefix), "value not allowed", why, at_key=True))
         return target, problems + list(_rule_problems(target, tree, entry))
 
     def _diagnose(self, entry: MergedEntry, steps: Steps, *words: Any) -> Diagnostic:
