@@ -45,8 +45,13 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
 
 def machine_of(target: Target, root: Path) -> Machine:
     """Return what a target says of this machine; its paths are relative to the directory of the root file."""
-    storage = target.storage or str(record_directory(root) / "obs")
+    own = str(record_directory(root) / "obs")
+    storage = target.storage or own
     by_prefix = {"obs://": storage} if isinstance(storage, str) else storage
+    if "obs://" not in by_prefix and not target.code_store:
+        # The store that nobody named has a place all the same.
+        address = target.code_address
+        by_prefix = {address: f"{own}/{address.removeprefix('obs://')}", **by_prefix}
     given = {
         "python": target.python and str(_absolute(root, target.python)),
         "slots": target.slots,
