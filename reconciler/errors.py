@@ -314,6 +314,12 @@ class NotSupported(Rejected):
     what = "not supported by the target"
 
 
+class PackageMissing(Rejected):
+    """What was asked takes a package of an extra, which is not installed; nothing was sent."""
+
+    what = "a package is missing"
+
+
 class NameTaken(Rejected):
     """A job of that name exists, seen or not."""
 

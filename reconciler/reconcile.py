@@ -42,7 +42,7 @@ from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction, name_files
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
-from reconciler.errors import Diagnostic, NotFound, NotSupported, ServiceError, Unauthorized, WrongUsage
+from reconciler.errors import Diagnostic, NotFound, PackageMissing, ServiceError, Unauthorized, WrongUsage
 from reconciler.text import format_count
 from reconciler.version import __version__
 
@@ -587,14 +587,15 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
 
     Raises:
         ManifestInvalid: the target names an address that must not be used, or too little to know it.
-        NotSupported: the target holds no code, or the program lacks what it takes.
+        NotSupported: the target holds no code.
+        PackageMissing: the extra `code` is not installed.
         StoreFailed: the directory of a target on this machine cannot be used.
     """
     try:
         from reconciler.code_store import CodeStore, StoreFailed  # few stacks declare code
     except ModuleNotFoundError as missing:
         fix = "pip install 'reconciler[code]'"
-        raise NotSupported(f"{missing.name} uploads code, and is not installed: {fix}", fix=fix) from None
+        raise PackageMissing(f"{missing.name}, which uploads code, is not installed", fix=fix) from None
     target = context.target
     if target.objects is None:
         raise target.not_supported("hold the code of jobs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,60 @@ def test_commit_is_recorded_and_uncommitted_files_are_told(reconciler: Reconcile
     # A repository that git cannot read is none.
     Path(".git/HEAD").write_text("broken", encoding="utf-8")
     reconciler.ends(ExitCode.DONE, "plan -t emulated", out="code: 1 file changed", lacks="uncommitted")
+
+
+def test_submodule_is_committed_where_its_commit_is(reconciler: Reconciler, git: Git) -> None:
+    declare_here()
+    first = commit(git, {})
+    # A repository in another one is added as a submodule.
+    git("init", "--quiet", "src/module")
+    Path("src/module/a.py").touch()
+    git("-C", "src/module", "add", "a.py")
+    git("-C", "src/module", "commit", "--quiet", "-m", "one")
+    made = commit(git, {})
+    changed = "code: 1 file changed (module new)"
+    reconciler.ends(ExitCode.DONE, f"review {first} HEAD -t emulated", out=changed)
+    reconciler.ends(ExitCode.DONE, "plan -t emulated", out="uploads 3 files", lacks="uncommitted")
+    Path("src/module/a.py").write_text("edited", encoding="utf-8")
+    told = f"uncommitted files: module/a.py in src not in commit {made[:10]}"
+    reconciler.ends(ExitCode.DONE, "plan -t emulated", out=told)
+    shutil.rmtree("src/module")
+    Path("src/module").mkdir()
+    told = "uncommitted files: module (a submodule that is not checked out) in src"
+    reconciler.ends(ExitCode.DONE, "plan -t emulated", out=told)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lacks"),
+    [
+        ("kind: process, storage: store", "kind: process, slot: 2", "no store"),
+        ("target: laptop", "target: laptpo", "no store"),
+        ("{source: ./src, exclude: [data/]}", "./src", "OBS path"),
+    ],
+)
+def test_what_follows_from_a_mistake_is_not_told(
+    reconciler: Reconciler, before: str, after: str, lacks: str
+) -> None:
+    write(MANIFEST.replace(before, after))
+    said = reconciler.ends(ExitCode.INVALID, "plan")
+    assert said.err.count("error:") == 1
+    assert lacks not in said.err
+
+
+def test_code_has_a_place_where_storage_names_none_for_it(reconciler: Reconciler) -> None:
+    write(MANIFEST.replace("storage: store", 'storage: {"obs://b/data/": ./data}'))
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="1 succeeded")
+    assert [*Path(".reconciler/obs/local/code/vision").iterdir()]
+
+
+def test_missing_package_is_named_with_its_remedy(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "reconciler.code_store", raising=False)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    missing = "a package is missing: obstore, which uploads code, is not installed; to fix: pip install"
+    reconciler.ends(ExitCode.PARTIAL, "apply --yes", out=missing)
+    reconciler.ends(ExitCode.FAILED, "code list", err="fix: pip install 'reconciler[code]'")
 
 
 def test_same_tree_has_the_same_digest_on_every_target(reconciler: Reconciler) -> None:
