@@ -582,8 +582,10 @@ def apply(
     return Execution(terms, stream, context.parallelism).run(plan)
 
 
-def open_code_store(context: Context, address: str, stop: threading.Event | None = None) -> CodeStore:
-    """Open the place of code on the target. Nothing is sent yet.
+def open_code_store(
+    context: Context, address: str, stop: threading.Event | None = None, *, is_written: bool = False
+) -> CodeStore:
+    """Open the place of code on the target. Nothing is sent yet; what is only read is not made.
 
     Raises:
         ManifestInvalid: the target names an address that must not be used, or too little to know it.
@@ -600,7 +602,7 @@ def open_code_store(context: Context, address: str, stop: threading.Event | None
     if target.objects is None:
         raise target.not_supported("hold the code of jobs")
     try:
-        objects = target.objects(address)
+        objects = target.objects(address, is_written)
     except OSError as error:
         fix = "make its directory one that can be written"
         raise StoreFailed(f"cannot open {address}: {error}", fix=fix) from None
@@ -618,7 +620,7 @@ def _upload_code(
     uploads: dict[str, Uploads | ServiceError] = {}
     for address in {action.code.store for action in plan.actions if action.code is not None}:
         try:
-            store = open_code_store(context, address, stop)
+            store = open_code_store(context, address, stop, is_written=True)
             from reconciler.code_store import Uploads
 
             uploads[address] = Uploads(store, context.loaded.stack.name, context.uploading)

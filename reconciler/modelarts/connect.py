@@ -95,7 +95,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     identity = identify(name, target, backend.endpoint, backend.project_id)
 
     @cache
-    def open_store(address: str) -> ObjectStore:
+    def open_store(address: str, _: bool) -> ObjectStore:
         from reconciler.modelarts import objects  # few stacks upload code
 
         def session(endpoint: str) -> ServiceSession:

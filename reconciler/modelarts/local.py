@@ -16,6 +16,7 @@ from reconciler.modelarts.target import Connected, Runtime, identify
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
+    from obstore.store import ObjectStore
 
     from reconciler.core.ports import Clock
     from reconciler.emulator import Store
@@ -51,7 +52,11 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     from reconciler.modelarts.objects import open_directory  # few stacks upload code
 
     place = record_directory(root) / "obs"
-    return connected._replace(objects=lambda address: open_directory(place / address.removeprefix("obs://")))
+
+    def objects(address: str, is_written: bool) -> ObjectStore:
+        return open_directory(place / address.removeprefix("obs://"), is_written=is_written)
+
+    return connected._replace(objects=objects)
 
 
 def open_store(

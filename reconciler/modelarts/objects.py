@@ -23,7 +23,7 @@ from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.http import Credentials, Network, Request, ServiceSession, sendable
 
 if TYPE_CHECKING:
-    from obstore.store import LocalStore, S3Store
+    from obstore.store import ObjectStore, S3Store
 
 #: Regions whose addresses do not follow the pattern. Source: docs/code.md, "The object store".
 _ENDPOINTS = {
@@ -102,10 +102,15 @@ def iam_endpoint(target: Target, environ: Mapping[str, str]) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def open_directory(directory: Path) -> LocalStore:
-    """Open a directory of this machine as the place of objects; it is made if it is not there."""
-    from obstore.store import LocalStore  # few stacks upload code
+def open_directory(directory: Path, *, is_written: bool = True) -> ObjectStore:
+    """Open a directory of this machine as the place of objects; it is made if it is to be written."""
+    from obstore.store import LocalStore, MemoryStore  # few stacks upload code
 
+    if not is_written:
+        try:
+            directory.stat()
+        except FileNotFoundError:
+            return MemoryStore()  # as empty as what is not there
     return LocalStore(directory, mkdir=True, automatic_cleanup=True)
 
 

@@ -38,8 +38,9 @@ class Connected(NamedTuple):
 
     `checks_offers` says that the service refuses a create which names what its catalog does not have,
     `runs_images` that it runs the commands of container images, `installs_requirements` that it installs the
-    packages that a file in the code of a job names. `objects` opens the object store at an OBS address. What
-    only some kinds of target can do is a property that raises `NotSupported` where this kind cannot.
+    packages that a file in the code of a job names. `objects` opens the object store at an OBS address, to
+    be written or only read. What only some kinds of target can do is a property that raises `NotSupported`
+    where this kind cannot.
     """
 
     backend: Backend
@@ -49,7 +50,7 @@ class Connected(NamedTuple):
     checks_offers: bool = False
     runs_images: bool = True
     installs_requirements: bool = True
-    objects: Callable[[str], ObjectStore] | None = None
+    objects: Callable[[str, bool], ObjectStore] | None = None
 
     @property
     def search(self) -> SupportsSearch:

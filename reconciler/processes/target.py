@@ -39,7 +39,9 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     return connected._replace(
         runs_images=target.images == "host",
         installs_requirements=bool(target.install_requirements),
-        objects=lambda address: open_directory(store.machine.directory(address)),
+        objects=lambda address, is_written: open_directory(
+            store.machine.directory(address), is_written=is_written
+        ),
     )
 
 
