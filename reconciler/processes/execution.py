@@ -342,6 +342,10 @@ def _command(
     boot_file = code / _obs_address(algorithm["boot_file"]).removeprefix(base)
     if not boot_file.is_file():
         raise CannotRun(f"boot_file: {boot_file} does not exist", fix="name a file of the code")
+    if not shutil.which(machine.python):
+        raise CannotRun(
+            f"python: {machine.python} cannot be executed", fix="make it, or name another one on the target"
+        )
     return (machine.python, str(boot_file), *arguments)
 
 

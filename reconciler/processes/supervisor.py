@@ -90,6 +90,8 @@ class Supervisor:
         except _ToEndError:
             phase = "Terminated"
         except (CannotRun, OSError, subprocess.SubprocessError, ValueError) as error:
+            # The log of a task that has not started is not shown.
+            self._store.begin(self._id)
             self._say_error(str(error))
             phase, statuses = "Failed", [TaskStatus("worker-0", None, str(error))]
         finally:

@@ -131,6 +131,14 @@ def test_requirements_that_are_not_installed_are_told(reconciler: Reconciler) ->
     reconciler.ends(ExitCode.DONE, "run train", err="requirements.txt is not installed")
 
 
+def test_interpreter_that_is_not_there_is_named(reconciler: Reconciler) -> None:
+    write(MANIFEST.replace("storage: store", "storage: store, python: nowhere/python"))
+    why = f"python: {Path.cwd()}/nowhere/python cannot be executed"
+    reconciler.ends(ExitCode.FAILED, "run train", err=why)
+    reconciler.ends(ExitCode.ENDED_BADLY, "apply --yes --wait completed")
+    reconciler.ends(ExitCode.DONE, "jobs logs train", out=why)
+
+
 def test_print_shows_secrets_by_name_and_starts_nothing(reconciler: Reconciler) -> None:
     said = reconciler.ends(
         ExitCode.DONE, "run train --print", out=["--text=of train", "export TOKEN='${var.token}'"]

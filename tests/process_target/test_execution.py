@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ class Here:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.storage = root / "obs"
-        self.machine = Machine(python="/usr/bin/python3", storage={"obs://": str(self.storage)})
+        self.machine = Machine(storage={"obs://": str(self.storage)})
         self.put("code/src/train.py", "print()")
 
     def put(self, path: str, text: str = "") -> Path:
@@ -63,7 +64,7 @@ def test_arguments_are_parameters_then_inputs_then_outputs_each_whole(here: Here
     output = here.job / "home/modelarts/outputs/out_0"
     data = here.storage / "b/data"
     assert task.command == (
-        *("/usr/bin/python3", str(here.code / "train.py")),
+        *(sys.executable, str(here.code / "train.py")),
         *("--z=a b; rm", "--lr=0.1", "--flag=", f"--data={data}", f"--out={output}"),
     )
     assert output.is_dir()
