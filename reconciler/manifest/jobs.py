@@ -739,6 +739,8 @@ class CodeReader:
         source, fix = (directory / entry.source).resolve(), "name a directory, relative to this file"
         self._fetch(source)
         if not source.is_dir():
+            near = [f"./{one.name}" for one in directory.iterdir() if one.is_dir()]
+            fix = did_you_mean(f"./{os.path.normpath(entry.source)}", near) or fix
             raise CodeRejected(f"{entry.source} is no directory", fix=fix)
         if not source.is_relative_to(self._within):
             raise CodeRejected(f"{entry.source} lies outside {self._within}", fix=fix)
