@@ -203,8 +203,8 @@ def with_code(
                 warnings.append(PlanWarning(what=what, why=problem.message, fix=fix, key=action.key))
             commit, uncommitted = state(root / code.source, code)
             if uncommitted:
-                where = f"commit {commit[:10]}" if commit else "any commit"
-                why = f"{few(uncommitted, 5)} in {code.source} not in {where}"
+                where = f"as in commit {commit[:10]}" if commit else "in any commit"
+                why = f"{few(uncommitted, 5)} in {code.source} not {where}"
                 fix = "commit them, so that git can give back the code of the job"
                 warnings.append(PlanWarning(what="uncommitted files", why=why, fix=fix))
             warnings += () if installs else _not_installed(action, code, plan.target.name)
@@ -256,6 +256,7 @@ def reviewed_code(review: Review, base: Side, base_root: Path, head: Side, head_
         if planned is None or not any(change.path == "code" for change in job.changes):
             return job
         files = compare(was.code if was else None, planned.code)
-        return job.model_copy(update={"code": planned.model_copy(update={"files": files})})
+        # Where it would be uploaded to is no change: targets that differ in nothing else are shown as one.
+        return job.model_copy(update={"code": planned.model_copy(update={"files": files, "store": ""})})
 
     return review.model_copy(update={"jobs": tuple(map(reviewed, review.jobs))})

@@ -218,6 +218,8 @@ def test_review_of_commits_names_the_files_of_code(reconciler: Reconciler, git: 
     [job] = reconciler("review HEAD~1 HEAD --json -t emulated").document["jobs"]
     assert [one["path"] for one in job["code"]["files"]] == ["helper.py", "link.py", "new.py"]
     reconciler.ends(ExitCode.DONE, "review HEAD~1 HEAD -o markdown", out="+ code helper.py: 12 B, +1 -1")
+    of_all = "Stack vision on laptop, emulated, prod: HEAD~1"
+    reconciler.ends(ExitCode.DONE, "review HEAD~1 HEAD", out=of_all)
     reconciler.ends(ExitCode.DONE, "review HEAD HEAD -t emulated", out="0 changed, 1 unchanged")
     reconciler.ends(ExitCode.DONE, "review HEAD . -t emulated", out="0 changed, 1 unchanged")
 
@@ -236,7 +238,7 @@ def test_commit_is_recorded_and_uncommitted_files_are_told(reconciler: Reconcile
     assert (revision["code"]["commit"], revision["code"]["clean"]) == (made, True)
     put("new.py", "")
     Path("src/crlf.py").unlink()
-    warning = f"uncommitted files: crlf.py, new.py in src not in commit {made[:10]}"
+    warning = f"uncommitted files: crlf.py, new.py in src not as in commit {made[:10]}"
     said = reconciler.ends(ExitCode.DONE, "plan -t emulated", out=warning)
     assert said.out.count("uncommitted") == 1
     write(MANIFEST.replace("{on_failure: keep}", "{on_change: replace}"))
@@ -262,7 +264,7 @@ def test_submodule_is_committed_where_its_commit_is(reconciler: Reconciler, git:
     reconciler.ends(ExitCode.DONE, f"review {first} HEAD -t emulated", out=changed)
     reconciler.ends(ExitCode.DONE, "plan -t emulated", out="uploads 3 files", lacks="uncommitted")
     Path("src/module/a.py").write_text("edited", encoding="utf-8")
-    told = f"uncommitted files: module/a.py in src not in commit {made[:10]}"
+    told = f"uncommitted files: module/a.py in src not as in commit {made[:10]}"
     reconciler.ends(ExitCode.DONE, "plan -t emulated", out=told)
     shutil.rmtree("src/module")
     Path("src/module").mkdir()
@@ -356,6 +358,7 @@ def test_code_is_inherited_taken_away_and_differs_by_target_and_member(reconcile
     ("old", "new", "says"),
     [
         ("./src", "./none", "./none is no directory"),
+        ("./src", "scr", 'did you mean "./src"?'),
         ("./src", "../..", "lies outside"),
         ("boot_file: train.py", "boot_file: trian.py", 'did you mean "train.py"?'),
         ("boot_file: train.py", "code_dir: obs://b/x/", "`code` gives code_dir"),
