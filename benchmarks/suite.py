@@ -85,7 +85,7 @@ def rows(jobs: int, rounds: int, wanted: Callable[[str], bool]) -> Iterator[Row]
         yield Row(jobs, "apply, all new, once", "", Comparison([ours.applied], []))
         ours.plan()
         others: dict[str, Callable[[], Run]] = {}
-        if shutil.which("terraform") and jobs <= 10_000:
+        if shutil.which("terraform") and jobs <= 1_000:
             others["terraform plan"] = Terraform(scratch / "terraform", jobs).plan
         if shutil.which("kubectl") and jobs <= 1_000:
             address = stack.enter_context(serving(str(ROOT / "benchmarks" / "fake_kubernetes.py")))
