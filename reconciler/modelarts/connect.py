@@ -95,7 +95,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     identity = identify(name, target, backend.endpoint, backend.project_id)
 
     @cache
-    def open_store(address: str, _: bool) -> ObjectStore:
+    def open_store(address: str) -> ObjectStore:
         from reconciler.modelarts import objects  # few stacks upload code
 
         def session(endpoint: str) -> ServiceSession:
@@ -123,7 +123,9 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
 
         return objects.open_objects(target, address, keys, network_of(url, runtime.environ), is_elsewhere)
 
-    return Connected(backend, identity, backend.cloud, runtime.clock, True, objects=open_store)
+    return Connected(
+        backend, identity, backend.cloud, runtime.clock, True, objects=lambda address, _: open_store(address)
+    )
 
 
 def connect(

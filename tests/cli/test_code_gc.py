@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -296,7 +297,7 @@ def test_table_fits_a_terminal(reconciler: Reconciler, three: None) -> None:
         "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'reconciler', 'code', 'list']) >> 8)"
     )
     said = subprocess.run(
-        ["python", "-c", program], env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [sys.executable, "-c", program], env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     lines = said.stdout.splitlines()
     assert "USED BY" in lines[0]
