@@ -231,7 +231,8 @@ def check(
         inputs = _inputs(variables, var_files, environ, True, learn)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
-        if target is not None or not (merged.targets and differs(merged)):
+        is_default_known = merged.target in (None, *merged.targets)
+        if target is not None or not (merged.targets and differs(merged) and is_default_known):
             return _load(files, merged, inputs, target), ()
         return _check_each(files, merged, inputs)
 

@@ -66,6 +66,12 @@ def test_target_that_does_not_exist_is_wrong_usage(place: Place) -> None:
     assert raised.value.diagnostics[0].fix == 'did you mean "prod"?'
 
 
+def test_check_on_all_targets_refuses_a_default_that_does_not_exist(place: Place) -> None:
+    stack(place, "variables: {v: d}", "variables: {v: p}")
+    place.write((place.root / "main.yaml").read_text().replace("target: dev", "target: prd"))
+    assert check_all(place) == (None, ["target: unknown target"])
+
+
 def test_without_a_default_target_the_first_that_has_its_values_is_read(place: Place) -> None:
     text = STACK.replace("target: dev\n", "", 1)
     place.write(text % ("variables: {v: '${env.DEV}'}", "variables: {v: p}", "default: d"))
