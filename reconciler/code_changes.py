@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reconciler.core.code import REQUIREMENTS, Code, CodeFile, digits
+from reconciler.core.code import CODE, REQUIREMENTS, Code, CodeFile, digits, etag_of
 from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning
 from reconciler.decide.actions import planned_code
@@ -146,9 +146,8 @@ class CodeComparison:
         """Return what an upload would send; None if the store cannot be read."""
 
         def md5_of(file: CodeFile) -> str:
-            # The store's ETag is an MD5; of a file that is gone it is none.
-            data = read_below(self._root / code.source)(file.path) or b""
-            return hashlib.md5(data, usedforsecurity=False).hexdigest()
+            # Of a file that is gone by now it is the ETag of nothing.
+            return etag_of(read_below(self._root / code.source)(file.path) or b"")
 
         return self._asked(address, lambda store: store.missing(self._stack, code, md5_of))
 
@@ -184,7 +183,7 @@ def with_code(
     warnings, actions = list(plan.warnings), []
     state = cache(_commit_of)
     for action in plan.actions:
-        change = next((one for one in action.changes if one.path == "code"), None)
+        change = next((one for one in action.changes if one.path == CODE), None)
         desired = stack.find(action.key)
         # One that is not carried out says it, too, if that is why.
         planned = action.code or (planned_code(desired) if desired and change else None)
@@ -253,7 +252,7 @@ def reviewed_code(review: Review, base: Side, base_root: Path, head: Side, head_
         was = base.stack and base.stack.find(job.formerly or job.key)
         desired = head.stack and head.stack.find(job.key)
         planned = planned_code(desired) if desired else None
-        if planned is None or not any(change.path == "code" for change in job.changes):
+        if planned is None or not any(change.path == CODE for change in job.changes):
             return job
         files = compare(was.code if was else None, planned.code)
         # Where it would be uploaded to is no change: targets that differ in nothing else are shown as one.

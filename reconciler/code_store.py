@@ -28,7 +28,7 @@ from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import LocalStore, ObjectStore
 
 from reconciler.code import CodeRejected
-from reconciler.core.code import DIGITS, Code, CodeFile, digest_of, digits
+from reconciler.core.code import DIGITS, Code, CodeFile, digest_of, digits, etag_of
 from reconciler.decide.code import Place, Prefix
 from reconciler.errors import Interrupted, Rejected, ServiceError, Unauthorized
 from reconciler.text import printable
@@ -312,7 +312,7 @@ class CodeStore:
         hashed: dict[str, str] = {}
 
         def md5_of(file: CodeFile) -> str:
-            hashed[file.path] = _md5(_read(source, file))
+            hashed[file.path] = etag_of(_read(source, file))
             return hashed[file.path]
 
         upload = self.missing(stack, code, md5_of)
@@ -361,7 +361,7 @@ class CodeStore:
     # ── requests ───────────────────────────────────────────────────────────────────────────────
 
     def _put(self, key: str, data: bytes) -> str:
-        md5 = _md5(data)
+        md5 = etag_of(data)
         result = self._call("write", key, lambda: obstore.put(self._store, key, data, use_multipart=False))
         etag = (result["e_tag"] or "").strip('"')
         if not isinstance(self._store, LocalStore) and etag != md5:
@@ -392,7 +392,7 @@ class CodeStore:
     def _etag(self, key: str, meta: Mapping[str, Any]) -> str:
         if isinstance(self._store, LocalStore):
             # A directory keeps no hash; its files are read instead.
-            return _md5(self._get(key, meta["size"]) or b"")
+            return etag_of(self._get(key, meta["size"]) or b"")
         return str(meta["e_tag"] or "").strip('"')
 
     def _call(self, verb: str, key: str, call: Callable[[], Any]) -> Any:
@@ -500,11 +500,6 @@ def _read(source: Path, file: CodeFile) -> bytes:
     if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.sha256:
         raise CodeChanged(file.path, fix="leave the code alone while it is uploaded, and run it again")
     return data
-
-
-def _md5(data: bytes) -> str:
-    # The store's ETag is an MD5; nobody is kept out by it.
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _read_manifest(data: bytes, place: str) -> StoredCode | None:

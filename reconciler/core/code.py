@@ -65,6 +65,11 @@ def digest_of(files: Iterable[CodeFile]) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
+def etag_of(data: bytes) -> str:
+    """Return the ETag by which an object store knows an object: the MD5 of its bytes, in hex."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
 def digits(digest: str) -> str:
     return digest.removeprefix("sha256:")[:DIGITS]
 
