@@ -70,7 +70,12 @@ def test_commands_of_its_page_do_what_it_shows(example: Path) -> None:
 
 
 def test_command_that_exits_otherwise_is_found(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "examples/first-job", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(
+        ROOT / "examples/first-job",
+        tmp_path,
+        ignore=shutil.ignore_patterns(".reconciler"),
+        dirs_exist_ok=True,
+    )
     with pytest.raises(WentWrong, match="exits 2"):
         PageRun(tmp_path).run_again("```sh\nreconciler plan --detailed-exitcode\n```\n")
     told = PageRun(tmp_path).run_again("```sh\nreconciler validate\n```\n\n```text\nno\n```\n")
