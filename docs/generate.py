@@ -39,11 +39,16 @@ RUN_PAGES: dict[Path, Path] = {
     Path("docs/fleets.md"): Path(),
     Path("docs/manifest.md"): Path(),
     Path("docs/records.md"): Path("examples/first-job"),
-    Path("docs/saved-plans.md"): Path("examples/first-job"),
+    Path("docs/guides/drift-alerts.md"): Path("examples/scheduled"),
+    Path("docs/guides/pipeline.md"): Path("examples/pipeline"),
+    Path("docs/guides/policies.md"): Path("examples/policies"),
+    Path("docs/guides/retries.md"): Path("examples/retry-on-failure"),
+    Path("docs/guides/sweep.md"): Path("examples/sweep"),
+    Path("docs/reference/saved-plans.md"): Path("examples/first-job"),
     **{page.relative_to(ROOT): page.parent.relative_to(ROOT) for page in ROOT.glob("examples/*/README.md")},
 }
 #: Those whose jobs really run.
-REAL_TIME = {Path("README.md"), Path("examples/first-job/README.md"), Path("examples/sweep/README.md")}
+REAL_TIME = {Path("README.md"), Path("examples/first-job/README.md"), Path("docs/guides/sweep.md")}
 _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
 #: The widest that a help text gets.
 _COLUMNS = "100"

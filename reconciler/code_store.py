@@ -4,7 +4,7 @@
     STORE/STACK/DIGEST16/manifest.json    written last: without it nothing there counts
 
 Keys are named by content, so that two who upload the same at once write the same bytes, and whatever is
-damaged is written again. Source of the facts: docs/code.md, "The object store".
+damaged is written again. Source of the facts: docs/reference/code.md, "The object store".
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Refusal(NamedTuple):
 
 _BUG = "check that `obs_endpoint` is that of an OBS; if it is, report this as a bug of reconciler"
 #: The store's own words for what is wrong for good. `{right}` is the one that a request takes, `{where}` the
-#: place that it is for. Source: docs/code.md, "Refusals of the store".
+#: place that it is for. Source: docs/reference/code.md, "Refusals of the store".
 REFUSALS: Mapping[str, _Refusal] = {
     "PermanentRedirect": _Refusal(
         "the bucket is in another region",

@@ -2,7 +2,7 @@
 
 An expression that fails on a job denies it, whichever of the two effects it has: nobody knows what it would
 say.
-Source: docs/policies.md.
+Source: docs/reference/policies.md.
 """
 
 from __future__ import annotations

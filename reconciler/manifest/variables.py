@@ -572,7 +572,7 @@ class VariableSection:
     def saved_sources(self) -> dict[str, VariableSource]:
         """Where the value of each sensitive variable is found again by a plan without its manifest.
 
-        One without a value has no source. Source: docs/saved-plans.md, "Secrets".
+        One without a value has no source. Source: docs/reference/saved-plans.md, "Secrets".
         """
         sensitive = [name for name, variable in self.declared.items() if variable.sensitive]
         if not sensitive:

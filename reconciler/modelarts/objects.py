@@ -1,7 +1,7 @@
 """The object store of a cloud, for code: its endpoint, its addresses, and keys for it.
 
 Every request goes to the bucket's own host, is signed as AWS V4 with `UNSIGNED-PAYLOAD`, and is one PUT for a
-file: the vendor takes no trailing checksums. Source: docs/code.md, "The object store".
+file: the vendor takes no trailing checksums. Source: docs/reference/code.md, "The object store".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.modelarts.http import Credentials, Network, Request, ServiceSess
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, S3Store
 
-#: Regions whose addresses do not follow the pattern. Source: docs/code.md, "The object store".
+#: Regions whose addresses do not follow the pattern. Source: docs/reference/code.md, "The object store".
 _ENDPOINTS = {
     "eu-de": "https://obs.eu-de.otc.t-systems.com",
     "eu-nl": "https://obs.eu-nl.otc.t-systems.com",

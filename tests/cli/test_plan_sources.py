@@ -1,6 +1,6 @@
 """What a saved plan looks up is shown by `show`, and a record store of its own asked about.
 
-Source: docs/saved-plans.md, "Secrets".
+Source: docs/reference/saved-plans.md, "Secrets".
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ SECRET = "tell nobody/ever+2?"
 TOKEN = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
 PLAN = Path("saved.plan")
 APPLY = "apply --plan saved.plan --yes"
-PAGE = Path(__file__).parents[2] / "docs/saved-plans.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/saved-plans.md"
 ACTION_FIELDS = {
     name
     for name, field in PlannedAction.model_fields.items()

@@ -1,4 +1,4 @@
-"""docs/policies.md: which actions policies are asked about, what they see, and what follows."""
+"""docs/reference/policies.md: which actions policies are asked about, what they see, and what follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/policies.md, "Expressions": what compiles, what it says of a job, and what it may take."""
+"""docs/reference/policies.md, "Expressions": what compiles, what it says of a job, and what it may take."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ _CALL = re.compile(rf"(?:^|[\s(/`])reconciler ((?:{'|'.join(COMMANDS)})\b[^|>&)`
 
 def calls() -> Iterator[Call]:
     """Every call of the program in the files of the example and on its page."""
-    for path in (*UNITS, *sorted((EXAMPLE / "cron").iterdir()), ROOT / "docs/schedules.md"):
+    for path in (*UNITS, *sorted((EXAMPLE / "cron").iterdir()), ROOT / "docs/guides/nightly.md"):
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
         lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
         if path.suffix == ".service":
@@ -78,7 +78,7 @@ CALLS = list(calls())
 def test_every_schedule_calls_the_program() -> None:
     assert {call.place for call in CALLS} >= {
         *("crontab", "reconciler-drift", "reconciler-drift.service", "reconciler-watch.service"),
-        *("kubernetes/cronjob.yaml", "kubernetes/watch.yaml", "schedules.md"),
+        *("kubernetes/cronjob.yaml", "kubernetes/watch.yaml", "nightly.md"),
     }
     assert {call.command for call in CALLS} >= {"drift", "watch", "apply"}
 
