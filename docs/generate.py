@@ -37,7 +37,7 @@ RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
     Path("docs/drift.md"): Path(),
     Path("docs/fleets.md"): Path(),
-    Path("docs/manifest.md"): Path(),
+    Path("docs/reference/manifest.md"): Path(),
     Path("docs/records.md"): Path("examples/first-job"),
     Path("docs/guides/drift-alerts.md"): Path("examples/scheduled"),
     Path("docs/guides/pipeline.md"): Path("examples/pipeline"),
@@ -205,7 +205,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "fields.md": partial(_table, "Fields of a job", _FIELDS, "explain", "fields"),
     SEMANTICS: partial(_with_rules, SEMANTICS),
     **{page: partial(_run_again, page, directory) for page, directory in sorted(RUN_PAGES.items())},
-    Path("docs/manifest.md"): partial(_with_keys, Path("docs/manifest.md")),
+    Path("docs/reference/manifest.md"): partial(_with_keys, Path("docs/reference/manifest.md")),
 }
 
 

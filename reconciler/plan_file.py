@@ -327,7 +327,10 @@ def is_modified(document: Mapping[str, Any], plan: Plan) -> bool:
 
 
 def digest_of_document(document: Mapping[str, Any]) -> str:
-    """Name a saved plan by what it says, what grows with time aside. Source: docs/cli.md, "Saved plans"."""
+    """Name a saved plan by what it says, what grows with time aside.
+
+    Source: docs/reference/cli.md, "Saved plans".
+    """
     return digest_of(without_growing(document))
 
 

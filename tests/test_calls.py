@@ -28,7 +28,7 @@ ROWS = {
 }
 #: The calls of `session` itself, and those of its `jobs`.
 SESSION = {"": reconciler.Session, "jobs": reconciler.JobClient}
-#: The fields of the search. Source: docs/modelarts.md, "Search".
+#: The fields of the search. Source: docs/reference/modelarts.md, "Search".
 FIELDS = {
     *("filters", "sort_by", "order", "offset", "limit", "tags", "host_ips"),
     *("train_type", "unified_jobs", "group_by", "workspace_id"),

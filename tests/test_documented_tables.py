@@ -48,11 +48,11 @@ _CODE = re.compile(r"`([^`]+)`")
     [
         ("semantics", "Guards", "guard", set(Guard)),
         ("drift", "Drift", "class", list(DriftClass)),
-        ("cli", "Exit codes", "code", [str(code.value) for code in sorted(ExitCode)]),
-        ("cli", "Manifest", "key", set(Manifest.model_fields)),
-        ("cli", "Variables and expressions", "key", set(Variable.model_fields)),
-        ("cli", "Plan document", "reason", set(Reason)),
-        ("cli", "Events", "type", list(EventType)),
+        ("reference/exit-codes", "Exit codes", "code", [str(code.value) for code in sorted(ExitCode)]),
+        ("reference/cli", "Manifest", "key", set(Manifest.model_fields)),
+        ("reference/cli", "Variables and expressions", "key", set(Variable.model_fields)),
+        ("reference/reasons", "Reasons", "reason", set(Reason)),
+        ("reference/cli", "Events", "type", list(EventType)),
     ],
 )
 def test_first_column_names_all_that_there_is(
@@ -122,11 +122,13 @@ def test_metrics_of_the_page_are_those_of_a_watch() -> None:
     assert sorted(shown) == sorted(f"{one.name}{{{','.join(one.samples[0][0])}}}" for one in exported)
 
 
-# ── docs/cli.md ──────────────────────────────────────────────────────────────────────────────────────
+# ── docs/reference/cli.md ────────────────────────────────────────────────────────────────────────────────
 
 
 def test_exit_codes_win_in_the_order_of_the_page() -> None:
-    found = re.search(r"first of these wins: ([\d, ]+)\.", section("docs/cli.md", "Exit codes"))
+    found = re.search(
+        r"first of these wins: ([\d, ]+)\.", section("docs/reference/exit-codes.md", "Exit codes")
+    )
     assert found is not None
     assert tuple(map(int, found[1].split(", "))) == PRECEDENCE
 
@@ -134,7 +136,7 @@ def test_exit_codes_win_in_the_order_of_the_page() -> None:
 def test_options_of_many_commands_are_described_and_exist() -> None:
     described = {
         name
-        for row in table("docs/cli.md", "Options", "option")
+        for row in table("docs/reference/cli.md", "Options", "option")
         for name in re.findall(r"--[a-z-]+", row[0].replace("\\", ""))
     }
     takers: dict[str, int] = {}
@@ -147,7 +149,7 @@ def test_options_of_many_commands_are_described_and_exist() -> None:
 
 
 def test_keys_of_jobs_and_targets_are_those_of_the_models() -> None:
-    text = section("docs/cli.md", "Manifest")
+    text = section("docs/reference/cli.md", "Manifest")
     _, of_job = text.split("**A job**")
     of_job, of_target = of_job.split("**A target**")
     assert _first_cells(of_job) == OWN_KEYS
@@ -159,7 +161,7 @@ def _first_cells(text: str) -> set[str]:
 
 
 def test_the_manifest_of_the_page_is_valid(tmp_path: Path) -> None:
-    (tmp_path / "jobs.yaml").write_text(fenced("docs/cli.md", "Manifest", "yaml"), encoding="utf-8")
+    (tmp_path / "jobs.yaml").write_text(fenced("docs/reference/cli.md", "Manifest", "yaml"), encoding="utf-8")
     loaded = load([tmp_path], environ={}, offline=True)
     assert list(loaded.stack.jobs) == ["resnet50"]
     assert loaded.warnings == ()
@@ -167,7 +169,8 @@ def test_the_manifest_of_the_page_is_valid(tmp_path: Path) -> None:
 
 def test_credentials_are_looked_for_in_the_order_of_the_page(tmp_path: Path) -> None:
     rows = [
-        _CODE.findall(row[1].partition(" (")[0]) for row in table("docs/cli.md", "Credentials", "credentials")
+        _CODE.findall(row[1].partition(" (")[0])
+        for row in table("docs/reference/cli.md", "Credentials", "credentials")
     ]
     *by_variables, [path, file_variable, *_] = rows
     file = tmp_path / "credentials"
@@ -187,7 +190,7 @@ def test_credentials_are_looked_for_in_the_order_of_the_page(tmp_path: Path) -> 
 
 
 def test_every_variable_that_holds_a_credential_is_described() -> None:
-    described = set(_CODE.findall(section("docs/cli.md", "Credentials")))
+    described = set(_CODE.findall(section("docs/reference/cli.md", "Credentials")))
     of_keys = {name for names_ in ACCESS_KEYS for name in names_ if name}
     assert of_keys | set(TOKENS) | {PASSWORD} <= described
 
@@ -197,7 +200,7 @@ def _source_of(environ: Mapping[str, str]) -> str:
 
 
 def test_symbols_and_colours_are_those_of_the_text() -> None:
-    rows = table("docs/cli.md", "Text output", "symbol")
+    rows = table("docs/reference/cli.md", "Text output", "symbol")
     shown = {row[1]: (row[0].strip("`"), row[2]) for row in rows}
     assert shown == {action.value: (traits.symbol, traits.colour) for action, traits in ACTIONS.items()}
 
@@ -205,11 +208,11 @@ def test_symbols_and_colours_are_those_of_the_text() -> None:
 def test_the_last_line_of_a_plan_has_the_form_of_the_page() -> None:
     summary = dict.fromkeys(Action, 1) | {Action.UPDATE: 0, Action.TERMINATE: 0, Action.KEEP: 12}
     line = last_line(summary, ended_badly=2, reruns=60)
-    assert fenced("docs/cli.md", "Text output", "text") == line + "\n"
+    assert fenced("docs/reference/cli.md", "Text output", "text") == line + "\n"
 
 
 def test_the_plan_of_the_page_is_a_plan_with_every_field() -> None:
-    shown = json.loads(fenced("docs/cli.md", "Plan document", "json"))
+    shown = json.loads(fenced("docs/reference/cli.md", "Plan document", "json"))
     schema = Plan.published_schema()
     Draft202012Validator(schema).validate(shown)
     assert shown.keys() == schema["properties"].keys()
@@ -223,18 +226,18 @@ def test_review_and_its_last_line_have_the_form_of_the_page() -> None:
     counted = {Action.CREATE: 62, Action.UPDATE: 2, Action.REPLACE: 14, Action.TERMINATE: 3}
     actions = dict.fromkeys(Action, 0) | counted | {Action.BLOCKED: 1, Action.CONFLICT: 1}
     summary = {"added": 62, "removed": 3, "renamed": 1, "changed": 18, "unchanged": 5}
-    document = json.loads(fenced("docs/cli.md", "Review", "json"))
+    document = json.loads(fenced("docs/reference/cli.md", "Review", "json"))
     shown = Review.model_validate(document)
     assert shown.document() == document
     line = shown.model_copy(update={"summary": summary, "actions": actions}).last_line
-    assert fenced("docs/cli.md", "Review", "text") == line + "\n"
+    assert fenced("docs/reference/cli.md", "Review", "text") == line + "\n"
 
 
-# ── docs/modelarts.md ────────────────────────────────────────────────────────────────────────────────
+# ── docs/reference/modelarts.md ──────────────────────────────────────────────────────────────────────────
 
 
 def test_endpoints_of_regions_are_those_of_the_page() -> None:
-    *rows, (_, pattern) = table("docs/modelarts.md", "Endpoints", "region")
+    *rows, (_, pattern) = table("docs/reference/modelarts.md", "Endpoints", "region")
     shown = {region.strip("`"): endpoint.strip("`") for region, endpoint in rows}
     shown["cn-north-4"] = pattern.strip("`").replace("REGION", "cn-north-4")
     for region, endpoint in shown.items():
@@ -242,30 +245,34 @@ def test_endpoints_of_regions_are_those_of_the_page() -> None:
 
 
 def test_limits_of_the_service_are_those_of_the_program() -> None:
-    numbers = [float(row[1]) for row in table("docs/modelarts.md", "Limits", "what")]
+    numbers = [float(row[1]) for row in table("docs/reference/modelarts.md", "Limits", "what")]
     assert numbers == [PAGE_SIZE, MAX_NAME, MAX_DESCRIPTION, BATCH, MAX_SKEW_S]
 
 
 def test_error_codes_of_one_row_mean_the_same_and_none_is_missing() -> None:
-    rows = [_CODE.findall(row[0]) for row in table("docs/modelarts.md", "Errors", "codes")]
+    rows = [_CODE.findall(row[0]) for row in table("docs/reference/modelarts.md", "Errors", "codes")]
     assert sorted(code for row in rows for code in row) == sorted(CODES)
     for row in rows:
         assert len({CODES[code].failure for code in row}) == 1, row
 
 
 def test_codes_after_which_a_token_is_renewed_are_those_of_the_page() -> None:
-    sentence = section("docs/modelarts.md", "Errors").partition("renewed once after")[2]
+    sentence = section("docs/reference/modelarts.md", "Errors").partition("renewed once after")[2]
     assert set(_CODE.findall(sentence)) == RENEW_ON
 
 
 def test_fields_that_are_not_returned_are_those_of_the_model() -> None:
     unreported = {".".join(path) for path, rule in walk_rules() if not rule.is_reported}
-    bullet = section("docs/modelarts.md", "Responses").split("not returned reliably: ")[1].split(". (")[0]
+    bullet = (
+        section("docs/reference/modelarts.md", "Responses")
+        .split("not returned reliably: ")[1]
+        .split(". (")[0]
+    )
     assert set(_CODE.findall(bullet)) == unreported
 
 
 def test_reference_shows_the_fields_of_the_update_call() -> None:
-    assert "(reference/fields.md)" in section("docs/modelarts.md", "Updates")
+    assert "(fields.md)" in section("docs/reference/modelarts.md", "Updates")
     page = Path(__file__).parents[1] / "docs/reference/fields.md"
     lines = page.read_text(encoding="utf-8").splitlines()
     shown = {line.split()[0] for line in lines if " update (" in line and "(the marker" not in line}
@@ -274,9 +281,9 @@ def test_reference_shows_the_fields_of_the_update_call() -> None:
     assert all(path.startswith(mutable) for path in shown)
 
 
-# ── docs/glossary.md ─────────────────────────────────────────────────────────────────────────────────
+# ── docs/reference/glossary.md ───────────────────────────────────────────────────────────────────────────
 
 
 def test_words_of_the_glossary_stand_in_order_and_once() -> None:
-    words = [row[0] for row in table("docs/glossary.md", "Glossary", "word")]
+    words = [row[0] for row in table("docs/reference/glossary.md", "Glossary", "word")]
     assert words == sorted(set(words), key=str.casefold)

@@ -1,4 +1,4 @@
-"""docs/manifest.md: each construct has an example that is valid, and each key stands in one."""
+"""docs/reference/manifest.md: each construct has an example that is valid, and each key stands in one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from reconciler.core.schema import manifest_schema
 from tests.pages import text_of
 
-PAGE = "docs/manifest.md"
+PAGE = "docs/reference/manifest.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", text_of(PAGE), re.M | re.S)
 FILES = [text for language, text in BLOCKS if language == "yaml"]
 MANIFESTS = [text for text in FILES if not text.startswith("# ../prod.yaml")]

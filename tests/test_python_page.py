@@ -1,4 +1,4 @@
-"""docs/python.md: its code runs as it stands, from top to bottom, and its tables name what there is."""
+"""docs/reference/python.md: its code runs as it stands, top to bottom, and its tables name what exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import reconciler
 from reconciler.modelarts import local as local_target
 
-PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs/reference/python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 EXAMPLE = (Path(__file__).parents[1] / "examples/update-in-place/jobs.yaml").read_text(encoding="utf-8")
 SHORT = '      environments: {EMULATOR_RUN_SECONDS: "60"}\n'
@@ -50,7 +50,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _run(block: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "page"}
-    exec(compile(block, "docs/python.md", "exec"), names)
+    exec(compile(block, "docs/reference/python.md", "exec"), names)
     return names
 
 

@@ -125,7 +125,7 @@ def _learn_credentials() -> None:
 
 
 def run(command: click.Command, args: list[str]) -> int:
-    """Run a click command and return its exit code (docs/cli.md, "Exit codes"); nothing is raised."""
+    """Run a click command and return its exit code (docs/reference/exit-codes.md); nothing is raised."""
     has_command = _names_a_command(args)
     if has_command:
         final_outputs.begin()

@@ -1,6 +1,6 @@
 """Options and arguments that several commands share, each option with a variable RECONCILER_<OPTION>.
 
-Source: docs/cli.md, "Options".
+Source: docs/reference/cli.md, "Options".
 """
 
 from __future__ import annotations

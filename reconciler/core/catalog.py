@@ -3,7 +3,7 @@
 Only what certainly is refused counts: a part of the catalog that could not be read says nothing, and rules
 of the public pools say nothing about a job in a dedicated one, nor those of preset engines about an image.
 
-Source: docs/modelarts.md, "Calls" and "Create request".
+Source: docs/reference/modelarts.md, "Calls" and "Create request".
 """
 
 from __future__ import annotations

@@ -368,7 +368,8 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
     """Make a job that the service returned comparable with what is declared now.
 
     What only the service sets is left out, and what it may fill in never counts as removed; what it does
-    not report cannot be compared. Source: docs/semantics.md, "Comparison"; docs/modelarts.md, "Responses".
+    not report cannot be compared. Source: docs/semantics.md, "Comparison";
+    docs/reference/modelarts.md, "Responses".
     """
     declared = dict(declared)
     rerun = ["lifecycle.rerun"] if declared.pop(RERUN, None) is not None else []

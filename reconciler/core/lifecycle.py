@@ -1,7 +1,8 @@
 """The lifecycle of a job as its manifest declares it: when it is replaced, retried, and started on schedule.
 
 Every function is given the time that it is asked about; times are seconds since 1970. What a change of
-daylight saving does to a time is decided by `cronsim`, as Debian's cron does: docs/manifest.md, "Schedules".
+daylight saving does to a time is decided by `cronsim`, as Debian's cron does:
+docs/reference/manifest.md, "Schedules".
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[_Pa
     """The declared mutable fields that this job does not show, and that a service need not show.
 
     Whether such a field was ever sent only a record can tell.
-    Source: docs/modelarts.md, "Responses".
+    Source: docs/reference/modelarts.md, "Responses".
     """
     return tuple(
         path

@@ -15,11 +15,11 @@ from reconciler.decide.actions import adopt_command
 from reconciler.errors import Rejected, ServiceError, Unauthorized
 from reconciler.text import format_duration
 
-#: What the service allows. Source: docs/modelarts.md, "Signatures".
+#: What the service allows. Source: docs/reference/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0
 #: From here on a clock is worth a word.
 NOTABLE_SKEW_S = 300.0
-#: Credentials and path are of different projects. Source: docs/modelarts.md, "Errors".
+#: Credentials and path are of different projects. Source: docs/reference/modelarts.md, "Errors".
 _WRONG_PROJECT = frozenset({"ModelArts.2786", "ModelArts.0207", "ModelArts.0210", "ModelArts.2823"})
 
 

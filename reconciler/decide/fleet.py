@@ -83,7 +83,7 @@ class FleetReport:
 
     @property
     def exit_code(self) -> ExitCode:
-        """The first by the order of docs/cli.md, "Exit codes", over all stacks."""
+        """The first by the order of docs/reference/exit-codes.md, over all stacks."""
         return first_of(result.exit_code for result in self.results)
 
     @property

@@ -154,7 +154,7 @@ WAIT_CODES = {
 def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = None) -> ExitCode:
     """The code of `apply` and `destroy`; without a result nothing was executed.
 
-    Source: docs/cli.md, "Exit codes".
+    Source: docs/reference/exit-codes.md.
     """
     codes = [] if signal is None else [signal]
     if not plan.complete:

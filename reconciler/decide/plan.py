@@ -1,7 +1,7 @@
 """A plan: the actions that make the service match the manifest, as plain data.
 
 `Plan` crosses the process boundary (`plan --json`, `--out`), so it is a frozen model with a schema.
-Source of the format: docs/cli.md, "Plan document".
+Source of the format: docs/reference/cli.md, "Plan document".
 """
 
 from __future__ import annotations
@@ -566,7 +566,7 @@ class Plan(Head):
         return {**document, "actions": [*map(spoken, document["actions"])]}
 
     def exit_code(self, *, detailed: bool) -> ExitCode:
-        """The code of `plan`: unknown, refused, changes (docs/cli.md, "Exit codes").
+        """The code of `plan`: unknown, refused, changes (docs/reference/exit-codes.md).
 
         What a guard, a policy or pre-flight blocks counts as refused; conflicts and other blocked keys only
         show.
@@ -651,7 +651,7 @@ def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
 
 
 def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int = 0) -> str:
-    """The fixed last line of a plan, word by word as in docs/cli.md, "Text output"."""
+    """The fixed last line of a plan, word by word as in docs/reference/cli.md, "Text output"."""
     always = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if t.always_summed]
     more = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if not t.always_summed and summary[a]]
     if ended_badly:
@@ -675,7 +675,7 @@ def in_order(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
 
 # --- words for people
 
-#: The same about so many jobs is shown once (docs/cli.md, "Text output").
+#: The same about so many jobs is shown once (docs/reference/cli.md, "Text output").
 FOLDED_FROM = 5
 
 

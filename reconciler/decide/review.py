@@ -2,7 +2,7 @@
 
 `Review` crosses the process boundary (`review --json`), so it is a frozen model. Nothing in it
 depends on the time or on where files are read: for the same two manifests it is the same byte for byte.
-Source of the format: docs/cli.md, "Review".
+Source of the format: docs/reference/cli.md, "Review".
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Review(Frozen):
 
     @property
     def last_line(self) -> str:
-        """The fixed last line, word by word as in docs/cli.md, "Review"."""
+        """The fixed last line, word by word as in docs/reference/cli.md, "Review"."""
         counts = ", ".join(f"{number} {kind}" for kind, number in self.summary.items())
         wanted = [f"{number} {ACTIONS[kind].summary}" for kind, number in self.actions.items() if number]
         return f"Review: {counts}." + (f" If active: {', '.join(wanted)}." if wanted else "")

@@ -2,9 +2,9 @@
 
 A body is read strictly, checked against the schema of the request, and written compactly.
 
-Source: the error-code table of the OTC API reference and the gateway's error page, see docs/modelarts.md,
-"Errors". Only codes that the emulator can answer by itself are listed; a fault may
-answer any other code with a status of its own.
+Source: the error-code table of the OTC API reference and the gateway's error page, see
+docs/reference/modelarts.md, "Errors". Only codes that the emulator can answer by itself are listed; a fault
+may answer any other code with a status of its own.
 """
 
 from __future__ import annotations

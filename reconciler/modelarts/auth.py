@@ -1,6 +1,7 @@
 """Who we are to the service, and how a request proves it: a token, an access key, or a login (`login`).
 
-Source: docs/cli.md, "Credentials"; docs/modelarts.md, "Authentication", "Signatures" and "Tokens".
+Source: docs/reference/cli.md, "Credentials"; docs/reference/modelarts.md, "Authentication", "Signatures" and
+"Tokens".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The clock of this machine, and by it when a request is sent again.
 
-Source: docs/modelarts.md, "Rate limits".
+Source: docs/reference/modelarts.md, "Rate limits".
 """
 
 from __future__ import annotations

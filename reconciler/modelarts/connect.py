@@ -53,7 +53,7 @@ class ModelArtsBackend(Workspace):
 
 # --- connect
 
-#: Regions whose address does not follow the pattern. Source: docs/modelarts.md, "Endpoints".
+#: Regions whose address does not follow the pattern. Source: docs/reference/modelarts.md, "Endpoints".
 _ENDPOINTS = {
     "ap-southeast-1": "https://modelarts.ap-southeast-1.myhuaweicloud.cn",
     "eu-de": "https://modelarts.eu-de.otc.t-systems.com",

@@ -3,7 +3,7 @@
 The body of an error has one of many forms (the service's own, the gateway's, IAM's, HTML of a proxy);
 `read_error` reads all of them, `failure_of` classifies them.
 
-Source: docs/modelarts.md, "Errors".
+Source: docs/reference/modelarts.md, "Errors".
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
 
     `redact` gets each text as the service sent it, before anything of it is cut or cleaned.
 
-    Source: docs/modelarts.md, "Errors".
+    Source: docs/reference/modelarts.md, "Errors".
     """
     content = content[:_LONGEST_BODY]
     try:

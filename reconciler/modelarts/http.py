@@ -185,7 +185,7 @@ def sendable(secret: str, source: str) -> str:
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
-#: How far our clock may be from the service's. Source: docs/modelarts.md, "Signatures".
+#: How far our clock may be from the service's. Source: docs/reference/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0
 #: What a service asks for beyond this is not believed.
 _LONGEST_RETRY_AFTER_S = 3600.0

@@ -1,6 +1,6 @@
 """Single jobs of a workspace: which one is meant, which ones match, and what may be done with them by hand.
 
-Source: docs/modelarts.md, "Search".
+Source: docs/reference/modelarts.md, "Search".
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _by_name(backend: Backend, named: str) -> ObservedJob | None:
 
 
 #: One search covers so many days at most, and a filter takes so many values.
-#: Source: docs/modelarts.md, "Calls".
+#: Source: docs/reference/modelarts.md, "Calls".
 WINDOW_S = 31 * 86_400
 MAX_VALUES = 10
 #: The service's clock may be ahead of ours.

@@ -1,7 +1,7 @@
 """Our own secrets in the environment and the credentials file, in use or not: none is ever shown.
 
-Of several credentials the first wins (docs/cli.md, "Credentials"), and the others are as secret. This module
-imports little, because it runs before anything else.
+Of several credentials the first wins (docs/reference/cli.md, "Credentials"), and the others are as secret.
+This module imports little, because it runs before anything else.
 """
 
 from __future__ import annotations

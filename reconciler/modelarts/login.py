@@ -1,6 +1,6 @@
 """A login to IAM: tokens for a user name and a password.
 
-Source: docs/modelarts.md, "Authentication" and "Tokens".
+Source: docs/reference/modelarts.md, "Authentication" and "Tokens".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What a cloud does not offer is refused here, unsent. Null is absent, numbers may be text and text numbers;
 what is neither is read as if it were absent.
 
-Source: docs/modelarts.md, "Calls", "Responses" and "Contradictions".
+Source: docs/reference/modelarts.md, "Calls", "Responses" and "Contradictions".
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ _JOB_RECORDS = "job-num"
 class Catalog(OperationGroup):
     """What `core.ports.Catalog` asks for: flavors, engines, dedicated pools and quotas, asked anew each time.
 
-    Source: docs/modelarts.md, "Calls"; ShowTrainingFlavorMaxAvailableResource of the vendor's SDK, which is
-    refused where pool or flavor do not exist, and meant to be asked before a create.
+    Source: docs/reference/modelarts.md, "Calls"; ShowTrainingFlavorMaxAvailableResource of the vendor's SDK,
+    which is refused where pool or flavor do not exist, and meant to be asked before a create.
     """
 
     # Who asks goes on without the answer, with a lock held meanwhile.

@@ -1,6 +1,6 @@
 """One workspace of the ModelArts v2 API as a place where jobs live: what `core.ports.Backend` asks for.
 
-Source: docs/modelarts.md, "Calls", "Search", "Updates" and "Names".
+Source: docs/reference/modelarts.md, "Calls", "Search", "Updates" and "Names".
 """
 
 from __future__ import annotations

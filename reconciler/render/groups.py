@@ -1,7 +1,7 @@
 """What is shown of many jobs at once: the same thing about five jobs or more is one group.
 
 What is shown of an item decides (its look), and people can always ask for each item by itself (`-v`).
-Documents for programs are never folded. Source: docs/cli.md, "Text output".
+Documents for programs are never folded. Source: docs/reference/cli.md, "Text output".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The first line names the stack and the target, so that a workflow finds its own comment. Text from outside
 is written as code, which is neither Markdown nor HTML, a mention nor a link, unless it is plain prose.
-Source of what is left out where there is no room: docs/cli.md, "Formats".
+Source of what is left out where there is no room: docs/reference/cli.md, "Formats".
 """
 
 from __future__ import annotations

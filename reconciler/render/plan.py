@@ -1,4 +1,4 @@
-"""A plan: its text, whose last line is fixed (docs/cli.md, "Text output"), its sheet, and its sources."""
+"""A plan: its text, with a fixed last line (docs/reference/cli.md, "Text output"), sheet and sources."""
 
 from __future__ import annotations
 

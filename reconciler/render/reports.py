@@ -272,7 +272,7 @@ def _job_name(outcome: Outcome) -> str:
     return shown.name if shown else outcome.key
 
 
-# ── reviews; the last line is fixed (docs/cli.md, "Review") ─────────────────────────────────────────
+# ── reviews; the last line is fixed (docs/reference/cli.md, "Review") ────────────────────────────────────
 
 
 def review_text(review: Review, view: View) -> str:

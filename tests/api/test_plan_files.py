@@ -24,7 +24,7 @@ GROWING = ("created_at", "elapsed", "lost_node_hours", "cost")
 
 
 def digest_of(file: Path) -> str:
-    """The digest as docs/cli.md, "Saved plans", defines it: by a witness of its own."""
+    """The digest as docs/reference/cli.md, "Saved plans", defines it: by a witness of its own."""
     document = json.loads(file.read_text(encoding="utf-8"))
     for part in (document, *document["actions"]):
         for name in GROWING:

@@ -1,4 +1,4 @@
-"""docs/cli.md, "Exit codes": every ending has its code, and what went wrong is said without a traceback."""
+"""docs/reference/exit-codes.md: every ending has its code, and errors are shown without a traceback."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_secret_counts_as_changed_only_if_no_other_change_explains_the_digest() 
     assert differing(then, then).is_empty
 
 
-# --- fields with two spellings (docs/modelarts.md, "Contradictions"): the same job, either way
+# --- fields with two spellings (docs/reference/modelarts.md, "Contradictions"): the same job, either way
 
 DECLARED: dict[str, Any] = {
     "algorithm__parameters": {"lr": 0.1},

@@ -2,7 +2,7 @@
 
 Every place of real plans is spoilt in every way that is cheap: a few thousand edits.
 
-Source: docs/cli.md, "Saved plans".
+Source: docs/reference/cli.md, "Saved plans".
 """
 
 from __future__ import annotations

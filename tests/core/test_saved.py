@@ -1,6 +1,6 @@
 """A saved plan: what is written reads back as it was, and holds as long as nothing moved.
 
-Source: docs/cli.md, "Saved plans"; docs/reference/saved-plans.md, "Stale".
+Source: docs/reference/cli.md, "Saved plans"; docs/reference/saved-plans.md, "Stale".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Normal form, digest, diff, `explain fields` and the schemas all read the marks. A path in object storage
 begins with obs:// or a slash, a directory ends in a slash (ModelArts.2791), and boot_file lies inside
-code_dir (2792). file:// means a place in the image. Source: docs/modelarts.md, "Create request".
+code_dir (2792). file:// means a place in the image. Source: docs/reference/modelarts.md, "Create request".
 """
 
 from __future__ import annotations

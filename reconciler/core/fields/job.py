@@ -4,7 +4,7 @@ A line says the type, the limits, the help text, the service's documented defaul
 default, where it is not None) and, as marks, what an edit of the field means. Schema, normal form,
 digest, diff and docs are read off these lines. The type of a `Rare` field has its lines in `rare.py`.
 
-Source of fields and limits: the documents of docs/modelarts.md, "Sources".
+Source of fields and limits: the documents of docs/reference/modelarts.md, "Sources".
 """
 
 from __future__ import annotations
