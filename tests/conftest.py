@@ -102,11 +102,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return WorkStealingScheduling(config, log)
 
 
+def pytest_collectstart() -> None:
+    """What is collected stays: the collector of garbage need not look through it again and again."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """What was collected stays: the collector of garbage need not look through it again and again."""
-    gc.collect()
+    """From here on there is garbage."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -141,12 +142,9 @@ class Import(NamedTuple):
         return f"reconciler/{self.path}:{self.line} imports {self.name}"
 
 
-MODULES = modules()
-TOP = {path.removesuffix(".py").partition("/")[0] for path in MODULES}
-
-
-def _imports(path: str) -> Iterator[Import]:
-    for node in ast.walk(MODULES[path]):
+def _imports_of(path: str) -> Iterator[Import]:
+    top = {path.removesuffix(".py").partition("/")[0] for path in modules()}
+    for node in ast.walk(modules()[path]):
         if isinstance(node, ast.Import):
             yield from (Import(path, node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -155,11 +153,13 @@ def _imports(path: str) -> Iterator[Import]:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 inside = name.removeprefix("reconciler.").replace(".", "/")
-                is_module = inside in TOP or f"{inside}.py" in MODULES
+                is_module = inside in top or f"{inside}.py" in modules()
                 yield Import(path, node.lineno, name if is_module else str(node.module))
 
 
-IMPORTS = [found for path in MODULES for found in _imports(path)]
+@cache
+def _imports() -> Sequence[Import]:
+    return [found for path in modules() for found in _imports_of(path)]
 
 
 def _room(path: str) -> str:
@@ -168,12 +168,12 @@ def _room(path: str) -> str:
 
 
 def test_every_room_is_in_the_table() -> None:
-    assert {_room(path) for path in MODULES} - set(MAY_IMPORT) == set()
+    assert {_room(path) for path in modules()} - set(MAY_IMPORT) == set()
 
 
 def test_imports_point_down() -> None:
     wrong = []
-    for found in IMPORTS:
+    for found in _imports():
         if found.library == "reconciler":
             room = _room(found.path)
             target = found.name.removeprefix("reconciler").removeprefix(".").partition(".")[0]
@@ -184,7 +184,7 @@ def test_imports_point_down() -> None:
 
 def _order(room: str) -> list[str]:
     """The files of a room, as its docstring lists them: an indented block, two spaces before a remark."""
-    _, _, listed = (ast.get_docstring(MODULES[f"{room}/__init__.py"]) or "").partition("::\n")
+    _, _, listed = (ast.get_docstring(modules()[f"{room}/__init__.py"]) or "").partition("::\n")
     return [name for line in listed.splitlines() for name in line.strip().split("  ")[0].split()]
 
 
@@ -204,10 +204,10 @@ def _order(room: str) -> list[str]:
 )
 def test_a_file_imports_only_files_that_stand_before_it(room: str) -> None:
     order = _order(room)
-    names = {path.split("/")[1].removesuffix(".py") for path in MODULES if path.startswith(f"{room}/")}
+    names = {path.split("/")[1].removesuffix(".py") for path in modules() if path.startswith(f"{room}/")}
     assert sorted(order) == sorted(names - {"__init__"}), f"the docstring of {room} lists other files"
     wrong = []
-    for found in IMPORTS:
+    for found in _imports():
         importer = found.path.removesuffix(".py").split("/")
         imported = found.name.split(".")
         if (
@@ -224,14 +224,14 @@ def test_a_file_imports_only_files_that_stand_before_it(room: str) -> None:
 
 @pytest.mark.parametrize("library", ONLY_IN)
 def test_a_library_stays_in_its_place(library: str) -> None:
-    found = [found for found in IMPORTS if found.library == library]
+    found = [found for found in _imports() if found.library == library]
     assert [str(one) for one in found if not one.path.startswith(ONLY_IN[library])] == []
 
 
 def test_core_and_decide_touch_nothing_outside() -> None:
     pure = ("core/", "decide/")
-    wrong = [str(f) for f in IMPORTS if f.path.startswith(pure) and IMPURE_MODULES & {f.library, f.name}]
-    for path, module in MODULES.items():
+    wrong = [str(f) for f in _imports() if f.path.startswith(pure) and IMPURE_MODULES & {f.library, f.name}]
+    for path, module in modules().items():
         if path.startswith(pure):
             wrong += [f"reconciler/{path}:{line} calls {name}" for line, name in _impure_calls(module)]
     assert wrong == []
@@ -247,6 +247,6 @@ def _impure_calls(module: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def test_this_test_sees_what_it_looks_for() -> None:
-    assert len(MODULES) > 50
-    assert {found.library for found in IMPORTS} >= {"click", "deepdiff", "requests", "ruamel", "werkzeug"}
+    assert len(modules()) > 50
+    assert {found.library for found in _imports()} >= {"click", "deepdiff", "requests", "ruamel", "werkzeug"}
     assert list(_impure_calls(ast.parse("datetime.now()\nopen('x')"))) == [(1, "now"), (2, "open")]

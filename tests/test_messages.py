@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,12 +68,17 @@ def _texts(place: str, tree: ast.Module) -> Iterator[Text]:
                 yield Text(place, node.lineno, text)
 
 
-TEXTS = [text for place, tree in modules().items() for text in _texts(place, tree)]
-PAGE_TEXTS = [
-    Text(str(page.relative_to(ROOT)), number, line)
-    for page in PAGES
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
-]
+@cache
+def of_the_program() -> Sequence[Text]:
+    return [text for place, tree in modules().items() for text in _texts(place, tree)]
+
+
+def of_the_pages() -> Sequence[Text]:
+    return [
+        Text(str(page.relative_to(ROOT)), number, line)
+        for page in PAGES
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
+    ]
 
 
 def _commands(
@@ -117,11 +123,14 @@ def wrong_options(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("texts", "find"),
-    [(TEXTS, wrong_commands), (TEXTS, wrong_options), (PAGE_TEXTS, wrong_commands)],
+    ("read", "find"),
+    [(of_the_program, wrong_commands), (of_the_program, wrong_options), (of_the_pages, wrong_commands)],
     ids=["commands of texts", "options of texts", "commands of pages"],
 )
-def test_texts_name_only_what_exists(texts: list[Text], find: Callable[[str], list[str]]) -> None:
+def test_texts_name_only_what_exists(
+    read: Callable[[], Sequence[Text]], find: Callable[[str], list[str]]
+) -> None:
+    texts = read()
     assert sum("reconciler " in text.text for text in texts) > 20
     assert sum(bool(_OPTION.search(text.text)) for text in texts) > 60
     assert [(str(text), wrong) for text in texts if (wrong := find(text.text))] == []

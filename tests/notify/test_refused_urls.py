@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import apprise
@@ -35,12 +35,14 @@ NO_FILES = {
 SOUNDS_LIKE_FILE = re.compile("file|path|cert|template|attach|pgp|script|cmd|pem|dir(?!ect)")
 
 
-def services() -> Iterator[tuple[tuple[str, ...], set[str], str]]:
-    """Yield each service of Apprise: its schemes, its parameters and the source of its plugin."""
+@cache
+def services() -> list[tuple[tuple[str, ...], set[str], str]]:
+    """Each service of Apprise: its schemes, its parameters and the source of its plugin."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         schemas = apprise.Apprise().details(show_requirements=True, show_disabled=True)["schemas"]
     sources: dict[str, str] = defaultdict(str)
+    found = []
     for path in sorted(PLUGINS.rglob("*.py")):
         name = path.relative_to(PLUGINS).parts[0].removesuffix(".py")
         sources[name] += path.read_text()
@@ -49,10 +51,8 @@ def services() -> Iterator[tuple[tuple[str, ...], set[str], str]]:
         schemes = tuple(map(str, (*(schema["protocols"] or ()), *(schema["secure_protocols"] or ()))))
         module = manager[schemes[0]].__module__.removeprefix("apprise.plugins.").partition(".")[0]
         details = schema["details"]
-        yield schemes, {*details["args"], *details["tokens"]}, sources[module]
-
-
-SERVICES = list(services())
+        found.append((schemes, {*details["args"], *details["tokens"]}, sources[module]))
+    return found
 
 
 def is_refused(scheme: str, parameter: str = "") -> bool:
@@ -60,13 +60,13 @@ def is_refused(scheme: str, parameter: str = "") -> bool:
 
 
 def test_apprise_is_read_whole() -> None:
-    assert len(SERVICES) > 100
-    assert all(source for _, _, source in SERVICES)
+    assert len(services()) > 100
+    assert all(source for _, _, source in services())
 
 
 def test_services_that_touch_this_machine_and_parameters_that_name_files_are_refused() -> None:
     """A service whole, or its parameters that name the files."""
-    for schemes, parameters, source in SERVICES:
+    for schemes, parameters, source in services():
         of_files = {name for name in parameters if SOUNDS_LIKE_FILE.search(name)} - NO_FILES.keys()
         for scheme in schemes:
             for name in of_files:
@@ -78,13 +78,13 @@ def test_services_that_touch_this_machine_and_parameters_that_name_files_are_ref
 
 
 def test_templates_by_id_belong_to_services_that_open_no_file() -> None:
-    found = {scheme: source for schemes, _, source in SERVICES for scheme in schemes}
+    found = {scheme: source for schemes, _, source in services() for scheme in schemes}
     for scheme in TEMPLATES_BY_ID & found.keys():
         assert not TOUCHES_MACHINE.search(found[scheme]), scheme
 
 
 def test_most_services_are_allowed() -> None:
-    schemes = [scheme for schemes, _, _ in SERVICES for scheme in schemes]
+    schemes = [scheme for schemes, _, _ in services() for scheme in schemes]
     assert len([one for one in schemes if is_refused(one)]) <= len(REFUSED_SCHEMES)
 
 
