@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 _METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 #: The sdist has to be enough to judge, change and test the program.
-_NEEDED = ("LICENSE", "CHANGELOG.md", "SECURITY.md", "docs/README.md", "examples/first-job/jobs.yaml")
+_NEEDED = ("LICENSE", "CHANGELOG.md", "SECURITY.md", "docs/index.md", "examples/first-job/jobs.yaml")
 
 
 def _tracked() -> set[str]:

@@ -1,0 +1,52 @@
+"""What the site needs beyond MkDocs: links from its pages to files of the repository.
+
+Pages link to files outside `docs/` by relative paths, which work wherever the repository is shown. The
+site has only the pages, so there such a link leads to the repository (`REPO_URL`, at `REPO_REF`); where the
+repository has no address, the path is written out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import get_plugin_logger
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s#]*)(#[^)\s]*)?\)")
+log = get_plugin_logger(__name__)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Offer the other versions of the site, where mike publishes them."""
+    if os.environ.get("MIKE_DOCS_VERSION"):
+        config.extra["version"] = {"provider": "mike"}
+    return config
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Make the links that lead out of `docs/` work on the site."""
+    docs = Path(config.docs_dir)
+    here = (docs / page.file.src_uri).parent
+
+    def replace(found: re.Match[str]) -> str:
+        text, target, anchor = found[1], found[2], found[3] or ""
+        path = Path(os.path.normpath(here / target))
+        if path.is_relative_to(docs):
+            return found[0]
+        if not path.exists():
+            log.warning("%s links to %s, which does not exist", page.file.src_uri, target)
+        return _link(text, path.relative_to(docs.parent), path.is_dir(), anchor, config.repo_url)
+
+    return _LINK.sub(replace, markdown)
+
+
+def _link(text: str, path: Path, is_directory: bool, anchor: str, repo_url: str | None) -> str:
+    if repo_url:
+        kind = "tree" if is_directory else "blob"
+        reference = os.environ.get("REPO_REF", "HEAD")
+        return f"[{text}]({repo_url.rstrip('/')}/{kind}/{reference}/{path.as_posix()}{anchor})"
+    return text if path.as_posix() in text else f"{text} (`{path.as_posix()}`)"
