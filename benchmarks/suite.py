@@ -2,8 +2,8 @@
 
     python benchmarks/suite.py [--jobs 60 --jobs 1000 --jobs 10000] [--rounds 5] [--only plan] [--write]
 
-`--write` puts the figures into docs/performance.md. A ratio is the median of the ratios pair by pair.
-What is not installed of Terraform and kubectl is left out.
+`--write` puts the figures into docs/operations/performance.md. A ratio is the median of the ratios pair by
+pair. What is not installed of Terraform and kubectl is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measuring import Comparison, Run, in_turn, run
 from benchmarks.sides import ROOT, Kubectl, Ours, Terraform, control, emulator, environment, serving
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs/operations/performance.md"
 LATENCY_S = 0.03
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, action="append", help="60, 1000 and 10000 unless given")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", action="append", default=[], help="plan, validate, status, drift, …")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write docs/operations/performance.md")
     asked = parser.parse_args()
     # What is installed has its bytecode; a measurement without it compiles each module each time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -2,8 +2,8 @@
 
     python -m docs.generate            # from the root of the clone
 
-These are the pages of docs/reference, the rules on docs/semantics.md, and what the commands print on the
-pages of `RUN_PAGES`. A test generates all of it again and compares.
+These are the pages of docs/reference, the rules on docs/concepts/decisions.md, and what the commands print
+on the pages of `RUN_PAGES`. A test generates all of it again and compares.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from reconciler.decide.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/reference")
-SEMANTICS = Path("docs/semantics.md")
+DECISIONS = Path("docs/concepts/decisions.md")
 #: Page → the directory, below the root, in which its commands are run.
 RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
-    Path("docs/drift.md"): Path(),
-    Path("docs/fleets.md"): Path(),
+    Path("docs/concepts/drift.md"): Path(),
+    Path("docs/operations/fleets.md"): Path(),
     Path("docs/reference/manifest.md"): Path(),
-    Path("docs/records.md"): Path("examples/first-job"),
+    Path("docs/operations/records.md"): Path("examples/first-job"),
     Path("docs/guides/drift-alerts.md"): Path("examples/scheduled"),
     Path("docs/guides/pipeline.md"): Path("examples/pipeline"),
     Path("docs/guides/policies.md"): Path("examples/policies"),
@@ -203,7 +203,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "commands.md": _commands,
     REFERENCE / "states.md": partial(_table, "Phases", _STATES, "explain", "states"),
     REFERENCE / "fields.md": partial(_table, "Fields of a job", _FIELDS, "explain", "fields"),
-    SEMANTICS: partial(_with_rules, SEMANTICS),
+    DECISIONS: partial(_with_rules, DECISIONS),
     **{page: partial(_run_again, page, directory) for page, directory in sorted(RUN_PAGES.items())},
     Path("docs/reference/manifest.md"): partial(_with_keys, Path("docs/reference/manifest.md")),
 }

@@ -192,7 +192,7 @@ def _remove(temporary: Path) -> None:
 
 #: It has the records of a stack, its lock and the local target's jobs. They say what runs where and who did
 #: what, and jobs are whole bodies, secrets included: so the directory is 0700 and every file in it 0600, from
-#: the moment it is made, whatever the umask says. Source: docs/records.md, "What is in them".
+#: the moment it is made, whatever the umask says. Source: docs/operations/records.md, "What is in them".
 RECORD_DIRECTORY = ".reconciler"
 _DIRECTORY, _FILE, _OTHERS = 0o700, 0o600, 0o077
 

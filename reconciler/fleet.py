@@ -7,7 +7,7 @@ the memory of the scheduler: a worker takes credentials, and the variables of ma
 What comes back is read as data. Whoever can connect to a scheduler of dask can run code on its workers; so
 nothing of what they send is believed to be more than text, and no pickle can run code here.
 
-Source: docs/fleets.md.
+Source: docs/operations/fleets.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A failure is a warning, and changes nothing of the result. Drift that could not 
 reported, so that the next check sends it again. A URL is a secret, and Apprise quotes it in its log and its
 exceptions: only text that holds no part of it is passed on. Apprise is an extra, and imported when needed.
 
-Source: docs/watch.md, "Notifications".
+Source: docs/operations/watch.md, "Notifications".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Secrets: how a value is kept out of sight, taken out of texts, and found where nobody calls it one.
 
-Sources: docs/semantics.md, "Secrets"; docs/reference/cli.md, "Credentials".
+Sources: docs/operations/security.md, "Secrets"; docs/reference/cli.md, "Credentials".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A process can be ended whatever it hangs on, and takes along its
 memory, its files and its threads; so the one that watches keeps nothing but the state of the watch. Clock,
 chance and wait are handed in.
 
-Source: docs/watch.md.
+Source: docs/operations/watch.md.
 """
 
 from __future__ import annotations

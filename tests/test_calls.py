@@ -1,4 +1,4 @@
-"""docs/calls.md, walked line by line: what it names is there, and what the service has is on it."""
+"""docs/coming-from/vendor-sdk.md: what it names exists, and every operation of the service is on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.emulator.app import ROUTES
 from reconciler.modelarts.workspace import HUAWEI_ONLY
 
 PAGES = Path(__file__).parents[1] / "docs"
-PAGE = (PAGES / "calls.md").read_text(encoding="utf-8")
+PAGE = (PAGES / "coming-from/vendor-sdk.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.M | re.S)
 CODE = re.findall(r"`([^`]+)`", PROSE)
 COMMANDS = sorted({text for text in CODE if text.startswith("reconciler ")})

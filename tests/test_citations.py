@@ -1,4 +1,4 @@
-"""What is cited exists: `docs/semantics.md, "Guards"` is a page with a section of that heading."""
+"""What is cited exists: `docs/concepts/guards.md, "Costs"` is a page with a section of that heading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GONE = re.compile(
 _MODULE_PATH = re.compile(r"(?<![\w./<-])((?:[\w-]+/)+[\w-]+\.py)\b")
 PACKAGE = ROOT / "reconciler"
 #: Of the changelog and the decisions what was true when they were written stands.
-_PAST = {"CHANGELOG.md", "docs/decisions"}
+_PAST = {"CHANGELOG.md", "docs/contributing/decisions"}
 
 
 def _files() -> Iterator[Path]:
@@ -89,8 +89,8 @@ def test_there_is_something_to_look_at() -> None:
 
 
 def test_citation_without_a_page_or_section_is_seen() -> None:
-    text = 'Source: docs/semantics.md, "Guards" and "Gates"; docs/x.md; docs/reference/cli.md,\n# "Options".'
-    assert wrong_citations(text) == ['docs/semantics.md, "Gates"', "docs/x.md"]
+    text = 'docs/concepts/guards.md, "Costs" and "Gates"; docs/x.md; docs/concepts/drift.md,\n# "Drift".'
+    assert wrong_citations(text) == ['docs/concepts/guards.md, "Gates"', "docs/x.md"]
     assert wrong_modules(
         "`errors.py`, tests/pages.py, `operations/lifecycle.py`", Path("docs/README.md")
     ) == ["operations/lifecycle.py"]

@@ -46,8 +46,8 @@ _CODE = re.compile(r"`([^`]+)`")
 @pytest.mark.parametrize(
     ("page", "heading", "first", "known"),
     [
-        ("semantics", "Guards", "guard", set(Guard)),
-        ("drift", "Drift", "class", list(DriftClass)),
+        ("concepts/guards", "Guards", "guard", set(Guard)),
+        ("concepts/drift", "Drift", "class", list(DriftClass)),
         ("reference/exit-codes", "Exit codes", "code", [str(code.value) for code in sorted(ExitCode)]),
         ("reference/cli", "Manifest", "key", set(Manifest.model_fields)),
         ("reference/cli", "Variables and expressions", "key", set(Variable.model_fields)),
@@ -65,23 +65,24 @@ def test_first_column_names_all_that_there_is(
     assert len(shown) == len(known)
 
 
-# ── docs/semantics.md ────────────────────────────────────────────────────────────────────────────────
+# ── docs/concepts/decisions.md ────────────────────────────────────────────────────────────────────────
 
 
 def test_rules_of_the_decision_are_those_of_the_page_in_their_order() -> None:
     shown = [
         (name.strip("`"), when, re.findall(r"\*\*(\w+)\*\*", actions))
-        for name, when, actions in table("docs/semantics.md", "Decisions", "rule")
+        for name, when, actions in table("docs/concepts/decisions.md", "Decisions", "rule")
     ]
     assert shown == [(rule.name, rule.when, list(rule.actions)) for rule in RULES]
     assert {action for rule in RULES for action in rule.actions} == set(Action)
 
 
 @pytest.mark.parametrize(
-    ("heading", "first", "model"), [("Decisions", "option", Lifecycle), ("Guards", "limit", Limits)]
+    ("page", "heading", "first", "model"),
+    [("decisions", "Decisions", "option", Lifecycle), ("guards", "Guards", "limit", Limits)],
 )
-def test_options_and_defaults_are_those_of_the_model(heading: str, first: str, model: Any) -> None:
-    rows = table("docs/semantics.md", heading, first)
+def test_options_and_defaults_are_those_of_the_model(page: str, heading: str, first: str, model: Any) -> None:
+    rows = table(f"docs/concepts/{page}.md", heading, first)
     shown = {name: _default(row[1].strip("`")) for name, row in zip(names(rows), rows, strict=True)}
     assert shown == {name: field.default for name, field in model.model_fields.items()}
 
@@ -95,14 +96,14 @@ def _default(text: str) -> Any:
 
 
 def test_phases_are_active_or_terminal_as_the_page_says() -> None:
-    rows = {row[0]: row[1] for row in table("docs/semantics.md", "Words", "word")}
+    rows = {row[0]: row[1] for row in table("docs/concepts/ownership.md", "Words", "word")}
     for phase in Phase:
         assert (phase.value in rows["active"]) is phase.is_active
         assert (phase.value in rows["terminal"]) is phase.is_terminal
 
 
 def test_every_remedy_is_that_of_the_page() -> None:
-    rows = table("docs/drift.md", "What to do", "class")
+    rows = table("docs/concepts/drift.md", "What to do", "class")
     assert {row[0]: row[1] for row in rows} == {one.value: text for one, text in REMEDIES.items()}
     assert set(REMEDIES) == set(DriftClass)
 
@@ -111,14 +112,14 @@ def test_every_class_of_drift_may_be_notified_of_but_what_could_not_be_read() ->
     assert set(NOTIFY_CLASSES) == {*DriftClass, APPLY_FAILED} - {DriftClass.UNKNOWN}
 
 
-# ── docs/watch.md ────────────────────────────────────────────────────────────────────────────────────
+# ── docs/operations/watch.md ──────────────────────────────────────────────────────────────────────────
 
 
 def test_metrics_of_the_page_are_those_of_a_watch() -> None:
     result = CheckReport(exit_code=0, has_compared=True, summary={"failed": 1}, plan={"create": 1})
     state = WatchState().after(result, 0.0)
     exported = watch_figures(state, MetricSource("s", "t"))
-    shown = [row[0].strip("`") for row in table("docs/watch.md", "Metrics", "metric")]
+    shown = [row[0].strip("`") for row in table("docs/operations/watch.md", "Metrics", "metric")]
     assert sorted(shown) == sorted(f"{one.name}{{{','.join(one.samples[0][0])}}}" for one in exported)
 
 

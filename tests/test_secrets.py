@@ -1,6 +1,6 @@
 """What is known as a secret is redacted, and what only looks like one is found: see also tests/hostile.
 
-Source: docs/semantics.md, "Secrets".
+Source: docs/operations/security.md, "Secrets".
 """
 
 from __future__ import annotations

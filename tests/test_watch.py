@@ -156,7 +156,7 @@ def open_files() -> int:
     return len(list(descriptors.iterdir())) if descriptors.is_dir() else 0
 
 
-# ── docs/watch.md, "Schedule": a fixed grid, jitter that never adds up, fewer checks after failures ──────
+# ── docs/operations/watch.md, "Schedule": a fixed grid, jitter, fewer checks after failures ────────────
 
 STARTED, EVERY = 1000.0, 900.0
 GRID = CheckInterval(EVERY)
@@ -199,7 +199,7 @@ def test_what_was_compared_within_three_intervals_is_healthy(compared_s: float, 
     assert state.is_healthy(129.99, every_s=10.0) is is_so
 
 
-# ── docs/watch.md, "Applying": what a check says of its apply, however that ended ────────────────────────
+# ── docs/operations/watch.md, "Applying": what a check says of its apply, however that ended ──────────
 
 DRIFT: dict[str, Any] = {
     **{"stack": "vision", "target": {"name": "prod"}, "complete": True, "summary": {}},

@@ -1,6 +1,6 @@
 """What is done for one action, step by step; each step looks before it calls, and calls once.
 
-Source: docs/semantics.md, "Apply", points 4 to 6.
+Source: docs/concepts/crash-safety.md, "Apply", points 4 to 6.
 """
 
 from __future__ import annotations

@@ -368,7 +368,7 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
     """Make a job that the service returned comparable with what is declared now.
 
     What only the service sets is left out, and what it may fill in never counts as removed; what it does
-    not report cannot be compared. Source: docs/semantics.md, "Comparison";
+    not report cannot be compared. Source: docs/concepts/revisions.md, "Comparison";
     docs/reference/modelarts.md, "Responses".
     """
     declared = dict(declared)

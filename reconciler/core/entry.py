@@ -546,7 +546,7 @@ class EntryPatch:
 def compare_with_job(desired: DesiredJob, job: ObservedJob) -> JobComparison:
     """Compare what a digest covers of a declaration with the details of a job that nobody declared.
 
-    What only the service sets is passed over: docs/semantics.md, "Comparison".
+    What only the service sets is passed over: docs/concepts/revisions.md, "Comparison".
     """
     found = _compare(desired.covered_by(desired.digest[:1]), job)
     changes = changes_between(found.before, found.after, forces_new_job=True)

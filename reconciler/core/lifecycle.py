@@ -100,7 +100,7 @@ class Schedule(NamedTuple):
     def digest(self) -> str:
         """The first 4 hex digits of SHA-256 over the fields of the expression and the time zone.
 
-        They are separated by one space each. Source: docs/semantics.md, "Ownership".
+        They are separated by one space each. Source: docs/concepts/ownership.md, "Ownership".
         """
         text = " ".join((*self.expression.split(), self.timezone))
         return sha256(text.encode()).hexdigest()[:4]

@@ -1,6 +1,6 @@
 """The lock of a stack on a target: who holds it, and what may happen to whoever wants it.
 
-Source: docs/semantics.md, "Apply".
+Source: docs/concepts/crash-safety.md, "Apply".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Times are seconds since 1970, durations seconds; None where nobody knows.
 
-Source: docs/semantics.md, "Records".
+Source: docs/operations/records.md, "Records".
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class PastRevision(NamedTuple):
     def job_as_ended(self) -> ObservedJob:
         """The job as it ended, for the service only forgets what has ended.
 
-        One that was still active when it was seen last counts as terminated (docs/semantics.md, "Decisions").
+        One that was still active when it was seen last counts as terminated (docs/concepts/decisions.md).
         """
         phase_text = self.phase_text if self.has_ended else Phase.TERMINATED.value
         times = (self.created_at_s, self.started_at_s, self.duration_s)

@@ -2,7 +2,7 @@
 
 Nothing that `RULES` forbids is ever sent to the service.
 
-Source: docs/semantics.md, "Phases"; docs/reference/modelarts.md, "Phases".
+Source: docs/concepts/revisions.md, "Phases"; docs/reference/modelarts.md, "Phases".
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Values only; the stores are in `records/`. No secret is in them: a sensitive value stands there by its
 name. Times are seconds since 1970, durations seconds; None where nobody knows.
 
-Source: docs/semantics.md, "Decisions", "Apply" and "Records".
+Source: docs/concepts/decisions.md; docs/concepts/crash-safety.md, "Apply"; docs/operations/records.md,
+"Records".
 """
 
 from __future__ import annotations

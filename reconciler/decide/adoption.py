@@ -1,7 +1,7 @@
 """Taking jobs into a stack, and out of it: the actions of `adopt` and `release`.
 
 Each is an update of the job's description, so that nothing restarts. What stands against one is an action
-that is not carried out, with its reason. Source: docs/semantics.md, "Adopting and releasing jobs".
+that is not carried out, with its reason. Source: docs/concepts/ownership.md, "Adopting and releasing jobs".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an action costs: the node-hours of the job that it starts, at most and as expected, and their price.
 
 At most is what `auto_stop` allows; without it the job is unbounded. Expected is the median of the key's
-completed revisions. Source: docs/semantics.md, "Costs".
+completed revisions. Source: docs/concepts/guards.md, "Costs".
 """
 
 from __future__ import annotations

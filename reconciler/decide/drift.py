@@ -1,7 +1,7 @@
 """Drift: what changed on the service behind the manifest's back, told apart from what changed in it.
 
 One event is told once: what ended is not modified as well, and a job that lost its marker is not
-missing as well. Source: docs/drift.md; docs/semantics.md, "Phases".
+missing as well. Source: docs/concepts/drift.md; docs/concepts/revisions.md, "Phases".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Of each drift there is one record, however many checks saw it, and it goes when the drift does; what was new,
 changed or gone is an event of the check that saw it. Times are seconds since 1970.
 
-Source: docs/drift.md; docs/records.md, "Drift checks".
+Source: docs/concepts/drift.md; docs/operations/records.md, "Drift checks".
 """
 
 from __future__ import annotations

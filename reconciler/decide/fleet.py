@@ -1,6 +1,6 @@
 """A fleet: what a command found in each of many stacks, and the one report of it.
 
-Source: docs/fleets.md.
+Source: docs/operations/fleets.md.
 """
 
 from __future__ import annotations

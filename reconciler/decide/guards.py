@@ -1,4 +1,4 @@
-"""What a plan may not do unless somebody allows it: docs/semantics.md, "Guards".
+"""What a plan may not do unless somebody allows it: docs/concepts/guards.md.
 
 `empty`, `found-nothing` and `terminations` make all of a plan doubtful, and refuse it. Every other guard
 blocks the keys that it is about, and the rest of the plan goes on. Each is a function of the proposed plan to

@@ -345,7 +345,7 @@ def _marks_of_revision(bar: Bar, ended: set[str | None]) -> Iterator[TimelineMar
 
 
 def _stopped_itself(one: PastRevision) -> bool:
-    """Whether it ran for its auto_stop (docs/semantics.md, "Decisions")."""
+    """Whether it ran for its auto_stop (docs/concepts/decisions.md)."""
     span = mapping_at(one.declared.immutable if one.declared else {}, "spec", "auto_stop")
     with suppress(TypeError, ValueError):
         # In the canonical form a number may be a text.

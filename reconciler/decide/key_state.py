@@ -1,7 +1,7 @@
 """One key at one moment: what is declared, what was seen and what is on record of it, and what follows.
 
 `KeyState` is computed once a key. The rules, drift, status and `why` are functions of it.
-Source: docs/semantics.md, "Decisions".
+Source: docs/concepts/decisions.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
 
 
-#: A run that ended this close to its auto_stop, or later, was stopped by it (docs/semantics.md, "Decisions").
+#: A run that ended this close to its auto_stop, or later, was stopped by it (docs/concepts/decisions.md).
 AUTO_STOP_SLACK_S = 300.0
 _ENDED_OTHERWISE_THAN_WELL = frozenset({Phase.FAILED, Phase.ABNORMAL, Phase.TERMINATING, Phase.TERMINATED})
 #: The service rounds times; an end this close to a creation is not after it.
@@ -284,7 +284,8 @@ def difference(
     number: int = 0,
     codes: Collection[str] = (),
 ) -> Difference:
-    """Compare what was declared for a job with what is declared now: docs/semantics.md, "Comparison".
+    """Compare what was declared for a job with what is declared now: docs/concepts/revisions.md,
+    "Comparison".
 
     `digest` is its marker's, `number` that of its revision, `codes` are digests of code that is known, and
     `then` what was declared, where that is on record. If a declaration that can be put together from

@@ -1,6 +1,6 @@
 """How an action ended, what is written down of it, and what is told on the way: the events of `apply --json`.
 
-Source: docs/semantics.md, "Apply" and "Records".
+Source: docs/concepts/crash-safety.md, "Apply"; docs/operations/records.md, "Records".
 """
 
 from __future__ import annotations

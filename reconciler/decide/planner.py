@@ -1,6 +1,6 @@
 """From a stack and what was observed to the plan: every key decided, guarded, sorted and counted.
 
-Source: docs/semantics.md, "Decisions".
+Source: docs/concepts/decisions.md.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ def needs_whole_list(
     """Whether a decision rests on a job not being there, so that a filtered look is not enough.
 
     What a decision needs is asked before it is decided, never after: a partial look that would start a
-    job leads to the scan, in a workspace of any size (docs/semantics.md, "Reading"). `asked` are the jobs
-    whose details were asked for; those that are needed, and were not, may start anything.
+    job leads to the scan, in a workspace of any size (docs/concepts/crash-safety.md, "Reading"). `asked`
+    are the jobs whose details were asked for; those that are needed, and were not, may start anything.
     """
     if context.destroys:
         return False

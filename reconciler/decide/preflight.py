@@ -1,6 +1,7 @@
 """Pre-flight: what the target would refuse of the jobs that a plan starts, found before anything is changed.
 
-What the catalog answered is a value here: asking it is an edge's. Source: docs/semantics.md, "Pre-flight".
+What the catalog answered is a value here: asking it is an edge's. Source: docs/concepts/guards.md,
+"Pre-flight".
 """
 
 from __future__ import annotations

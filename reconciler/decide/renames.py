@@ -1,7 +1,7 @@
 """Keys that come and go: members of sweeps, and keys that look renamed.
 
 A member is named by its values, so an edit of the axes leaves jobs behind whose keys the entry no longer
-produces. Source: docs/semantics.md, "Decisions".
+produces. Source: docs/concepts/decisions.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The decision: one key's state to its actions.
 
-`RULES` are asked in their order, and the first that answers decides. Source: docs/semantics.md, "Decisions".
+`RULES` are asked in their order, and the first that answers decides. Source: docs/concepts/decisions.md.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ _HINTS_OF_MEMBER: Mapping[Reason, tuple[str, ...]] = {
 
 # --- the rules
 
-#: In this order; the first that applies decides. docs/semantics.md, "Decisions", has the same rows.
+#: In this order; the first that applies decides. docs/concepts/decisions.md, has the same rows.
 RULES: list[Rule] = []
 
 
@@ -402,7 +402,7 @@ def judge_details_unreadable(state: KeyState) -> Decision | None:
 #
 # A time of the schedule is decided from the jobs alone: it has come if it lies after the key was last
 # started, after the schedule began to count, and not after now by the service's clock. Who starts a job for
-# it settles all of these, so each time is run once. Source: docs/semantics.md, "Schedules".
+# it settles all of these, so each time is run once. Source: docs/concepts/schedules.md.
 
 
 @rule(

@@ -1,6 +1,6 @@
 """What an apply waits for: a job's goal, and whether the revision that it follows still stands for its key.
 
-Source: docs/semantics.md, "Waiting".
+Source: docs/concepts/crash-safety.md, "Waiting".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A window is what the clock on the wall of its time zone shows. One over midnight belongs to the day on which
 it opens. Where clocks are put back, a time that comes twice opens with the first and closes with the second;
 where they are put forward, a time that is left out is off by that hour.
-Source: docs/watch.md, "Windows".
+Source: docs/operations/watch.md, "Windows".
 """
 
 from __future__ import annotations

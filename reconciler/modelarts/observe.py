@@ -19,8 +19,8 @@ A workspace is read by a full scan or by filtered searches, whichever takes fewe
 proves presence only. So if the caller's decision rests on a job not being there, the scan follows;
 `needs_absence` says whether it does.
 
-Source: docs/reference/modelarts.md, "Responses", "Contradictions" and "Search"; docs/semantics.md, "Reading"
-and "Listing jobs".
+Source: docs/reference/modelarts.md, "Responses", "Contradictions" and "Search";
+docs/concepts/crash-safety.md, "Reading" and "Listing jobs".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The journal of a run: a line before each call, and what became of it.
 
-Source: docs/semantics.md, "Apply"; docs/records.md.
+Source: docs/concepts/crash-safety.md, "Apply"; docs/operations/records.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Beside a store in a file it has a process lock, which proves at once that the holder is dead.
 
-Source: docs/semantics.md, "Apply"; docs/records.md, "The lock".
+Source: docs/concepts/crash-safety.md, "Apply"; docs/operations/records.md, "The lock".
 """
 
 from __future__ import annotations

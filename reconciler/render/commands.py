@@ -285,7 +285,7 @@ def render_origins(
 
 
 def render_states(style: Style = PLAIN) -> str:
-    """The operations that are legal in each phase: docs/semantics.md, "Phases"."""
+    """The operations that are legal in each phase: docs/concepts/revisions.md, "Phases"."""
     rows = [["phase", "expected next", *(operation.value for operation in Operation)]]
     for phase in Phase:
         rule = PHASE_RULES[phase]

@@ -93,7 +93,7 @@ def render(content: Content, value: Any, view: View) -> str:
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """The document of docs/fleets.md; those of the stacks hold no secret.
+    """The document of docs/operations/fleets.md; those of the stacks hold no secret.
 
     They come as text, from whoever checked them: here one would be written after the other, however many
     workers there are. So each takes the place of the null of its entry, the only one on a line so indented.

@@ -1,6 +1,6 @@
 """What may be a secret is in no output: text, JSON, saved plan, `jobs show`, `jobs list`.
 
-Source: docs/semantics.md, "Secrets".
+Source: docs/operations/security.md, "Secrets".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stopping, looking and unlocking rest on no secret's value (docs/semantics.md, "Secrets")."""
+"""Stopping, looking and unlocking rest on no secret's value (docs/operations/security.md, "Secrets")."""
 
 from __future__ import annotations
 

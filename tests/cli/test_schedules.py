@@ -1,4 +1,4 @@
-"""Schedules by the command line, on a service whose clock is not ours: docs/semantics.md, "Schedules".
+"""Schedules by the command line, on a service whose clock is not ours: docs/concepts/schedules.md.
 
 It is 2026-08-06T07:06:40Z there, and the clock is moved.
 """

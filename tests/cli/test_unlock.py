@@ -47,7 +47,7 @@ def test_refused_second_apply_names_holder_since_when_place_and_time_left(
 
 
 def test_page_shows_what_is_said(reconciler: Reconciler) -> None:
-    page = (ROOT / "docs/records.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/operations/records.md").read_text(encoding="utf-8")
     [shown] = re.findall(r"```text\n(error: another process holds .*?)```", page, re.S)
     write(manifest("a").replace("stack: test", "stack: vision"))
     with held_by("alice", stack="vision"):

@@ -1,4 +1,7 @@
-"""docs/semantics.md, "Adopting and releasing jobs": what stands against an adoption, and what it does."""
+"""What stands against an adoption, and what it does.
+
+Source: docs/concepts/ownership.md, "Adopting and releasing jobs".
+"""
 
 from __future__ import annotations
 

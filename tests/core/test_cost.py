@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Costs": what a plan would spend, and the budget that blocks it."""
+"""docs/concepts/guards.md, "Costs": what a plan would spend, and the budget that blocks it."""
 
 from __future__ import annotations
 

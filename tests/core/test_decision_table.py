@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Decisions", row by row: what is declared, observed and on record -> action and reason.
+"""docs/concepts/decisions.md, row by row: declared, observed, on record -> action, reason.
 
 Every row is decided in three workspaces: an empty one, one where 350 jobs of others stand before ours, and
 the same without a history, as in a fresh checkout. The decision is the same.

@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Decisions": the rows that ask the history store.
+"""docs/concepts/decisions.md: the rows that ask the history store.
 
 And what a store that is unavailable, or not asked, changes.
 """

@@ -1,4 +1,7 @@
-"""docs/semantics.md, "Comparison": what was declared then, by the details, against what is declared now."""
+"""What was declared then, by the details, against what is declared now.
+
+Source: docs/concepts/revisions.md, "Comparison".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""docs/semantics.md, "Comparison": what means the same has one digest; what was released never changes."""
+"""What means the same has one digest; what was released never changes.
+
+Source: docs/concepts/revisions.md, "Comparison".
+"""
 
 from __future__ import annotations
 

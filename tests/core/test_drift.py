@@ -1,4 +1,4 @@
-"""docs/drift.md: what changed on the service, told apart from what changed in the manifest."""
+"""docs/concepts/drift.md: what changed on the service, told apart from what changed in the manifest."""
 
 from __future__ import annotations
 

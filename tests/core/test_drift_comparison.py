@@ -1,4 +1,7 @@
-"""docs/drift.md, "Since the last check": what is new, has changed, is gone, and has to be reported."""
+"""What is new, has changed, is gone, and has to be reported.
+
+Source: docs/concepts/drift.md, "Since the last check".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Decisions", `formerly`: a key is renamed, and its run goes on."""
+"""docs/concepts/decisions.md, `formerly`: a key is renamed, and its run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Guards": what a plan may not do unless somebody says so."""
+"""docs/concepts/guards.md: what a plan may not do unless somebody says so."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The value before a change is hidden if a record calls it sensitive, or if it looks so.
 
-Source: docs/semantics.md, "Secrets".
+Source: docs/operations/security.md, "Secrets".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Decisions": `needs` holds a start back; a newer upstream runs a key again.
+"""docs/concepts/decisions.md: `needs` holds a start back; a newer upstream runs a key again.
 
 Each row is decided in the three workspaces of the decision table.
 """

@@ -1,4 +1,7 @@
-"""docs/semantics.md, "Comparison": one edit gives one plan, beside a history and in a fresh checkout."""
+"""One edit gives one plan, beside a history and in a fresh checkout.
+
+Source: docs/concepts/revisions.md, "Comparison".
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,8 @@ def test_combined_edits_give_the_same_plan_without_a_history(data: st.DataObject
     then, now = (declared(base, {field: edit[place] for field, edit in edits.items()}) for place in (1, 2))
     assume(is_accepted(then))
     beside, fresh = both_ways(then, now, form)
-    # Where no record has the earlier rerun, the changes may be empty (docs/semantics.md, "Comparison").
+    # Where no record has the earlier rerun, the changes may be empty (docs/concepts/revisions.md,
+    # "Comparison").
     has_rerun = any(field.path == "lifecycle" for field in chosen)
     assert fresh[:2] == beside[:2]
     assert has_rerun or fresh == beside

@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Comparison": a released digest is known for ever, however a manifest is spelt.
+"""docs/concepts/revisions.md, "Comparison": a released digest is known for ever, however a manifest is spelt.
 
 `digests_of_0_1_0.json` holds manifests with the digests that version 0.1.0 computed of them. It is never
 written again; a version that gives a new letter adds a file of its own.

@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Guards": a create that runs again what another key has finished is a rerun.
+"""docs/concepts/guards.md: a create that runs again what another key has finished is a rerun.
 
 Another key is one that nobody declares any more, of this stack or of another one.
 """

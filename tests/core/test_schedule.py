@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Schedules": when a time comes, and what it does to a key."""
+"""docs/concepts/schedules.md: when a time comes, and what it does to a key."""
 
 from __future__ import annotations
 

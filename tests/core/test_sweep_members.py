@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Decisions", sweeps: what becomes of members that their entry no longer produces."""
+"""docs/concepts/decisions.md, sweeps: what becomes of members that their entry no longer produces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""docs/watch.md, "Windows": days, times and zones; over midnight; where clocks are put forward and back."""
+"""Days, times and zones; over midnight; where clocks are put forward and back.
+
+Source: docs/operations/watch.md, "Windows".
+"""
 
 from __future__ import annotations
 

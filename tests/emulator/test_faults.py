@@ -174,7 +174,9 @@ def test_moved_list_fault_affects_no_other_request(api: Api) -> None:
 # ── codes that the emulator never answers by itself ────────────────────────────────────────────────
 
 ONLY_AS_A_FAULT = re.findall(
-    r"^\| `([\w.]+)` \| (\d+)", (Path(__file__).parents[2] / "docs" / "emulator.md").read_text("utf-8"), re.M
+    r"^\| `([\w.]+)` \| (\d+)",
+    (Path(__file__).parents[2] / "docs/operations/emulator.md").read_text("utf-8"),
+    re.M,
 )
 
 

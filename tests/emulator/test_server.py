@@ -153,7 +153,7 @@ def test_emulator_on_a_public_address_has_no_control_api() -> None:
 
 # ── options ────────────────────────────────────────────────────────────────────────────────────
 
-PAGE = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/operations/emulator.md").read_text(encoding="utf-8")
 
 
 def test_strict_service_with_item_offsets_refuses_unknown_flavors_and_counts_items() -> None:

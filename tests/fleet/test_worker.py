@@ -129,7 +129,7 @@ def test_address_of_the_records_is_sent_without_a_password_only() -> None:
         check_sendable(FleetRequest("plan", {"records": "postgresql://me:password@host/records"}), [])
 
 
-# ── docs/fleets.md, "On a cluster": what comes back is data ─────────────────────────────────────────
+# ── docs/operations/fleets.md, "On a cluster": what comes back is data ────────────────────────────────
 
 SCOPE = Scope("vision", "host", "p1", "0")
 FOUND = StackResult(

@@ -24,10 +24,12 @@ def some(things: Sequence[_T], few: int, share: float = 0.1) -> list[_T]:
 
 
 RecordProperty = Callable[[str, object], None]
-_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+_PAGE = Path(__file__).parents[2] / "docs/operations/security.md"
 
 
 def count_tried(record_property: RecordProperty, row: str, count: int) -> None:
-    """Let the run print how many inputs were tried; the table of docs/security.md has a row for them."""
-    assert f"\n| {row} |" in _PAGE.read_text(encoding="utf-8"), f"docs/security.md has no row: {row}"
+    """Let the run print how many inputs were tried; the table of docs/operations/security.md names them."""
+    assert f"\n| {row} |" in _PAGE.read_text(encoding="utf-8"), (
+        f"docs/operations/security.md has no row: {row}"
+    )
     record_property("figure", [f"tried: {row}", count])

@@ -1,4 +1,7 @@
-"""docs/semantics.md, "Comparison": a number or boolean is text as it stands where the service wants text."""
+"""A number or boolean is text as it stands where the service wants text.
+
+Source: docs/concepts/revisions.md, "Comparison".
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ def there(service: Service, jobs: list[DesiredJob], lr: float | None = None) -> 
     [
         (3, "running", Action.KEEP, 12, 0),
         (3, "ended", Action.KEEP, 12, 0),
-        # That nothing newer of the key exists, only a full scan proves: docs/semantics.md, "Reading".
+        # That nothing newer of the key exists, only a full scan proves: docs/concepts/crash-safety.md,
+        # "Reading".
         (3, "absent", Action.CREATE, 12 + 101, 0),
         # What was declared then is asked of each.
         (3, "edited", Action.REPLACE, 12 + 101, 3),

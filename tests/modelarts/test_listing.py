@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Listing jobs", sentence by sentence."""
+"""docs/concepts/crash-safety.md, "Listing jobs", sentence by sentence."""
 
 from __future__ import annotations
 

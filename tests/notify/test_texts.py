@@ -1,4 +1,7 @@
-"""docs/watch.md, "Notifications": what is new first, by class, bounded, and no markup of anybody."""
+"""What is new first, by class, bounded, and no markup of anybody.
+
+Source: docs/operations/watch.md, "Notifications".
+"""
 
 from __future__ import annotations
 

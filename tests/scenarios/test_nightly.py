@@ -2,7 +2,7 @@
 
 Both changes of daylight saving are among the nights. Nobody shares a lock: the runners plan at the same
 moment and carry out what they planned one after the other, or at once; one dies before the create is sent,
-or after it; an answer is lost. Source: docs/semantics.md, "Schedules".
+or after it; an answer is lost. Source: docs/concepts/schedules.md.
 """
 
 from __future__ import annotations
