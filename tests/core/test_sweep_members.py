@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.observed import ObservedJob, Unreadable
+from reconciler.core.phase import Phase
 from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Effect, Limits, Policy, Stack
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
@@ -94,6 +95,14 @@ def test_member_that_cannot_be_read_takes_a_turn() -> None:
     lost = Unreadable("status is missing", name="s-lr-0")
     plan = plan_for(a_stack(*NINE), *running(NINE[1:3]), unreadable=(lost,), details={})
     assert [a.key for a in plan.actions if a.reason is Reason.WAITS_FOR_TURN] == [j.key for j in NINE[4:]]
+
+
+@pytest.mark.parametrize(("phase", "starting"), [(R, 1), (C, 1), (DONE, 2)])
+def test_member_whose_marker_is_restored_takes_a_turn_while_it_is_active(phase: Phase, starting: int) -> None:
+    wiped = seen(NINE[0], phase=phase, description="mine now")
+    plan = plan_for(a_stack(*NINE), wiped, *running(NINE[1:3]), memory=a_memory(past(NINE[0], job=wiped)))
+    assert (plan.actions[0].key, plan.actions[0].reason) == (NINE[0].key, Reason.MARKER_RESTORED)
+    assert sum(action.action is Action.CREATE for action in plan.actions) == starting
 
 
 def test_requested_rerun_that_waits_for_its_turn_is_said_not_to_be_remembered() -> None:
