@@ -24,6 +24,7 @@ from unittest import mock
 import click
 
 from docs.doc_runner import PageRun
+from docs.translations import original_of, translations, with_code_of
 from reconciler.cli.main import COMMANDS, cli, run
 from reconciler.core.fields.job import JobBody
 from reconciler.core.schema import manifest_schema
@@ -198,6 +199,11 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     return {"string": "text", "boolean": "true or false", "object": "mapping"}.get(kind, kind)
 
 
+def _translated(path: Path) -> str:
+    page, translation = ((ROOT / one).read_text(encoding="utf-8") for one in (original_of(path), path))
+    return with_code_of(page, translation)
+
+
 #: Page, by its path below the root → what writes it.
 PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "commands.md": _commands,
@@ -206,6 +212,8 @@ PAGES: dict[Path, Callable[[], str]] = {
     DECISIONS: partial(_with_rules, DECISIONS),
     **{page: partial(_run_again, page, directory) for page, directory in sorted(RUN_PAGES.items())},
     Path("docs/reference/manifest.md"): partial(_with_keys, Path("docs/reference/manifest.md")),
+    # Behind their pages, whose code they have.
+    **{path: partial(_translated, path) for path in translations()},
 }
 
 

@@ -1,4 +1,4 @@
-"""What the site needs beyond MkDocs: links from its pages to files of the repository.
+"""What the site needs beyond MkDocs: links from its pages to files of the repository, and translations.
 
 Pages link to files outside `docs/` by relative paths, which work wherever the repository is shown. The
 site has only the pages, so there such a link leads to the repository (`REPO_URL`, at `REPO_REF`); where the
@@ -16,7 +16,10 @@ from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
+from docs.translations import is_behind, original_of, with_anchors_of
+
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s#]*)(#[^)\s]*)?\)")
+_IS_BEHIND = '\n\n!!! note "英文版已更新"\n\n    本页的译文落后于英文版，请以英文版为准。\n'
 log = get_plugin_logger(__name__)
 
 
@@ -28,9 +31,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make the links that lead out of `docs/` work on the site."""
+    """Make the links that lead out of `docs/` work on the site, and those between translations."""
     docs = Path(config.docs_dir)
     here = (docs / page.file.src_uri).parent
+    if page.file.src_uri.endswith(".zh.md"):
+        markdown = _translated(original_of(docs / page.file.src_uri).read_text(encoding="utf-8"), markdown)
 
     def replace(found: re.Match[str]) -> str:
         text, target, anchor = found[1], found[2], found[3] or ""
@@ -42,6 +47,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return _link(text, path.relative_to(docs.parent), path.is_dir(), anchor, config.repo_url)
 
     return _LINK.sub(replace, markdown)
+
+
+def _translated(page: str, translation: str) -> str:
+    anchored = with_anchors_of(page, translation)
+    title, _, rest = anchored.partition("\n")
+    return f"{title}{_IS_BEHIND}{rest}" if is_behind(page, translation) else anchored
 
 
 def _link(text: str, path: Path, is_directory: bool, anchor: str, repo_url: str | None) -> str:
