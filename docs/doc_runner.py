@@ -38,8 +38,8 @@ _PARTS = re.compile(
 _BOTH = " 2>&1"
 _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
-#: A plan's digest covers the ids in it.
-_DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$|(?<=^sha256:)[0-9a-f]{64}$", re.M)
+#: A plan's digest covers the ids in it; the marker of an adopted job holds the first digits of one.
+_DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$|(?<=^sha256:)[0-9a-f]{64}$|(?<=\.id)[0-9a-f]{8}\b", re.M)
 #: How long a process ran is chance, too; what ended at once has no time at all.
 _DURATION = re.compile(r"^(  Completed +\S+ +\S+).*$|\d+ node-seconds", re.M)
 #: Setting the program up is no part of what a page shows, nor is testing it.

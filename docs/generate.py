@@ -36,7 +36,7 @@ DECISIONS = Path("docs/concepts/decisions.md")
 #: Page → the directory, below the root, in which its commands are run.
 RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
-    Path("docs/concepts/drift.md"): Path(),
+    **dict.fromkeys(sorted(page.relative_to(ROOT) for page in ROOT.glob("docs/concepts/*.md")), Path()),
     Path("docs/operations/fleets.md"): Path(),
     Path("docs/reference/manifest.md"): Path(),
     Path("docs/operations/records.md"): Path("examples/first-job"),
@@ -126,8 +126,8 @@ def _run_again(page: Path, directory: Path) -> str:
 
 
 def _with_rules(page: Path) -> str:
-    """The page, with the table of the rules in place of the one that it has."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    """The page with what its commands print, and the table of the rules in place of the one that it has."""
+    text = _run_again(page, RUN_PAGES[page])
     head, row = "| rule | when | action |\n|---|---|---|\n", "| `{}` | {} | {} |\n"
     before, _, rest = text.partition(head)
     after = rest[rest.index("\n\n") + 1 :]
@@ -209,8 +209,8 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "commands.md": _commands,
     REFERENCE / "states.md": partial(_table, "Phases", _STATES, "explain", "states"),
     REFERENCE / "fields.md": partial(_table, "Fields of a job", _FIELDS, "explain", "fields"),
-    DECISIONS: partial(_with_rules, DECISIONS),
     **{page: partial(_run_again, page, directory) for page, directory in sorted(RUN_PAGES.items())},
+    DECISIONS: partial(_with_rules, DECISIONS),
     Path("docs/reference/manifest.md"): partial(_with_keys, Path("docs/reference/manifest.md")),
     # Behind their pages, whose code they have.
     **{path: partial(_translated, path) for path in translations()},

@@ -79,7 +79,7 @@ def test_rules_of_the_decision_are_those_of_the_page_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("page", "heading", "first", "model"),
-    [("decisions", "Decisions", "option", Lifecycle), ("guards", "Guards", "limit", Limits)],
+    [("decisions", "Lifecycle", "option", Lifecycle), ("guards", "Guards", "limit", Limits)],
 )
 def test_options_and_defaults_are_those_of_the_model(page: str, heading: str, first: str, model: Any) -> None:
     rows = table(f"docs/concepts/{page}.md", heading, first)
@@ -103,7 +103,7 @@ def test_phases_are_active_or_terminal_as_the_page_says() -> None:
 
 
 def test_every_remedy_is_that_of_the_page() -> None:
-    rows = table("docs/concepts/drift.md", "What to do", "class")
+    rows = table("docs/concepts/drift.md", "Remedies", "class")
     assert {row[0]: row[1] for row in rows} == {one.value: text for one, text in REMEDIES.items()}
     assert set(REMEDIES) == set(DriftClass)
 
