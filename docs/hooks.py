@@ -1,4 +1,4 @@
-"""What the site needs beyond MkDocs: links from its pages to files of the repository, and translations.
+"""What the site needs beyond MkDocs: links to files of the repository, translations, and lists as elsewhere.
 
 Pages link to files outside `docs/` by relative paths, which work wherever the repository is shown. The
 site has only the pages, so there such a link leads to the repository (`REPO_URL`, at `REPO_REF`); where the
@@ -19,6 +19,9 @@ from mkdocs.structure.pages import Page
 from docs.translations import is_behind, original_of, with_anchors_of
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s#]*)(#[^)\s]*)?\)")
+_LIST_ITEM = re.compile(r"(?:\d+\.|[-*]) +")
+#: How far Python-Markdown wants the parts of a list's item to be indented.
+_INDENT = 4
 _IS_BEHIND = '\n\n!!! note "英文版已更新"\n\n    本页的译文落后于英文版，请以英文版为准。\n'
 log = get_plugin_logger(__name__)
 
@@ -46,7 +49,25 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             log.warning("%s links to %s, which does not exist", page.file.src_uri, target)
         return _link(text, path.relative_to(docs.parent), path.is_dir(), anchor, config.repo_url)
 
-    return _LINK.sub(replace, markdown)
+    return _LINK.sub(replace, _with_indented_lists(markdown))
+
+
+def _with_indented_lists(markdown: str) -> str:
+    """Indent the parts of a list's item by four; CommonMark wants the width of the marker only."""
+    lines, width, is_code = [], 0, False
+    for line in markdown.split("\n"):
+        if line.startswith("```"):
+            is_code, width = not is_code, 0
+        elif not is_code:
+            marker = _LIST_ITEM.match(line)
+            if marker:
+                width = len(marker[0])
+            elif not line.startswith(" " * width):
+                width = width if not line.strip() else 0
+            elif width and line.strip():
+                line = " " * (_INDENT - width) + line
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _translated(page: str, translation: str) -> str:

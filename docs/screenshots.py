@@ -1,13 +1,18 @@
-"""Make the screenshots of docs/images: `python -m docs.screenshots`; it needs Chromium.
+"""Screenshots, by Chromium:
 
-They show the plan of the golden files and histories that are always the same, so that they change only when
-the pages or the text do.
+    python -m docs.screenshots              # those of docs/images
+    python -m docs.screenshots DIRECTORY    # what the site looks like
+
+Those of docs/images show the plan of the golden files and histories that are always the same, so that they
+change only when the pages or the text do.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +31,11 @@ from tests.render.browser import Page, installed, started
 from tests.render.recorded_histories import a_quarter
 from tests.render.test_golden import every_action
 
-IMAGES = Path(__file__).parent / "images"
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs/images"
+#: Of the site: the home, a guide, and pages with much code and with wide tables.
+SITE_PAGES = ("index", "guides/sweep", "reference/manifest", "reference/exit-codes")
+SITE_WIDTHS = (1280, 420)
 _WIDTH, _WIDE = 1000, 1280
 _COLUMNS = 110
 _TERMINAL = """\
@@ -74,31 +83,62 @@ def terminal_page(command: str) -> str:
 
 def take(page: Page, shot: Shot, directory: Path) -> None:
     """Open a page, and keep what it looks like."""
-    size = {"width": shot.width, "height": shot.height, "deviceScaleFactor": 1, "mobile": False}
-    page.call("Emulation.setDeviceMetricsOverride", **size)
-    page.call("Emulation.setScrollbarsHidden", hidden=True)
+    _resize(page, shot.width, shot.height)
     page.show(shot.html, directory / "page.html").emulate(shot.scheme)
     if shot.script:
         page.run(shot.script)
+    _keep(page, IMAGES / shot.name)
+
+
+def take_site(page: Page, site: Path, directory: Path) -> None:
+    """Keep what some pages of the site look like: wide and narrow, light and dark."""
+    for name in SITE_PAGES:
+        for width in SITE_WIDTHS:
+            _resize(page, width, 1400)
+            for scheme in ("light", "dark"):
+                # What was shown last is kept, the colours too.
+                page.open(site / f"{name}.html", scheme).run("localStorage.clear()")
+                page.open(site / f"{name}.html", scheme)
+                _keep(page, directory / f"{name.replace('/', '-')}-{width}-{scheme}.png")
+
+
+def _resize(page: Page, width: int, height: int) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    page.call("Emulation.setDeviceMetricsOverride", **size)
+    page.call("Emulation.setScrollbarsHidden", hidden=True)
+
+
+def _keep(page: Page, path: Path) -> None:
     page.wait_for_frame()
     image = page.call("Page.captureScreenshot", format="png")["data"]
-    (IMAGES / shot.name).write_bytes(base64.b64decode(image))
-    sys.stderr.write(f"wrote {shot.name}\n")
+    path.write_bytes(base64.b64decode(image))
+    sys.stderr.write(f"wrote {path.name}\n")
 
 
-def main() -> int:
-    """Write all images."""
+def build_site(directory: Path) -> Path:
+    """The site as it is read from disk."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(directory)]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "OFFLINE": "true"}, check=True)  # noqa: S603
+    return directory
+
+
+def main(arguments: list[str]) -> int:
+    """Write all images, or those of the site into a directory."""
     program = installed()
     if program is None:
         sys.stderr.write("needs Chromium (Debian: apt install chromium)\n")
         return 1
-    IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, started(program, Path(directory, "profile")) as browser:
         page = browser.page()
+        if arguments:
+            Path(arguments[0]).mkdir(parents=True, exist_ok=True)
+            take_site(page, build_site(Path(directory, "site")), Path(arguments[0]))
+            return 0
+        IMAGES.mkdir(exist_ok=True)
         for shot in shots():
             take(page, shot, Path(directory))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -50,7 +50,11 @@ class Page:
     def show(self, text: str, file: Path) -> Page:
         """Write a page to a file, go there, and wait until it is loaded."""
         file.write_text(text, encoding="utf-8")
-        self.emulate("light")
+        return self.open(file)
+
+    def open(self, file: Path, scheme: str = "light") -> Page:
+        """Go to a page, and wait until it is loaded."""
+        self.emulate(scheme)
         self._browser.events.clear()
         self.call("Page.navigate", url=file.as_uri())
         self._browser.wait_for("Page.loadEventFired")
