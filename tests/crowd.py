@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -61,7 +62,8 @@ class Workspace:
         """Answer one page of a search."""
         self.requests += 1
         self.scanned += not filters
-        found = [_answer(job) for job in self.jobs if all(_matches(job, one) for one in filters)]
+        jobs = [job for job in self.jobs if all(_matches(job, one) for one in filters)]
+        found = [_foreign_answers().get(id(job)) or _answer(job) for job in jobs]
         begin = offset * PAGE_SIZE
         return SearchPage(found[begin : begin + PAGE_SIZE], total=len(self.jobs), matching=len(found))
 
@@ -84,6 +86,11 @@ def _matches(job: ObservedJob, condition: SearchFilter) -> bool:
     if condition["key"] == "phase":
         return job.phase_text in condition["value"]
     return any(name.casefold() in job.name.casefold() for name in condition["value"])
+
+
+@cache
+def _foreign_answers() -> Mapping[int, dict[str, Any]]:
+    return {id(job): _answer(job) for job in FOREIGN}
 
 
 def _answer(job: ObservedJob) -> dict[str, Any]:

@@ -1,15 +1,11 @@
 """docs/concepts/decisions.md, row by row: declared, observed, on record -> action, reason.
 
-Every row is decided in three workspaces: an empty one, one where 350 jobs of others stand before ours, and
-the same without a history, as in a fresh checkout. The decision is the same.
+Every row is decided in three workspaces (`plan_everywhere`), and the decision is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
 import pytest
@@ -40,24 +36,6 @@ OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 LONG = 10 * HOUR
 
 
-class Around(Enum):
-    """What stands around the jobs of a row."""
-
-    NOTHING = "an empty workspace"
-    FOREIGN = "350 foreign jobs"
-    FOREIGN_FRESH = "350 foreign jobs, a fresh checkout"
-
-
-_AROUND = ContextVar("around", default=Around.NOTHING)
-
-
-@pytest.fixture(params=Around, ids=lambda around: around.value, autouse=True)
-def around(request: pytest.FixtureRequest) -> Iterator[Around]:
-    token = _AROUND.set(request.param)
-    yield request.param
-    _AROUND.reset(token)
-
-
 def plan_for(
     stack: Stack,
     *jobs: ObservedJob,
@@ -72,11 +50,6 @@ def plan_for(
     rerun: tuple[str, ...] = (),
 ) -> Plan:
     allowances = Allowances.of(allow, force=force)
-    could_read = is_whole and problem is None and details is None and not unreadable
-    if _AROUND.get() is not Around.NOTHING and could_read:
-        if _AROUND.get() is Around.FOREIGN and memory is NO_HISTORY:
-            memory = as_recorded(jobs, STACK)
-        return plan_among_foreign_jobs(stack, jobs, memory, cloud, allowances, rerun)
     observation = Observation(jobs, unreadable, is_whole, problem)
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(observation, STACK, declared)
@@ -94,9 +67,47 @@ def plan_for(
     return make_plan(stack, snapshot, situation, TARGET, manifest_digest="sha256:0", version="0")
 
 
+def plan_everywhere(
+    stack: Stack,
+    *jobs: ObservedJob,
+    memory: HistorySnapshot = NO_HISTORY,
+    cloud: Cloud = Cloud.HUAWEI,
+    force: bool = False,
+    allow: tuple[str, ...] = (),
+    rerun: tuple[str, ...] = (),
+    **unread: Any,
+) -> Plan:
+    """The plan in an empty workspace, which is the same beside 350 jobs of others.
+
+    There it is made with a history and without one, as in a fresh checkout.
+    """
+    more: dict[str, Any] = {"cloud": cloud, "rerun": rerun}
+    plan = plan_for(stack, *jobs, memory=memory, force=force, allow=allow, **unread, **more)
+    if not unread:
+        recorded = as_recorded(jobs, STACK) if memory is NO_HISTORY else memory
+        allowances = Allowances.of(allow, force=force)
+        for history in (recorded, memory) if memory is NO_HISTORY else (memory,):
+            among = plan_among_foreign_jobs(stack, jobs, history, cloud, allowances, rerun)
+            assert decisions(among) == decisions(plan)
+    return plan
+
+
+def decisions(plan: Plan) -> tuple[object, ...]:
+    """The plan without what only a history has: the declaration of then, and what `rerun` was in it."""
+    unknown, known = (
+        "changed in a field that the service does not report (lifecycle.rerun)",
+        "lifecycle.rerun changed",
+    )
+    actions = [
+        action.model_copy(update={"declared": None, "detail": action.detail.replace(unknown, known)})
+        for action in plan.actions
+    ]
+    return actions, plan.warnings, plan.refusals
+
+
 def decided(desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> PlannedAction:
     """The one action for a key."""
-    [action] = plan_for(a_stack(desired), *jobs, **more).actions
+    [action] = plan_everywhere(a_stack(desired), *jobs, **more).actions
     return action
 
 
@@ -215,13 +226,13 @@ def check_keys(plan: Plan, expected: str) -> None:
 def check(declared: str, observed: str, remembered: str, expected: str, says: str) -> None:
     desired = declared_as(declared)
     jobs, memory = observed_as(observed, desired), recorded_as(remembered, desired)
-    plan = plan_for(a_stack(desired), *jobs, memory=memory)
+    plan = plan_everywhere(a_stack(desired), *jobs, memory=memory)
     assert [spelled(action) for action in plan.actions] == [one.strip() for one in expected.split(";")]
     assert not says or any(says in action.explanation for action in plan.actions)
     if remembered and not jobs:  # the service has no such job any more
         assert [(action.before, action.follows) for action in plan.actions] == [(None, None)]
     if "protect" in f"{declared} {observed}":  # no --force ends it either
-        forced = plan_for(a_stack(desired), *jobs, memory=memory, force=True)
+        forced = plan_everywhere(a_stack(desired), *jobs, memory=memory, force=True)
         assert [spelled(action) for action in forced.actions] == [spelled(one) for one in plan.actions]
         blocked = [one for one in plan.actions if one.reason is Reason.PROTECTED]
         assert all("set `protect: false` first" in one.detail for one in blocked)
@@ -488,7 +499,7 @@ absent | absent | Completed |
 )
 def test_rerun_of_what_has_ended_is_requested(declared: str, observed: str, expected: str, says: str) -> None:
     desired = declared_as(declared)
-    plan = plan_for(a_stack(desired), *observed_as(observed, desired), rerun=("a*",))
+    plan = plan_everywhere(a_stack(desired), *observed_as(observed, desired), rerun=("a*",))
     assert [spelled(action) for action in plan.actions] == [one for one in [expected] if one]
     assert not says or says in plan.actions[0].explanation
 
@@ -603,7 +614,7 @@ def test_description_keeps_the_path_that_the_job_was_sent(text: str, expected: s
     desired = replace(a_job(), needs=("p",), description=RevisionText(["from ", path]), is_numbered=True)
     upstream = a_job("p")
     jobs = [seen(upstream, phase=DONE), seen(upstream, revision=2, phase=DONE), seen(a_job(), text=text)]
-    [own, _] = plan_for(a_stack(desired, upstream), *jobs).actions
+    [own, _] = plan_everywhere(a_stack(desired, upstream), *jobs).actions
     assert spelled(own) == expected
     if own.desired:
         assert own.desired["description"].startswith("from obs://b/o/2/ ")
@@ -759,7 +770,7 @@ def test_revision_of_the_longest_key_is_blocked_at_the_name_length_limit() -> No
 def test_key_is_created_after_the_job_that_has_its_name(
     entries: list[DesiredJob], job: ObservedJob, expected: list[str]
 ) -> None:
-    assert [spelled(action) for action in plan_for(a_stack(*entries), job).actions] == expected
+    assert [spelled(action) for action in plan_everywhere(a_stack(*entries), job).actions] == expected
 
 
 def test_next_revision_of_an_adopted_job_is_named_after_its_key() -> None:
@@ -784,7 +795,7 @@ def test_conflict_states_the_work_that_would_be_lost() -> None:
 )
 def test_long_running_job_is_replaced_when_its_loss_is_allowed(allow: str, is_replaced: bool) -> None:
     running = seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8)
-    found, _ = plan_for(a_stack(a_job(), a_job("b")), running, allow=(allow,)).actions
+    found, _ = plan_everywhere(a_stack(a_job(), a_job("b")), running, allow=(allow,)).actions
     assert found.action is (Action.REPLACE if is_replaced else Action.CONFLICT)
     assert found.lost_node_hours == (240 if is_replaced else 0)
     assert not is_replaced or found.explanation.endswith("; discards 30 h of work on 8 nodes")
@@ -800,12 +811,12 @@ def test_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:
     assert a_job(lifecycle={"rerun": "2026-11-21"}).digest != a_job().digest
 
 
-def test_rerun_runs_the_same_thing_again(around: Around) -> None:
-    found = decided(a_job(lifecycle={"rerun": "again"}), seen(a_job(), phase=DONE))
-    assert spelled(found) == "create immutable_changed r2 reruns r1"
-    # Only a history has the earlier `rerun`; the action is the same.
-    why = "lifecycle.rerun" if around is Around.FOREIGN else "a field that the service does not report"
-    assert why in found.detail
+def test_rerun_runs_the_same_thing_again() -> None:
+    again, job = a_job(lifecycle={"rerun": "again"}), seen(a_job(), phase=DONE)
+    found, known = decided(again, job), decided(again, job, memory=as_recorded([job], STACK))
+    assert [spelled(one) for one in (found, known)] == ["create immutable_changed r2 reruns r1"] * 2
+    assert "a field that the service does not report" in found.detail
+    assert "lifecycle.rerun changed" in known.detail
 
 
 def test_outdated_marker_gets_the_declared_digest() -> None:
@@ -842,7 +853,7 @@ def test_priority_change_is_deferred_when_phase_or_cloud_does_not_allow_it(
     phase: Phase, cloud: Cloud, action: Action
 ) -> None:
     desired = a_job(spec__schedule_policy={"priority": 3})
-    plan = plan_for(a_stack(desired), seen(desired, phase=phase, body=a_job().body), cloud=cloud)
+    plan = plan_everywhere(a_stack(desired), seen(desired, phase=phase, body=a_job().body), cloud=cloud)
     assert plan.actions[0].action is action
     assert [w.what for w in plan.warnings] == ([] if action is Action.UPDATE else ["deferred"])
     if action is Action.UPDATE:
@@ -890,7 +901,7 @@ def test_protection_is_released_before_the_job_is_terminated() -> None:
 @pytest.mark.parametrize("how", ["undeclared", "state: absent"])
 def test_undeclared_or_absent_active_job_is_terminated(phase: Phase, is_ended: bool, how: str) -> None:
     stack = a_stack(a_job("b"), *([absent()] if how == "state: absent" else []))
-    plan = plan_for(stack, seen(a_job(), phase=phase), seen(a_job("b")))
+    plan = plan_everywhere(stack, seen(a_job(), phase=phase), seen(a_job("b")))
     reason = "not_in_manifest" if how == "undeclared" else "state_absent"
     mine = [spelled(action) for action in plan.actions if action.key == "a"]
     assert mine == ([f"terminate {reason} r1"] if is_ended else [])
@@ -904,21 +915,21 @@ def test_undeclared_or_absent_active_job_is_terminated(phase: Phase, is_ended: b
     ],
 )
 def test_undeclared_job_that_must_not_be_touched_is_blocked(job: ObservedJob, reason: Reason) -> None:
-    actions = plan_for(a_stack(a_job("b")), job, seen(a_job("b"))).actions
+    actions = plan_everywhere(a_stack(a_job("b")), job, seen(a_job("b"))).actions
     assert [(a.key, a.action) for a in actions] == [("a", Action.BLOCKED), ("b", Action.KEEP)]
     assert actions[0].reason is reason
 
 
 def test_partial_view_terminates_only_keys_declared_absent() -> None:
     stack = a_stack(a_job("b"), absent("c"), is_partial=True)
-    plan = plan_for(stack, seen(a_job()), seen(a_job("b")), seen(a_job("c")))
+    plan = plan_everywhere(stack, seen(a_job()), seen(a_job("b")), seen(a_job("c")))
     assert [(a.key, a.action) for a in plan.actions] == [("b", Action.KEEP), ("c", Action.TERMINATE)]
     assert [w.why for w in plan.warnings] == ["1 key is owned but not in view; left alone"]
 
 
 def test_other_stacks_and_unmanaged_jobs_are_never_touched() -> None:
     others = seen(a_job(), stack="other"), seen(key="b", description=""), seen(key="c", name="c-copy")
-    assert plan_for(a_stack(a_job("d")), *others, seen(a_job("d"))).to_execute == ()
+    assert plan_everywhere(a_stack(a_job("d")), *others, seen(a_job("d"))).to_execute == ()
 
 
 # --- what could not be read
@@ -942,7 +953,7 @@ def test_unreadable_job_makes_its_key_unknown_and_hides_no_other(
     lost: Unreadable, owned: list[ObservedJob], is_declared: bool
 ) -> None:
     stack = a_stack(*([a_job()] if is_declared else []), a_job("b"))
-    plan = plan_for(stack, *owned, seen(a_job("b")), unreadable=(lost,))
+    plan = plan_everywhere(stack, *owned, seen(a_job("b")), unreadable=(lost,))
     is_in_view = is_declared or lost.name is not None
     expected = [("a", Action.UNKNOWN)] if is_in_view else []
     assert [(a.key, a.action) for a in plan.actions] == [*expected, ("b", Action.KEEP)]
@@ -951,14 +962,14 @@ def test_unreadable_job_makes_its_key_unknown_and_hides_no_other(
 
 def test_unreadable_list_makes_every_key_unknown() -> None:
     assert decided(a_job(), is_whole=False).action is Action.UNKNOWN, "a part of it"
-    plan = plan_for(a_stack(a_job(), a_job("b")), seen(a_job("b")), problem="timeout", is_whole=False)
+    plan = plan_everywhere(a_stack(a_job(), a_job("b")), seen(a_job("b")), problem="timeout", is_whole=False)
     assert {a.action for a in plan.actions} == {Action.UNKNOWN}
     assert not plan.applyable
 
 
 def test_nameless_job_makes_a_retry_unknown() -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
-    plan = plan_for(a_stack(desired), seen(desired, phase=F), unreadable=(Unreadable("no name"),))
+    plan = plan_everywhere(a_stack(desired), seen(desired, phase=F), unreadable=(Unreadable("no name"),))
     assert [action.action for action in plan.actions] == [Action.UNKNOWN]
     assert [warning.why for warning in plan.warnings] == ["no name"]
 
@@ -974,7 +985,7 @@ def test_unknown_takes_precedence_over_blocked() -> None:
 )
 def test_action_unknown_for_lack_of_proof_has_no_request_and_no_loss(job: ObservedJob) -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
-    found = plan_for(a_stack(desired), job, is_whole=False, details={job.id: job})
+    found = plan_everywhere(a_stack(desired), job, is_whole=False, details={job.id: job})
     [action] = found.actions
     assert action.action is Action.UNKNOWN
     assert (action.desired, action.declared, action.after, action.follows) == (None, None, None, None)

@@ -26,14 +26,11 @@ from tests.core.test_decision_table import (
     P,
     R,
     T,
-    around,
     decided,
     outcome,
-    plan_for,
+    plan_everywhere,
 )
 from tests.core.worlds import a_look, a_world
-
-__all__ = ["around"]  # every row in three workspaces
 
 NEW = a_job()
 BEFORE = a_job(**OLD)
@@ -56,7 +53,7 @@ def test_create_is_blocked_beside_an_older_protected_active_revision(protect: bo
     """The declaration completed in r2, and r3, of another one, came after it: it would run again as r4."""
     desired = a_job(lifecycle={"protect": protect})
     older = seen(BEFORE, protected=True), seen(desired, revision=2, phase=DONE)
-    plan = plan_for(a_stack(desired), *older, memory=a_memory(past(BEFORE, 3, DONE)))
+    plan = plan_everywhere(a_stack(desired), *older, memory=a_memory(past(BEFORE, 3, DONE)))
     own, beside = sorted(plan.actions, key=lambda action: action.before is not None)
     assert beside.reason is (Reason.PROTECTION_RELEASED if protect is False else Reason.PROTECTED)
     assert (own.action, own.reason, own.after) == (Action.BLOCKED, Reason.PROTECTED, None)
@@ -78,9 +75,9 @@ def test_change_of_an_aged_out_job_without_recorded_declaration_names_no_fields(
 
 def test_active_job_missing_from_an_incomplete_list_is_unknown() -> None:
     """It may be there under a name that no search was made for."""
-    plan = plan_for(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, R)))
+    plan = plan_everywhere(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, R)))
     assert [action.action for action in plan.actions] == [Action.UNKNOWN]
-    plan = plan_for(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, F)))
+    plan = plan_everywhere(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, F)))
     assert [action.action for action in plan.actions] == [Action.KEEP], "it had ended when it was seen"
 
 
@@ -107,7 +104,7 @@ def test_next_revision_number_is_above_all_ever_seen(
     # Names that the key had before it was renamed away from the jobs that bear them.
     away = [seen(key="b", revision=n, name=f"a-r{n}", job_id=f"{n:08}-0", id_part=f"{n:08}") for n in names]
     memory = a_memory(*(past(BEFORE, n, F) for n in remembered))
-    [made] = (a for a in plan_for(a_stack(NEW), *there, *away, memory=memory).actions if a.key == "a")
+    [made] = (a for a in plan_everywhere(a_stack(NEW), *there, *away, memory=memory).actions if a.key == "a")
     assert made.after is not None
     assert made.after.revision == number
 
@@ -147,7 +144,7 @@ def test_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> N
 
 @pytest.mark.parametrize("entries", [(a_job("b"),), (a_job("b"), absent())], ids=["undeclared", "absent"])
 def test_wiped_marker_of_an_undeclared_job_is_not_restored(entries: tuple[Any, ...]) -> None:
-    plan = plan_for(
+    plan = plan_everywhere(
         a_stack(*entries), seen(NEW, description=""), seen(a_job("b")), memory=a_memory(past(NEW))
     )
     assert [(a.key, a.action) for a in plan.actions] == [("b", Action.KEEP)]
@@ -229,16 +226,16 @@ def test_plan_that_creates_and_finds_no_job_of_a_known_stack_is_refused(
     memory: HistorySnapshot, jobs: list[ObservedJob], is_refused: bool
 ) -> None:
     stack = a_stack(NEW, a_job("b"))
-    plan = plan_for(stack, *jobs, memory=memory)
+    plan = plan_everywhere(stack, *jobs, memory=memory)
     assert bool(plan.refusals) is is_refused
     assert plan.applyable is not is_refused
-    assert not plan_for(stack, *jobs, memory=memory, allow=("found-nothing",)).refusals
+    assert not plan_everywhere(stack, *jobs, memory=memory, allow=("found-nothing",)).refusals
 
 
 def test_stack_known_on_another_target_only_is_a_warning_that_names_it() -> None:
-    plan = plan_for(a_stack(NEW), memory=ELSEWHERE)
+    plan = plan_everywhere(a_stack(NEW), memory=ELSEWHERE)
     assert ["other.example" in warning.why for warning in plan.warnings] == [True]
-    both = plan_for(a_stack(NEW), memory=a_memory(past(BEFORE, 1, R), elsewhere=("other.example",)))
+    both = plan_everywhere(a_stack(NEW), memory=a_memory(past(BEFORE, 1, R), elsewhere=("other.example",)))
     assert "--allow found-nothing" in str(both.refusals[0].fix)
     assert not both.warnings
 
@@ -276,7 +273,7 @@ UNREADABLE = HistorySnapshot(problem="the record store is unavailable: no route 
 def test_key_that_depends_on_an_unreadable_history_is_unknown(
     jobs: list[ObservedJob], expected: Action
 ) -> None:
-    plan = plan_for(a_stack(NEW), *jobs, memory=UNREADABLE)
+    plan = plan_everywhere(a_stack(NEW), *jobs, memory=UNREADABLE)
     assert [action.action for action in plan.actions] == [expected]
     assert plan.complete is (expected is not Action.UNKNOWN)
     [warning] = plan.warnings
@@ -285,7 +282,7 @@ def test_key_that_depends_on_an_unreadable_history_is_unknown(
 
 
 def test_absent_key_is_terminated_despite_an_unreadable_history() -> None:
-    plan = plan_for(a_stack(absent(), a_job("b")), seen(NEW), seen(a_job("b")), memory=UNREADABLE)
+    plan = plan_everywhere(a_stack(absent(), a_job("b")), seen(NEW), seen(a_job("b")), memory=UNREADABLE)
     assert [action.action for action in plan.actions] == [Action.TERMINATE, Action.KEEP]
 
 

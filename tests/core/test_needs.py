@@ -26,16 +26,13 @@ from tests.core.test_decision_table import (
     TD,
     F,
     R,
-    around,
     check_keys,
     jobs_as,
-    plan_for,
+    plan_everywhere,
     rows,
     stack_as,
 )
 from tests.core.worlds import World, a_world
-
-__all__ = ["around"]
 
 WAITS = (Action.DEFER, Reason.NEEDS_PENDING)
 FAILED = (Action.BLOCKED, Reason.NEEDS_FAILED)
@@ -53,7 +50,7 @@ def of(plan: Plan, key: str = "down") -> PlannedAction:
 
 
 def decisions(stack: Stack, *jobs: ObservedJob, **more: Any) -> dict[str, tuple[Action, Reason]]:
-    return {one.key: (one.action, one.reason) for one in plan_for(stack, *jobs, **more).actions}
+    return {one.key: (one.action, one.reason) for one in plan_everywhere(stack, *jobs, **more).actions}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +98,7 @@ def test_start_waits_or_fails_by_its_upstream(up: str, observed: str, expected: 
     jobs = jobs_as(observed, stack)
     if up.startswith("formerly"):
         jobs = [seen(replace(UP, key="was-up"), phase=DONE)]
-    check_keys(plan_for(stack, *jobs), expected)
+    check_keys(plan_everywhere(stack, *jobs), expected)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +130,7 @@ retry not due | on_failure: retry | up, down Failed ended_s_ago=60 | down defer 
 def test_only_a_start_is_held_back(down: str, observed: str, expected: str) -> None:
     links = "absent needs: up" if down == "absent" else f"needs: up, {down}"
     stack = stack_as(f"up; down {links}")
-    check_keys(plan_for(stack, *jobs_as(observed, stack)), expected)
+    check_keys(plan_everywhere(stack, *jobs_as(observed, stack)), expected)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +162,7 @@ failed and absent | a; l absent; r; c needs: a+l+r | a Completed, r Failed \
 )
 def test_several_keys_wait_for_each_other(entries: str, observed: str, expected: str) -> None:
     stack = stack_as(entries)
-    check_keys(plan_for(stack, *jobs_as(observed, stack)), expected)
+    check_keys(plan_everywhere(stack, *jobs_as(observed, stack)), expected)
 
 
 def test_unreadable_upstream_is_waited_for() -> None:
@@ -178,7 +175,9 @@ def test_unreadable_upstream_is_waited_for() -> None:
 def test_replace_with_open_needs_neither_terminates_nor_creates(
     upstream: Phase, kind: tuple[Action, Reason]
 ) -> None:
-    plan = plan_for(a_stack(UP, needing()), seen(UP, phase=upstream), seen(a_job("down", **OLD), ran_s=999))
+    plan = plan_everywhere(
+        a_stack(UP, needing()), seen(UP, phase=upstream), seen(a_job("down", **OLD), ran_s=999)
+    )
     held = of(plan)
     assert (held.action, held.reason) == kind
     assert held.before is not None
@@ -190,7 +189,7 @@ def test_replace_with_open_needs_neither_terminates_nor_creates(
 
 def test_summary_counts_what_is_deferred_and_blocked() -> None:
     stack = a_stack(UP, a_job("bad"), needing(), needing("bad", key="worse"))
-    plan = plan_for(stack, seen(a_job("bad"), phase=F))
+    plan = plan_everywhere(stack, seen(a_job("bad"), phase=F))
     assert plan.summary[Action.DEFER] == plan.summary[Action.BLOCKED] == 1
     assert last_line(plan.summary).endswith("1 deferred, 1 blocked.")
     assert plan.applyable
@@ -304,7 +303,7 @@ def test_newer_upstream_reruns_what_has_ended_or_is_warned_of(
     declared: str, job: str, expected: str, fix: str
 ) -> None:
     stack = stack_as(f"up; down needs: up, {declared}")
-    plan = plan_for(stack, *jobs_as(f"{UPS}, down {job} ended_s_ago=22h", stack))
+    plan = plan_everywhere(stack, *jobs_as(f"{UPS}, down {job} ended_s_ago=22h", stack))
     check_keys(plan, expected)
     assert warned(plan) == ([("made from an older up", {"ASK": ASK, "LATER": LATER}[fix])] if fix else [])
     if "old" in job:
@@ -312,7 +311,7 @@ def test_newer_upstream_reruns_what_has_ended_or_is_warned_of(
 
 
 def test_next_revision_counts_as_a_rerun() -> None:
-    plan = plan_for(a_stack(UP, down()), OLDER, NEWER, made())
+    plan = plan_everywhere(a_stack(UP, down()), OLDER, NEWER, made())
     assert of(plan).after is not None
     assert of(plan).rerun_of == 1
     assert plan.last_line.endswith("1 of them run finished work again.")
@@ -320,7 +319,7 @@ def test_next_revision_counts_as_a_rerun() -> None:
 
 def test_warning_says_when_the_upstream_completed() -> None:
     desired = down(lifecycle={})
-    plan = plan_for(a_stack(UP, desired), OLDER, NEWER, made(desired))
+    plan = plan_everywhere(a_stack(UP, desired), OLDER, NEWER, made(desired))
     assert [one.why for one in plan.warnings] == [
         "up completed r2 at 2027-01-14T12:00:00Z, after down was created"
     ]
@@ -348,7 +347,7 @@ def test_upstream_without_a_newer_completion_changes_nothing(
     upstream: list[ObservedJob], lifecycle: dict[str, Any]
 ) -> None:
     desired = down(lifecycle=lifecycle)
-    plan = plan_for(a_stack(UP, desired), *upstream, made(desired))
+    plan = plan_everywhere(a_stack(UP, desired), *upstream, made(desired))
     assert (of(plan).reason, warned(plan)) == (Reason.COMPLETED, [])
 
 
@@ -364,7 +363,7 @@ def test_upstream_without_a_newer_completion_changes_nothing(
     ids=["runs again, kept", "not there, kept", "no time of creation", "rerun already", "absent"],
 )
 def test_job_is_kept_that_was_made_from_the_newest(stack: Stack, jobs: list[ObservedJob]) -> None:
-    plan = plan_for(stack, *jobs)
+    plan = plan_everywhere(stack, *jobs)
     assert (of(plan).reason, warned(plan)) == (Reason.COMPLETED, [])
 
 
@@ -388,40 +387,40 @@ def test_job_is_kept_that_was_made_from_the_newest(stack: Stack, jobs: list[Obse
 def test_upstream_not_completed_defers_or_blocks_the_rerun(
     upstream: list[ObservedJob], expected: str
 ) -> None:
-    check_keys(plan_for(a_stack(UP, down()), OLDER, NEWER, *upstream, made()), expected)
+    check_keys(plan_everywhere(a_stack(UP, down()), OLDER, NEWER, *upstream, made()), expected)
 
 
 def test_single_newer_upstream_causes_a_rerun_that_waits_for_the_others() -> None:
     other = a_job("other")
     stack, jobs = a_stack(UP, other, down("up", "other")), (OLDER, NEWER, made())
     settled = seen(other, phase=DONE, ended_s_ago=30 * HOUR)
-    check_keys(plan_for(stack, *jobs, settled), "down create upstream_newer")
-    check_keys(plan_for(stack, *jobs, seen(other)), "down defer needs_pending: other runs again")
+    check_keys(plan_everywhere(stack, *jobs, settled), "down create upstream_newer")
+    check_keys(plan_everywhere(stack, *jobs, seen(other)), "down defer needs_pending: other runs again")
 
 
 def test_many_newer_upstreams_are_counted() -> None:
     several = [a_job(f"up-{n}") for n in range(5)]
     desired = down(*(job.key for job in several), lifecycle={})
     upstream = [seen(job, phase=DONE, ended_s_ago=20 * HOUR) for job in several]
-    plan = plan_for(a_stack(*several, desired), *upstream, made(desired))
+    plan = plan_everywhere(a_stack(*several, desired), *upstream, made(desired))
     assert [what for what, _ in warned(plan)] == ["made from an older up-0, up-1, up-2 and 2 more"]
 
 
 def test_job_declared_absent_is_not_rerun() -> None:
     stack = a_stack(UP, replace(absent("down"), needs=("up",)))
-    assert [action.key for action in plan_for(stack, OLDER, NEWER, made()).actions] == ["up"]
+    assert [action.key for action in plan_everywhere(stack, OLDER, NEWER, made()).actions] == ["up"]
 
 
 def test_renamed_upstream_counts_by_its_new_key() -> None:
     stack = a_stack(replace(a_job("new-up"), formerly=("up",)), down("new-up"))
     expected = "down create upstream_newer: made from an older new-up; on_upstream: rerun"
-    check_keys(plan_for(stack, OLDER, NEWER, made()), expected)
+    check_keys(plan_everywhere(stack, OLDER, NEWER, made()), expected)
 
 
 @pytest.mark.parametrize("jobs", [(made(),), (OLDER, NEWER)], ids=["upstream", "downstream"])
 def test_what_has_aged_out_counts(jobs: tuple[ObservedJob, ...]) -> None:
     memory = a_memory(past(UP, 1, job=OLDER), past(UP, 2, job=NEWER), past(down(), 1, job=made()))
-    action = of(plan_for(a_stack(UP, down()), *jobs, memory=memory))
+    action = of(plan_everywhere(a_stack(UP, down()), *jobs, memory=memory))
     assert action.reason is Reason.UPSTREAM_NEWER
     assert action.after is not None
     assert action.after.revision == 2
@@ -429,9 +428,9 @@ def test_what_has_aged_out_counts(jobs: tuple[ObservedJob, ...]) -> None:
 
 def test_wait_starts_a_rerun_only_if_the_plan_announced_it() -> None:
     stack = a_stack(UP, down())
-    later = of(plan_for(stack, OLDER, NEWER, made()))
-    kept = of(plan_for(stack, OLDER, made()))
-    announced = of(plan_for(stack, OLDER, NEWER, seen(UP, revision=3, phase=R), made()))
+    later = of(plan_everywhere(stack, OLDER, NEWER, made()))
+    kept = of(plan_everywhere(stack, OLDER, made()))
+    announced = of(plan_everywhere(stack, OLDER, NEWER, seen(UP, revision=3, phase=R), made()))
     assert not may_start(Followed.of(kept), later)
     assert may_start(Followed.of(announced), later)
 
@@ -487,13 +486,13 @@ def test_chain_is_deferred_where_its_first_link_runs_again(
     prepare: str, observed: str, expected: str
 ) -> None:
     stack = stack_as(f"prepare {prepare}; {CHAIN}")
-    plan = plan_for(stack, *jobs_as(f"{observed}, {MADE}", stack))
+    plan = plan_everywhere(stack, *jobs_as(f"{observed}, {MADE}", stack))
     check_keys(plan, ANNOUNCED if expected == "ANNOUNCED" else LEFT_ALONE)
 
 
 def test_chain_is_kept_where_its_first_link_could_not_be_read() -> None:
     stack, lost = stack_as(f"prepare; {CHAIN}"), Unreadable("status is missing", name="prepare")
-    check_keys(plan_for(stack, *jobs_as(MADE, stack), unreadable=(lost,)), LEFT_ALONE)
+    check_keys(plan_everywhere(stack, *jobs_as(MADE, stack), unreadable=(lost,)), LEFT_ALONE)
 
 
 @pytest.mark.parametrize(
@@ -571,7 +570,7 @@ def test_chain_runs_link_by_link(entries: str, observed: str, expected: str) -> 
     for word, said in words.items():
         entries, observed, expected = (text.replace(word, said) for text in (entries, observed, expected))
     stack = stack_as(f"prepare edited: true; {entries}")
-    plan = plan_for(stack, *jobs_as(observed, stack))
+    plan = plan_everywhere(stack, *jobs_as(observed, stack))
     check_keys(plan, expected)
     assert plan.lost_node_hours == 0
 
@@ -595,7 +594,7 @@ def test_deferred_link_names_what_it_waits_for_and_is_not_counted_as_a_rerun_yet
 @pytest.mark.parametrize("key", ["train", "report"])
 def test_link_whose_upstream_is_out_of_view_is_deferred_all_the_same(key: str) -> None:
     stack = stack_as(f"prepare edited: true; {CHAIN}")
-    plan = plan_for(only(stack, key), *jobs_as(FIRST, stack))
+    plan = plan_everywhere(only(stack, key), *jobs_as(FIRST, stack))
     assert [action.key for action in plan.actions] == [key]
     check_keys(plan, next(one for one in ANNOUNCED.split(" / ") if one.startswith(key)))
 
@@ -606,13 +605,13 @@ def test_link_that_has_aged_out_is_part_of_the_chain(forgotten: str) -> None:
     jobs = {one.name: one for one in jobs_as(FIRST, stack)}
     entries = {**stack.jobs, "prepare": a_job("prepare")}
     memory = a_memory(*(past(entries[key], 1, job=job) for key, job in jobs.items()))
-    plan = plan_for(stack, *(job for key, job in jobs.items() if key != forgotten), memory=memory)
+    plan = plan_everywhere(stack, *(job for key, job in jobs.items() if key != forgotten), memory=memory)
     check_keys(plan, f"{ANNOUNCED} / prepare create immutable_changed")
 
 
 def test_scheduled_link_waits_for_its_upstream_to_run_again() -> None:
     stack = stack_as(f"prepare edited: true; {TRAIN}, schedule: 0 2 * * *")
-    plan = plan_for(stack, *jobs_as("prepare Completed plain made=70, train Completed made=60", stack))
+    plan = plan_everywhere(stack, *jobs_as("prepare Completed plain made=70, train Completed made=60", stack))
     assert of(plan, "train").action is Action.DEFER
     assert of(plan, "train").detail.startswith("waiting for prepare, then create: scheduled for")
 

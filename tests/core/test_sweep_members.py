@@ -18,10 +18,8 @@ from reconciler.decide.planner import rests_on_memory
 from reconciler.decide.renames import SweepEntries, values_in
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
-from tests.core.test_decision_table import DONE, C, F, P, R, T, around, plan_for
+from tests.core.test_decision_table import DONE, C, F, P, R, T, plan_everywhere
 from tests.core.worlds import a_look, a_world
-
-__all__ = ["around"]  # every row in three workspaces
 
 LONG = 5 * HOUR
 
@@ -82,7 +80,9 @@ def test_so_many_members_of_a_sweep_are_active_at_once(
     phases: list[str], more: dict[str, Any], started: list[int], deferred: list[int]
 ) -> None:
     jobs = [replace(job, lifecycle=a_job(lifecycle=more).lifecycle) for job in NINE]
-    plan = plan_for(a_stack(*jobs), *(seen(job, phase=one) for job, one in zip(jobs, phases, strict=False)))
+    plan = plan_everywhere(
+        a_stack(*jobs), *(seen(job, phase=one) for job, one in zip(jobs, phases, strict=False))
+    )
     found = {reason: [a.key for a in plan.actions if a.reason is reason] for reason in Reason}
     starting = [action.key for action in plan.actions if action.action is Action.CREATE]
     assert starting == [jobs[one].key for one in started]
@@ -93,20 +93,22 @@ def test_so_many_members_of_a_sweep_are_active_at_once(
 
 def test_member_that_cannot_be_read_takes_a_turn() -> None:
     lost = Unreadable("status is missing", name="s-lr-0")
-    plan = plan_for(a_stack(*NINE), *running(NINE[1:3]), unreadable=(lost,), details={})
+    plan = plan_everywhere(a_stack(*NINE), *running(NINE[1:3]), unreadable=(lost,), details={})
     assert [a.key for a in plan.actions if a.reason is Reason.WAITS_FOR_TURN] == [j.key for j in NINE[4:]]
 
 
 @pytest.mark.parametrize(("phase", "starting"), [(R, 1), (C, 1), (DONE, 2)])
 def test_member_whose_marker_is_restored_takes_a_turn_while_it_is_active(phase: Phase, starting: int) -> None:
     wiped = seen(NINE[0], phase=phase, description="mine now")
-    plan = plan_for(a_stack(*NINE), wiped, *running(NINE[1:3]), memory=a_memory(past(NINE[0], job=wiped)))
+    plan = plan_everywhere(
+        a_stack(*NINE), wiped, *running(NINE[1:3]), memory=a_memory(past(NINE[0], job=wiped))
+    )
     assert (plan.actions[0].key, plan.actions[0].reason) == (NINE[0].key, Reason.MARKER_RESTORED)
     assert sum(action.action is Action.CREATE for action in plan.actions) == starting
 
 
 def test_requested_rerun_that_waits_for_its_turn_is_said_not_to_be_remembered() -> None:
-    plan = plan_for(a_stack(*NINE), *(seen(job, phase=DONE) for job in NINE), rerun=("*",))
+    plan = plan_everywhere(a_stack(*NINE), *(seen(job, phase=DONE) for job in NINE), rerun=("*",))
     said = [one for one in plan.warnings if one.what == "rerun deferred"]
     assert [one.key for one in said[:5]] == [job.key for job in NINE[4:]]
     assert said[0].why == "waits for its turn (max_parallel: 4), then create: rerun requested"
@@ -114,7 +116,7 @@ def test_requested_rerun_that_waits_for_its_turn_is_said_not_to_be_remembered() 
 
 def test_replacement_takes_the_turn_of_the_job_that_it_replaces() -> None:
     was = [replace(a_job(job.key, algorithm__parameters={"lr": "9"}), sweep="s") for job in NINE]
-    plan = plan_for(a_stack(*NINE), *(seen(job) for job in was[:4]))
+    plan = plan_everywhere(a_stack(*NINE), *(seen(job) for job in was[:4]))
     assert [a.key for a in plan.actions if a.action is Action.REPLACE] == [job.key for job in NINE[:4]]
     assert not [a for a in plan.actions if a.action is Action.CREATE]
 
@@ -122,7 +124,7 @@ def test_replacement_takes_the_turn_of_the_job_that_it_replaces() -> None:
 def test_former_member_that_still_runs_takes_a_turn_and_a_blocked_one_takes_none() -> None:
     left = seen(a_job("s-lr-10"), ran_s=HOUR / 2)
     policy = Policy("no-first", Effect.DENY, "job.key == 's-lr-0'")
-    plan = plan_for(a_stack(*NINE, policies=(policy,)), left)
+    plan = plan_everywhere(a_stack(*NINE, policies=(policy,)), left)
     starting = [action.key for action in plan.actions if action.action is Action.CREATE]
     assert starting == ["s-lr-1", "s-lr-2", "s-lr-3"]
 
@@ -148,11 +150,11 @@ def test_member_that_its_entry_no_longer_produces_ends_as_an_edit_does(
     phase: str, lifecycle: dict[str, Any], ran_s: float, expected: tuple[Action, Reason]
 ) -> None:
     after = sweep(lr=[0.1, 0.01], batch=[64], lifecycle=lifecycle)
-    assert outcomes(plan_for(a_stack(*after), *running(BEFORE, ran_s, phase=phase))) == {expected}
+    assert outcomes(plan_everywhere(a_stack(*after), *running(BEFORE, ran_s, phase=phase))) == {expected}
 
 
 def test_conflict_says_which_entry_and_what_would_be_lost() -> None:
-    plan = plan_for(a_stack(*AFTER), *running(BEFORE))
+    plan = plan_everywhere(a_stack(*AFTER), *running(BEFORE))
     assert {action.explanation for action in left_over(plan)} == {
         "no longer produced by s; would lose 5 h on 1 node; "
         "set `on_change: replace`, or pass `--allow lost-work`"
@@ -161,7 +163,7 @@ def test_conflict_says_which_entry_and_what_would_be_lost() -> None:
 
 
 def test_value_taken_out_is_an_edit_of_the_entry() -> None:
-    plan = plan_for(a_stack(*sweep(lr=[0.1])), *running(BEFORE))
+    plan = plan_everywhere(a_stack(*sweep(lr=[0.1])), *running(BEFORE))
     assert [(a.key, a.action) for a in plan.actions] == [
         ("s-lr-0_01", Action.CONFLICT),
         ("s-lr-0_1", Action.KEEP),
@@ -171,7 +173,7 @@ def test_value_taken_out_is_an_edit_of_the_entry() -> None:
 def test_loss_of_a_member_is_allowed_for_all_or_by_key() -> None:
     stack = a_stack(*AFTER, whole={job.key: job for job in AFTER})
     words = ("", "=s", "=s-lr-0_1")
-    plans = (plan_for(stack, *running(BEFORE), allow=(f"lost-work{word}",)) for word in words)
+    plans = (plan_everywhere(stack, *running(BEFORE), allow=(f"lost-work{word}",)) for word in words)
     assert [outcomes(plan) for plan in plans] == [{TERMINATE}, {TERMINATE}, {TERMINATE, CONFLICT}]
 
 
@@ -180,7 +182,7 @@ def test_sweep_whose_loss_is_allowed_means_all_members(allow: tuple[str, ...], a
     """Together they lose more than `limits.lost_node_hours`, too."""
     was = [replace(a_job(job.key, algorithm__parameters={"lr": "9"}), sweep="s") for job in NINE]
     stack = a_stack(*NINE, whole={job.key: job for job in NINE}, limits=Limits(terminations=99))
-    plan = plan_for(stack, *running(was), allow=allow)
+    plan = plan_everywhere(stack, *running(was), allow=allow)
     assert {one.action for one in plan.actions} == {action}
 
 
@@ -199,13 +201,13 @@ def test_member_that_has_ended_or_is_protected(
     lifecycle: dict[str, Any], said: dict[str, Any], expected: set[tuple[Action, Reason]]
 ) -> None:
     after = sweep(lr=[0.1, 0.01], batch=[64], lifecycle=lifecycle)
-    assert outcomes(plan_for(a_stack(*after), *running(BEFORE, 60, **said))) == expected
+    assert outcomes(plan_everywhere(a_stack(*after), *running(BEFORE, 60, **said))) == expected
 
 
 def test_older_active_revision_of_a_former_member_is_superseded() -> None:
     older = seen(BEFORE[0], ran_s=LONG)
     newer = seen(BEFORE[0], revision=2, ran_s=LONG)
-    assert [(a.action, a.reason) for a in left_over(plan_for(a_stack(*AFTER), older, newer))] == [
+    assert [(a.action, a.reason) for a in left_over(plan_everywhere(a_stack(*AFTER), older, newer))] == [
         (Action.TERMINATE, Reason.SUPERSEDED),
         CONFLICT,
     ]
@@ -260,7 +262,7 @@ def test_entry_that_is_no_sweep_any_more_is_still_the_entry() -> None:
 
 
 def test_plain_key_that_is_removed_is_terminated_as_ever() -> None:
-    plan = plan_for(a_stack(*BEFORE), seen(a_job("s-old"), ran_s=LONG), allow=("lost-work",))
+    plan = plan_everywhere(a_stack(*BEFORE), seen(a_job("s-old"), ran_s=LONG), allow=("lost-work",))
     [action] = [action for action in plan.actions if action.key == "s-old"]
     assert (action.action, action.detail) == (Action.TERMINATE, "not in the manifest")
 
@@ -304,7 +306,7 @@ GRID = sweep(batch=[64, 128], lr=[0.1, 0.01])
 def test_plan_names_the_expression_that_keeps_the_jobs(
     phase: str, before: list[DesiredJob], after: list[DesiredJob], expected: list[str]
 ) -> None:
-    assert hints(plan_for(a_stack(*after), *running(before, phase=phase))) == expected
+    assert hints(plan_everywhere(a_stack(*after), *running(before, phase=phase))) == expected
 
 
 def test_expression_is_the_one_that_gives_each_job_its_own_declaration() -> None:
@@ -319,7 +321,7 @@ def test_expression_is_the_one_that_gives_each_job_its_own_declaration() -> None
         for job in before
     ]
     memory = HistorySnapshot(sweeps={job.key: "s" for job in before})
-    plan = plan_for(a_stack(*after), *running(before), memory=memory)
+    plan = plan_everywhere(a_stack(*after), *running(before), memory=memory)
     assert hints(plan) == fix("s-lr-${matrix.b}-x-${matrix.a}")
 
 
@@ -339,7 +341,7 @@ REMEMBERED = replace(
 def test_renamed_axis_or_entry_keeps_its_jobs_by_one_expression(
     after: list[DesiredJob], memory: HistorySnapshot, expected: list[str]
 ) -> None:
-    assert hints(plan_for(a_stack(*after), *running(BEFORE, 60), memory=memory)) == expected
+    assert hints(plan_everywhere(a_stack(*after), *running(BEFORE, 60), memory=memory)) == expected
 
 
 def followed(jobs: Collection[DesiredJob], former: Mapping[str, str]) -> Stack:
@@ -349,7 +351,7 @@ def followed(jobs: Collection[DesiredJob], former: Mapping[str, str]) -> Stack:
 @pytest.mark.parametrize("phase", [R, DONE])
 def test_hint_that_is_followed_leaves_updates_only(phase: str) -> None:
     former = {job.key: f"s-lr-{job.matrix['lr']}" for job in AFTER}
-    plan = plan_for(followed(AFTER, former), *running(BEFORE, phase=phase))
+    plan = plan_everywhere(followed(AFTER, former), *running(BEFORE, phase=phase))
     assert {action.action for action in plan.actions} == {Action.UPDATE}
     assert hints(plan) == []
 
