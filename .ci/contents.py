@@ -69,7 +69,9 @@ def sbom_problems(path: Path) -> Iterator[str]:
     if f"{subject['name']}-{subject.get('version')}.cdx.json" != path.name:
         yield f"{path.name}: is about {subject['name']} {subject.get('version')}"
     versions = {_normal(one["name"]): one.get("version") for one in sbom.get("components", [])}
-    for requirement in project["dependencies"]:
+    extras = project["optional-dependencies"]
+    features = (one for name in re.findall(r"\w+", *extras["all"])[1:] for one in extras[name])
+    for requirement in [*project["dependencies"], *features]:
         name = _normal(re.split(r"[\[><=~! ]", requirement)[0])
         if not versions.get(name):
             yield f"{path.name}: {name} is missing"

@@ -35,7 +35,7 @@ def main(path: Path) -> None:
         *project["dependencies"],
         *(
             one
-            for extra in ("notify", "fleet", "code", "test")
+            for extra in (*re.findall(r"\w+", *extras["all"])[1:], "test")
             for one in extras[extra]
             if not _names_itself(one)
         ),

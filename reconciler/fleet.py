@@ -47,10 +47,12 @@ from reconciler.errors import (
     ExitCode,
     Interrupted,
     ManifestInvalid,
+    PackageMissing,
     ReconcilerError,
     ServiceError,
     WrongUsage,
 )
+from reconciler.extras import require
 from reconciler.manifest import LoadedStack, load
 from reconciler.manifest.files import FileTree, StackFiles, files_digest, find_stack
 from reconciler.manifest.variables import declared_sensitive, read_value_files
@@ -591,10 +593,11 @@ def check_on_cluster(
         why = f'"{address}" is not tcp://HOST:PORT'
         raise WrongUsage(Diagnostic("invalid scheduler", why, "use the address that `dask scheduler` prints"))
     try:
-        import distributed
-    except ImportError:
-        why, fix = "--scheduler needs the package distributed", "pip install 'reconciler[fleet]'"
-        raise WrongUsage(Diagnostic("the extra fleet is not installed", why, fix)) from None
+        require("distributed")
+    except PackageMissing as missing:
+        raise WrongUsage(*missing.diagnostics) from None
+    import distributed
+
     # What dask logs goes where the log of any library goes, and not to stderr by itself.
     logger = logging.getLogger("distributed")
     logger.handlers.clear()

@@ -25,7 +25,8 @@ from urllib.parse import unquote
 from reconciler.core.settings import APPLY_FAILED, Destination
 from reconciler.decide.drift_check import Drift, DriftComparison, DriftId
 from reconciler.decide.outcome import Outcome, Status
-from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
+from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, PackageMissing, Severity
+from reconciler.extras import require
 from reconciler.secrets import Redactor
 from reconciler.text import printable
 
@@ -37,7 +38,6 @@ Warn = Callable[[str], None]
 
 #: How long a service may take to accept a message, in seconds.
 SEND_LIMIT_S = 10.0
-INSTALL = "pip install 'reconciler[notify]'"
 #: What the strictest services accept of one message, in bytes of UTF-8, and of its title.
 MOST_BYTES, MOST_TITLE = 1800, 120
 _MOST_LINE, _MOST_PROBLEM = 240, 200
@@ -58,10 +58,6 @@ _BADLY = {
 }
 #: The loggers that quote URLs: a filter concerns the very logger that it is added to.
 _LOGGERS = ("apprise", "urllib3.connectionpool")
-
-
-class NotInstalled(Exception):
-    """Apprise is not installed."""
 
 
 class Message(NamedTuple):
@@ -169,9 +165,8 @@ def check_destinations(destinations: Iterable[Destination]) -> tuple[Diagnostic,
                 why = "Apprise knows no such service, or the URL lacks a part that it needs"
                 fix = "see the table of services in Apprise's documentation"
                 wrong.append(Diagnostic("invalid notification URL", why, fix, one.place, one.path))
-    except NotInstalled:
-        why = "notifications are declared, and nothing can be sent without it"
-        return (Diagnostic("Apprise is not installed", why, INSTALL, severity=Severity.WARNING),)
+    except PackageMissing as missing:
+        return tuple(one._replace(severity=Severity.WARNING) for one in missing.diagnostics)
     if wrong:
         raise ManifestInvalid(*wrong)
     return ()
@@ -263,8 +258,8 @@ def _send(messages: Sequence[tuple[Destination, Message]], warn: Warn = lambda _
     """Send all messages at once; return for each why it failed, "" if it did not, and warn of failures."""
     try:
         answers = iter(send_all([(one.url, message) for one, message in messages if one.url is not None]))
-    except NotInstalled:
-        answers = iter([f"Apprise is not installed; run: {INSTALL}"] * len(messages))
+    except PackageMissing as missing:
+        answers = iter([f"{missing.message}; run: {missing.diagnostics[0].fix}"] * len(messages))
     problems = []
     for destination, _ in messages:
         if destination.url is None:
@@ -284,7 +279,7 @@ def send_all(messages: Sequence[tuple[str, Message]], limit_s: float = SEND_LIMI
     program.
 
     Raises:
-        NotInstalled: nothing can be sent.
+        PackageMissing: nothing can be sent.
     """
     problems = [f"no answer within {limit_s:g} s"] * len(messages)
     services = [service_of(url) for url, _ in messages]
@@ -329,15 +324,14 @@ def service_of(url: str) -> Any:
     """What sends to a URL; None if Apprise knows no such service.
 
     Raises:
-        NotInstalled: it cannot be known.
+        PackageMissing: Apprise is not installed.
     """
+    require("apprise")
     # Its plugins import whatever is there, and some of that is about to be removed from Python.
     with warnings.catch_warnings(), _captured_log():
         warnings.simplefilter("ignore")
-        try:
-            import apprise
-        except ImportError:
-            raise NotInstalled from None
+        import apprise
+
         asset = apprise.AppriseAsset(app_id="reconciler", app_desc="reconciler")
         return apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
 

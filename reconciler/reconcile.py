@@ -42,7 +42,7 @@ from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction, name_files
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
-from reconciler.errors import Diagnostic, NotFound, PackageMissing, ServiceError, Unauthorized, WrongUsage
+from reconciler.errors import Diagnostic, NotFound, ServiceError, Unauthorized, WrongUsage
 from reconciler.text import format_count
 from reconciler.version import __version__
 
@@ -593,11 +593,11 @@ def open_code_store(
         PackageMissing: the extra `code` is not installed.
         StoreFailed: the directory of a target on this machine cannot be used.
     """
-    try:
-        from reconciler.code_store import CodeStore, StoreFailed  # few stacks declare code
-    except ModuleNotFoundError as missing:
-        fix = "pip install 'reconciler[code]'"
-        raise PackageMissing(f"{missing.name}, which uploads code, is not installed", fix=fix) from None
+    from reconciler.extras import require  # few stacks declare code
+
+    require("obstore")
+    from reconciler.code_store import CodeStore, StoreFailed
+
     target = context.target
     if target.objects is None:
         raise target.not_supported("hold the code of jobs")

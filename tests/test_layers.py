@@ -33,8 +33,8 @@ LOOP = frozenset(
 )
 #: The version is a text; the package itself has the public API.
 FREE = frozenset({"version"})
-#: What stands below the core: the exceptions, secrets, and text for people.
-BASE = frozenset({"errors", "secrets", "text"})
+#: What stands below the core: the exceptions, packages that may be missing, secrets, and text for people.
+BASE = frozenset({"errors", "extras", "secrets", "text"})
 #: What is code, and where it lies.
 CODE = frozenset({"code", "code_store"})
 #: How files are read and written, for every room that does so.
@@ -53,6 +53,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     DECIDE: BASE | {CORE},
     EMULATOR: frozenset(),
     "version": frozenset(),
+    "extras": frozenset({"errors"}),
     FILES: BASE,
     # What is code is read by the manifest; where it lies is an edge.
     "code": BASE | {CORE, FILES},
@@ -94,7 +95,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
         "watch.py",
     ),
     "urllib3": ("modelarts/",),
-    "waitress": ("emulator/", "metrics.py"),
+    "waitress": ("emulator/",),
     "werkzeug": ("emulator/",),
 }
 

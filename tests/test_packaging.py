@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from reconciler.extras import EXTRAS as EXTRAS_OF_MODULES
 from tests.sources import modules
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +53,7 @@ def _requirements(*sections: list[str]) -> dict[str, Requirement]:
 
 RUNTIME = _requirements(PROJECT["dependencies"])
 #: The extras that are features, imported where they are used only.
-FEATURES = _requirements(EXTRAS["notify"], EXTRAS["fleet"], EXTRAS["code"])
+FEATURES = _requirements(*(EXTRAS[one.name] for one in EXTRAS_OF_MODULES.values()))
 TEST = _requirements(EXTRAS["test"])
 EVERYTHING = _requirements(PROJECT["dependencies"], *EXTRAS.values(), SETTINGS["build-system"]["requires"])
 

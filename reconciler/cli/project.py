@@ -437,6 +437,7 @@ def serve(
     """
     from reconciler import emulator
     from reconciler.core.addresses import is_loopback
+    from reconciler.extras import require
 
     gc.enable()  # a server runs for long
 
@@ -448,6 +449,7 @@ def serve(
         raise click.UsageError("--security-token goes with --access-key and --secret-key")
     if strict and (settings["flavors"] or settings["engines"]):
         raise click.UsageError("--flavor and --engine are not for --strict, whose catalogue is fixed")
+    require("waitress")
     try:
         store = emulator.Store(str(data) if data else ":memory:", speed=speed, noise=not no_noise)
     except Exception as error:  # a directory that is not there, a file that is no database

@@ -173,11 +173,15 @@ class Evaluator:
 
         Raises:
             _Failed: it cannot be started, or not in time.
+            PackageMissing: the extra `policies` is not installed.
         """
         if not self._left_s:
             raise _TooSlow(_NO_TIME_LEFT)
         import subprocess  # most plans have no policies
 
+        from reconciler.extras import require
+
+        require("cel")
         limits = str(int(TIME_LIMIT_S) + 1), str(MEMORY_LIMIT)
         try:
             path = json.dumps([str(Path(place).absolute()) for place in sys.path])

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Protocol, Self
 
 from reconciler.core.record import Declared, RecordedRevision, RecordsUnavailable, RevisionId, Scope
-from reconciler.errors import Diagnostic
+from reconciler.errors import Diagnostic, PackageMissing
 from reconciler.records import dialects
 from reconciler.records.dialects import Dialect, Transaction, dialect_of
 from reconciler.records.process_lock import ProcessLocks
@@ -257,8 +257,8 @@ def unavailable(error: Exception, dialect: Dialect, redact: Callable[[str], str]
     match error:
         case OSError():
             message = error.strerror or str(error)
-        case ImportError():
-            message = f"the driver for {dialect.title} cannot be imported"
+        case PackageMissing():
+            return RecordsUnavailable(*error.diagnostics)
         case Damaged():
             message = f"malformed: {error}"
         case _:

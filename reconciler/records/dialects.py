@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.core.addresses import StoreUrl, parse_store_url
 from reconciler.core.record import RecordsUnavailable
-from reconciler.errors import Diagnostic
+from reconciler.errors import Diagnostic, PackageMissing
 from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
 from reconciler.records.schema import TABLES, Damaged, row_reader
 
@@ -83,8 +83,6 @@ class Dialect(ABC):
     #: A text of the database in lower case, what it means, and the fix, where `{place}` is the file or the
     #: URL. The first row whose text is in what the database says counts.
     errors: tuple[tuple[str, str, str], ...]
-    #: What is called missing if the driver cannot be imported.
-    title: str
     #: What our statements say, and how the database says it.
     words: tuple[tuple[str, str], ...]
     #: The names of all tables.
@@ -92,7 +90,7 @@ class Dialect(ABC):
     #: So many connections are open at most.
     most_connections: int
     #: What is raised where a statement fails; what the driver raises is known once it is imported.
-    failures: tuple[type[Exception], ...] = (Damaged, ImportError)
+    failures: tuple[type[Exception], ...] = (Damaged, PackageMissing)
     #: The file of the store, if it is one: process locks lie beside it.
     file: Path | None = None
 
@@ -156,7 +154,6 @@ def dialect_of(url: str) -> Dialect:
 
 
 class Sqlite(Dialect):
-    title = "SQLite"
     errors = (
         ("readonly", UNWRITABLE, "let this user write to the file and its directory: chmod u+w {place}"),
         ("unable to open", UNREACHABLE, "check the path, and that this user may open it: ls -l {place}"),
@@ -256,14 +253,12 @@ NETWORK = {
 
 
 class Postgresql(Dialect):
-    title = "PostgreSQL"
     errors = (
         ("password", UNREACHABLE, "check the user and password of {place}, PGPASSWORD and ~/.pgpass"),
         ("does not exist", UNREACHABLE, "check the names in {place}, and create what is missing"),
         ("permission denied", UNWRITABLE, "GRANT the user of {place} the right to create and write tables"),
         ("malformed", UNREADABLE, "restore {place} from a backup"),
         ("lock timeout", UNWRITABLE, "another process is writing; retry"),
-        ("cannot be imported", UNREACHABLE, "pip install 'psycopg[binary]'"),
         ("", UNREACHABLE, "check that the server is running and reachable: psql {place}"),
     )
     words = (
@@ -294,9 +289,13 @@ class Postgresql(Dialect):
         return {**NETWORK, "dbname": url.name, **named, **given}
 
     def connect(self) -> Any:
-        # The driver is imported here: one that is missing is reported like any other failure.
-        import psycopg
+        # Imported here, for few stacks need it; one that is missing is reported like any other failure.
+        from reconciler.extras import missing
 
+        try:
+            import psycopg
+        except ImportError:  # or there is a driver without its library
+            raise missing("psycopg") from None
         self.failures = (psycopg.Error, *Dialect.failures)
         # Statements that were prepared in one session are unknown in the next if a pooler hands it out.
         connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self.options)

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
@@ -316,13 +315,6 @@ def test_scheduler_that_cannot_be_reached(reconciler: Reconciler, address: str, 
     write_stacks("http://127.0.0.1:1", 1)
     run = reconciler.ends(code, "validate --fleet --scheduler", address, "fleet", out="", err=said)
     assert "OSError" not in run.err  # what the system says, in words
-
-
-def test_missing_extra_is_named(reconciler: Reconciler) -> None:
-    reconciler.patch.setitem(sys.modules, "distributed", None)
-    write_stacks("http://127.0.0.1:1", 1)
-    said = reconciler.ends(64, "validate --fleet --scheduler tcp://127.0.0.1:1 fleet")
-    assert "pip install 'reconciler[fleet]'" in said.err
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -99,13 +98,6 @@ def test_each_url_is_told_of_its_classes_only(reconciler: Reconciler, receiver: 
 def test_url_without_a_value_is_told_and_drift_is_shown_all_the_same(reconciler: Reconciler) -> None:
     notifying("{url: '${var.chat}'}")
     reconciler.ends(2, "drift", err='"chat" has no value')
-
-
-def test_without_apprise_the_extra_is_named(reconciler: Reconciler) -> None:
-    notifying("{url: 'json://127.0.0.1:1/'}")
-    reconciler.patch.setitem(sys.modules, "apprise", None)
-    reconciler.ends(2, "drift", err="pip install 'reconciler[notify]'")
-    reconciler.ends(0, "validate", err="warning: Apprise is not installed")
 
 
 @pytest.mark.parametrize(

@@ -219,8 +219,8 @@ def test_connections_are_limited_and_a_free_one_is_waited_for_only_so_long(
 def test_missing_driver_is_named_with_a_fix(clock: FileClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     told = _refusal("postgresql://h/d", clock)
-    assert told.why == "postgresql://h/d: the driver for PostgreSQL cannot be imported"
-    assert told.fix == "pip install 'psycopg[binary]'"
+    assert told.why == "psycopg, which keeps records on PostgreSQL, is not installed"
+    assert told.fix == "pip install 'reconciler[postgres]'"
 
 
 def test_database_errors_are_redacted(sqlite: Place) -> None:
