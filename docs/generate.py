@@ -2,8 +2,9 @@
 
     python -m docs.generate            # from the root of the clone
 
-These are the pages of docs/reference, the rules on docs/concepts/decisions.md, and what the commands print
-on the pages of `RUN_PAGES`. A test generates all of it again and compares.
+These are the commands, fields and phases of docs/reference, the tables below a marker such as
+`<!-- table: rules -->`, and what the commands print on the pages of `RUN_PAGES`. A test generates all of it
+again and compares.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -26,13 +28,16 @@ import click
 from docs.doc_runner import PageRun
 from docs.translations import original_of, translations, with_code_of
 from reconciler.cli.main import COMMANDS, cli, run
+from reconciler.cli.project import schema as schema_of
 from reconciler.core.fields.job import JobBody
-from reconciler.core.schema import manifest_schema
-from reconciler.decide.rules import RULES
+from reconciler.core.phase import RULES as PHASE_RULES
+from reconciler.core.phase import Operation, Phase
+from reconciler.core.schema import fields
+from reconciler.decide.plan import Reason
+from reconciler.decide.rules import HINTS, RULES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/reference")
-DECISIONS = Path("docs/concepts/decisions.md")
 #: Page → the directory, below the root, in which its commands are run.
 RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
@@ -61,35 +66,65 @@ def generate(page: Path) -> str:
         return PAGES[page]()
 
 
-_STATES = """\
-What may be asked of a job in each phase. Nothing that this table forbids is sent to the service. It is
-printed by `reconciler explain states`.
-"""
-_FIELDS = """\
-Every field below a job, and what an edit of it means for a job that exists: an update of that job, or a
-new job. It is printed by `reconciler explain fields`; `reconciler explain FIELD` prints one field.
-"""
-
-
 def _environment() -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
     return {**ours, "COLUMNS": _COLUMNS}
 
 
-_REPEATABLE = """\
-Of those that are repeatable, `RECONCILER_OUTPUT`, `RECONCILER_VAR`, `RECONCILER_FILTER` and
-`RECONCILER_TAG` hold one value a line, since each may hold spaces; `RECONCILER_VAR_FILE` and
-`RECONCILER_IN` separate paths as `PATH` does (a colon; on Windows a semicolon); the others separate their
-values by spaces.
+_COMMANDS = """\
+The help text of every command. [The command line](cli.md) has what they have in common: arguments, options
+and their environment variables, credentials, formats.
+"""
+_STATES = """\
+The operations that each phase allows; the program never sends the others. A phase that is not in the table
+is [blocked](reasons.md). `reconciler explain states` prints this table.
+"""
+_FIELDS = """\
+Every field of a job, and whether an edit updates the job or needs a new one. *Update* names the clouds that
+can change the field. `reconciler explain FIELD` prints one field, `reconciler explain fields` all of them.
 """
 
 
 def _commands() -> str:
-    parts = [f"# Commands\n\n{_GENERATED}\nEvery option can be given as an environment variable, too: "]
-    parts.append("`--target` as `RECONCILER_TARGET`.\n" + _REPEATABLE)
+    parts = [f"# Commands\n\n{_GENERATED}\n{_COMMANDS}"]
     for words in ([], *_names()):
         title = " ".join(["reconciler", *words])
         parts.append(f"\n## {title}\n\n{_fenced(_printed(*words, '--help'))}")
+    return "".join(parts)
+
+
+def _states() -> str:
+    rules = {phase: PHASE_RULES[phase] for phase in Phase}
+    rows = [
+        [
+            phase,
+            ", ".join(one for one in Phase if one in rule.expected_next),
+            *("yes" if rule.verdicts[operation] else "no" for operation in Operation),
+        ]
+        for phase, rule in rules.items()
+    ]
+    illegal: dict[tuple[str, str, str], list[str]] = {}
+    for operation in Operation:
+        for phase, rule in rules.items():
+            if not (verdict := rule.verdicts[operation]):
+                illegal.setdefault((operation, verdict.why, verdict.legal_when), []).append(phase)
+    reasons = [[what, ", ".join(phases), why, when] for (what, why, when), phases in illegal.items()]
+    return (
+        f"# Phases\n\n{_GENERATED}\n{_STATES}\n{_table(['phase', 'expected next', *Operation], rows)}"
+        f"\n## Why not\n\n{_table(['operation', 'phase', 'why not', 'legal'], reasons)}"
+    )
+
+
+def _fields() -> str:
+    sections: dict[str, list[list[str]]] = {"Other fields": [], "Keys of the program": []}
+    for path, edit, description in fields():
+        top = path.partition(".")[0].partition("[")[0]
+        title = top if top in ("algorithm", "spec", "tasks") else "Other fields"
+        title = title if top in JobBody.model_fields else "Keys of the program"
+        sections.setdefault(title, []).append([f"`{path}`", edit, description])
+    parts = [f"# Fields of a job\n\n{_GENERATED}\n{_FIELDS}"]
+    for title in sorted(sections, key=lambda title: (title[0].isupper(), title)):
+        parts.append(f"\n## {title}\n\n{_table(['field', 'an edit means', 'description'], sections[title])}")
     return "".join(parts)
 
 
@@ -102,8 +137,10 @@ def _names() -> Iterator[list[str]]:
             yield from ([name, inner] for inner in command.list_commands(context))
 
 
-def _table(title: str, says: str, *arguments: str) -> str:
-    return f"# {title}\n\n{_GENERATED}\n{says}\n{_fenced(_printed(*arguments))}"
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    cells = [[*head], *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    first, *others = (f"| {' | '.join(line)} |\n" for line in cells)
+    return f"{first}|{'---|' * len(cells[0])}\n{''.join(others)}"
 
 
 def _fenced(text: str) -> str:
@@ -125,61 +162,48 @@ def _run_again(page: Path, directory: Path) -> str:
         return PageRun(Path(copy) / directory, is_real_time=page in REAL_TIME).run_again(text)
 
 
-def _with_rules(page: Path) -> str:
-    """The page with what its commands print, and the table of the rules in place of the one that it has."""
-    text = _run_again(page, RUN_PAGES[page])
-    head, row = "| rule | when | action |\n|---|---|---|\n", "| `{}` | {} | {} |\n"
-    before, _, rest = text.partition(head)
-    after = rest[rest.index("\n\n") + 1 :]
-    rows = (
-        row.format(rule.name, rule.when, ", ".join(f"**{action}**" for action in rule.actions))
-        for rule in RULES
+#: A table below a marker, or the place for one.
+_MARKED = re.compile(r"^(<!-- table: ([\w.]+) -->\n)(?:\n?\|.*\n)*", re.M)
+
+
+def _with_tables(page: Path) -> str:
+    """The page with what its commands print, and with the table that each of its markers names."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    text = _run_again(page, RUN_PAGES[page]) if page in RUN_PAGES else text
+    return _MARKED.sub(lambda found: f"{found[1]}\n{_marked_table(found[2])}", text)
+
+
+def _marked_table(name: str) -> str:
+    """Of the rules, or of the members of a document or of an object in it: `plan`, `plan.Cost`."""
+    if name == "rules":
+        cells = (
+            (f"`{rule.name}`", rule.when, ", ".join(f"**{one}**" for one in rule.actions)) for rule in RULES
+        )
+        return _table(["rule", "when", "action"], cells)
+    document, _, model = name.partition(".")
+    schema = schema_of(document)
+    members = (schema["$defs"][model] if model else schema)["properties"]
+    if model == "JobEntry":  # The fields of the request are on a page of their own.
+        members = {key: member for key, member in members.items() if key not in JobBody.model_fields}
+    rows = []
+    for key, member in members.items():
+        default = "" if member.get("default") is None else f"`{json.dumps(member['default']).strip(chr(34))}`"
+        text = member.get("description") or schema["$defs"][key.title()]["description"]
+        rows.append([f"`{key}`", _type(member, schema["$defs"]), default, text])
+    if document == "manifest":
+        return _table(["key", "type", "default", "meaning"], rows)
+    return _table(["key", "type", "meaning"], ([key, kind, text] for key, kind, _, text in rows))
+
+
+_REASON = re.compile(r"^\| `(\w+)` \| (.*?) \|.*\n", re.M)
+
+
+def _with_hints(page: Path) -> str:
+    """The page with what `why` suggests for each reason, in the last column."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return _REASON.sub(
+        lambda row: f"| `{row[1]}` | {row[2]} | {'; '.join(HINTS.get(Reason(row[1]), ())) or '–'} |\n", text
     )
-    return f"{before}{head}{''.join(rows)}{after}"
-
-
-#: Key → how the paths of the keys below it begin, and their model.
-_BELOW = {
-    "targets": ("targets.NAME.", "TargetEntry"),
-    "variables": ("variables.NAME.", "Variable"),
-    "limits": ("limits.", "Limits"),
-    "prices": ("prices.", "Prices"),
-    "policies": ("policies[].", "PolicyEntry"),
-    "drift": ("drift.", "DriftSettings"),
-    "drift.ignore": ("drift.ignore[].", "IgnoreEntry"),
-    "notify": ("notify[].", "NotifyEntry"),
-    "lifecycle": ("lifecycle.", "Lifecycle"),
-}
-
-
-def _with_keys(page: Path) -> str:
-    """The page with what its commands print, and the table of the keys in place of the one that it has."""
-    head = "| key | type | default | what it is |\n|---|---|---|---|\n"
-    before, _, rest = _run_again(page, RUN_PAGES[page]).partition(head)
-    rows = [f"| `{path}` | {' | '.join(cells)} |\n" for path, *cells in own_keys()]
-    return before + head + "".join(rows) + rest[rest.index("\n\n") + 1 :]
-
-
-def own_keys() -> Iterator[tuple[str, str, str, str]]:
-    """Every key of a manifest but the fields of the create body: its path, type, default and description."""
-    schema = manifest_schema()
-    body = JobBody.model_json_schema()["properties"]
-    entry = schema["$defs"]["JobEntry"]["properties"]
-    tops = schema["properties"]
-    own = {f"jobs.KEY.{name}" if name in tops else name: one for name, one in entry.items()}
-    for name, member in {**tops, **{name: one for name, one in own.items() if name not in body}}.items():
-        yield from _rows(name, member, schema["$defs"])
-
-
-def _rows(
-    path: str, member: dict[str, Any], definitions: dict[str, Any]
-) -> Iterator[tuple[str, str, str, str]]:
-    default = "" if member.get("default") is None else f"`{json.dumps(member['default']).strip(chr(34))}`"
-    text = member.get("description") or definitions[path.title()]["description"]
-    yield path, _type(member, definitions), default, text
-    prefix, model = _BELOW.get(path, ("", ""))
-    for name, below in definitions[model]["properties"].items() if model else ():
-        yield from _rows(f"{prefix}{name}", below, definitions)
 
 
 def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
@@ -190,9 +214,13 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         options = [
             one for one in schema["anyOf"] if one.get("type") != "null" and one.get("pattern") != r"\$\{"
         ]
-        return " or ".join(dict.fromkeys(_type(one, definitions) for one in options)) or "any value"
+        types = dict.fromkeys(_type(one, definitions) for one in options)
+        # What reads as text may be written as text.
+        types = {"text": None} if types.keys() >= {"text", "number"} else types
+        return " or ".join(types) or "any value"
     if "enum" in schema or "const" in schema:
-        return ", ".join(schema.get("enum") or [schema["const"]])
+        words = schema.get("enum") or [schema["const"]]
+        return ", ".join(words) if len(words) < 12 else "text"
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'], definitions)}"
     kind = str(schema.get("type", "any value"))
@@ -206,12 +234,11 @@ def _translated(path: Path) -> str:
 
 #: Page, by its path below the root → what writes it.
 PAGES: dict[Path, Callable[[], str]] = {
+    **{page: partial(_with_tables, page) for page in (*sorted(RUN_PAGES), REFERENCE / "schemas.md")},
     REFERENCE / "commands.md": _commands,
-    REFERENCE / "states.md": partial(_table, "Phases", _STATES, "explain", "states"),
-    REFERENCE / "fields.md": partial(_table, "Fields of a job", _FIELDS, "explain", "fields"),
-    **{page: partial(_run_again, page, directory) for page, directory in sorted(RUN_PAGES.items())},
-    DECISIONS: partial(_with_rules, DECISIONS),
-    Path("docs/reference/manifest.md"): partial(_with_keys, Path("docs/reference/manifest.md")),
+    REFERENCE / "states.md": _states,
+    REFERENCE / "fields.md": _fields,
+    REFERENCE / "reasons.md": partial(_with_hints, REFERENCE / "reasons.md"),
     # Behind their pages, whose code they have.
     **{path: partial(_translated, path) for path in translations()},
 }

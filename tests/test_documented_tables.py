@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.body import OWN_KEYS
 from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.phase import Phase
-from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES, Manifest, Variable
+from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES
 from reconciler.core.stack import Limits, Target
 from reconciler.core.values import MODELARTS
 from reconciler.decide.drift_check import REMEDIES, DriftClass
@@ -27,7 +27,6 @@ from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_li
 from reconciler.decide.review import Review
 from reconciler.decide.rules import RULES
 from reconciler.errors import PRECEDENCE, ExitCode
-from reconciler.manifest import load
 from reconciler.modelarts.auth import find_credentials
 from reconciler.modelarts.connect import endpoint_of
 from reconciler.modelarts.errors import CODES, RENEW_ON
@@ -37,8 +36,8 @@ from reconciler.modelarts.workspace import BATCH
 from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.text import parse_duration
 from reconciler.watch import CheckReport, WatchState, watch_figures
-from tests.pages import fenced, names, section, table
-from tests.test_messages import OPTIONS
+from tests.pages import fenced, names, section, table, text_of
+from tests.test_messages import BY_WORDS, OPTIONS
 
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -49,10 +48,8 @@ _CODE = re.compile(r"`([^`]+)`")
         ("concepts/guards", "Guards", "guard", set(Guard)),
         ("concepts/drift", "Drift", "class", list(DriftClass)),
         ("reference/exit-codes", "Exit codes", "code", [str(code.value) for code in sorted(ExitCode)]),
-        ("reference/cli", "Manifest", "key", set(Manifest.model_fields)),
-        ("reference/cli", "Variables and expressions", "key", set(Variable.model_fields)),
         ("reference/reasons", "Reasons", "reason", set(Reason)),
-        ("reference/cli", "Events", "type", list(EventType)),
+        ("reference/schemas", "Events", "type", list(EventType)),
     ],
 )
 def test_first_column_names_all_that_there_is(
@@ -149,23 +146,24 @@ def test_options_of_many_commands_are_described_and_exist() -> None:
     assert common - {"--help", "--version"} <= described
 
 
-def test_keys_of_jobs_and_targets_are_those_of_the_models() -> None:
-    text = section("docs/reference/cli.md", "Manifest")
-    _, of_job = text.split("**A job**")
-    of_job, of_target = of_job.split("**A target**")
-    assert _first_cells(of_job) == OWN_KEYS
-    assert _first_cells(of_target) == set(Target.model_fields)
-
-
-def _first_cells(text: str) -> set[str]:
-    return set(re.findall(r"^\| `(\w+)` \|", text, re.M))
-
-
-def test_the_manifest_of_the_page_is_valid(tmp_path: Path) -> None:
-    (tmp_path / "jobs.yaml").write_text(fenced("docs/reference/cli.md", "Manifest", "yaml"), encoding="utf-8")
-    loaded = load([tmp_path], environ={}, offline=True)
-    assert list(loaded.stack.jobs) == ["resnet50"]
-    assert loaded.warnings == ()
+def test_variables_of_repeatable_options_are_separated_as_the_page_has_it() -> None:
+    separated = {
+        "newline": ["a b", "c,d:e"],
+        "that of `PATH`: a colon, on Windows a semicolon": ["a b\nc,d", "e"],
+        "comma or space": ["a", "b", "c", "d:e"],
+        "space": ["a", "b", "c,d:e"],
+    }
+    rows = table("docs/reference/cli.md", "Environment variables", "variable")
+    shown = {name: separated[row[1]] for row in rows for name in _CODE.findall(row[0])}
+    split = {
+        str(param.envvar): [*param.type.split_envvar_value("a b\nc,d:e")]
+        for command in BY_WORDS.values()
+        for param in command.params
+        if isinstance(param, click.Option) and param.multiple and param.name != "target"
+    }
+    others = separated[next(row[1] for row in rows if row[0] == "any other")]
+    assert {name: shown.get(name, others) for name in split} == split
+    assert shown.keys() <= split.keys()
 
 
 def test_credentials_are_looked_for_in_the_order_of_the_page(tmp_path: Path) -> None:
@@ -213,7 +211,7 @@ def test_the_last_line_of_a_plan_has_the_form_of_the_page() -> None:
 
 
 def test_the_plan_of_the_page_is_a_plan_with_every_field() -> None:
-    shown = json.loads(fenced("docs/reference/cli.md", "Plan document", "json"))
+    shown = json.loads(fenced("docs/reference/schemas.md", "Plan", "json"))
     schema = Plan.published_schema()
     Draft202012Validator(schema).validate(shown)
     assert shown.keys() == schema["properties"].keys()
@@ -227,7 +225,7 @@ def test_review_and_its_last_line_have_the_form_of_the_page() -> None:
     counted = {Action.CREATE: 62, Action.UPDATE: 2, Action.REPLACE: 14, Action.TERMINATE: 3}
     actions = dict.fromkeys(Action, 0) | counted | {Action.BLOCKED: 1, Action.CONFLICT: 1}
     summary = {"added": 62, "removed": 3, "renamed": 1, "changed": 18, "unchanged": 5}
-    document = json.loads(fenced("docs/reference/cli.md", "Review", "json"))
+    document = json.loads(fenced("docs/reference/schemas.md", "Review", "json"))
     shown = Review.model_validate(document)
     assert shown.document() == document
     line = shown.model_copy(update={"summary": summary, "actions": actions}).last_line
@@ -274,9 +272,8 @@ def test_fields_that_are_not_returned_are_those_of_the_model() -> None:
 
 def test_reference_shows_the_fields_of_the_update_call() -> None:
     assert "(fields.md)" in section("docs/reference/modelarts.md", "Updates")
-    page = Path(__file__).parents[1] / "docs/reference/fields.md"
-    lines = page.read_text(encoding="utf-8").splitlines()
-    shown = {line.split()[0] for line in lines if " update (" in line and "(the marker" not in line}
+    rows = re.findall(r"^\| `(.+?)` \| update \((?!the marker)", text_of("docs/reference/fields.md"), re.M)
+    shown = set(rows)
     mutable = tuple(".".join(path) for path in mutable_paths())
     assert shown >= set(mutable)
     assert all(path.startswith(mutable) for path in shown)

@@ -1,7 +1,7 @@
 """A plan: the actions that make the service match the manifest, as plain data.
 
 `Plan` crosses the process boundary (`plan --json`, `--out`), so it is a frozen model with a schema.
-Source of the format: docs/reference/cli.md, "Plan document".
+Source of the format: docs/reference/schemas.md, "Plan".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `Review` crosses the process boundary (`review --json`), so it is a frozen model. Nothing in it
 depends on the time or on where files are read: for the same two manifests it is the same byte for byte.
-Source of the format: docs/reference/cli.md, "Review".
+Source of the format: docs/reference/schemas.md, "Review".
 """
 
 from __future__ import annotations
