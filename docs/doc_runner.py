@@ -1,8 +1,10 @@
 """Pages with commands and what they print: run the commands again, and put in what they print now.
 
-A block of `sh` holds commands; a block of `text` straight behind it holds what they print on stdout, and with
-`2>&1` on stderr too. A block of `yaml` whose first line is a comment with the name of a file is that file: it
-is written before the commands behind it are run. Each section with files has a directory of its own.
+A block of `sh` holds commands; a block of `text` straight behind it holds what they print on stdout, and
+with `2>&1` on stderr too; `> FILE` behind a command writes that to a file instead. A block of `yaml` whose
+first line is a comment with the name of a file is that file: it is written before the commands behind it are
+run. On a page that is run at the top, each section with files has a directory of its own. A block of `python`
+with a block of `text` straight behind it is a cell of a notebook, which prints that.
 The commands run in this process, on a clock that begins at a fixed time: `sleep 60` moves it on and
 waits for nothing. `# exits 2` behind a command says which exit code it has, if that is not 0.
 Where jobs are processes of this machine, time is real, and how long one ran is always written as two seconds.
@@ -15,10 +17,12 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
+from textwrap import dedent, indent
 from unittest import mock
 from uuid import NAMESPACE_URL, uuid5
 
@@ -31,17 +35,20 @@ from reconciler.records.recording import RunMetadata
 BEGIN_S = 1_795_000_000.0
 _PARTS = re.compile(
     r"^( *)```sh\n(?P<commands>.*?)^ *```\n(?:\n* *```text\n(?P<printed>.*?)^ *```\n)?"
-    r"|^```yaml\n# (?P<file>[\w./-]+\.yaml)\n(?P<content>.*?)^```\n"
+    r"|^ *```yaml\n *# (?P<file>[\w./-]+\.yaml)\n(?P<content>.*?)^ *```\n"
+    r"|^(?P<inset> *)```python\n(?P<cell>.*?)^ *```\n\n *```text\n(?P<shown>.*?)^ *```\n"
     r"|^## (?P<section>[^\n]+)\n",
     re.M | re.S,
 )
 _BOTH = " 2>&1"
+_INTO = " > "
 _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 #: A plan's digest covers the ids in it; the marker of an adopted job holds the first digits of one.
 _DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$|(?<=^sha256:)[0-9a-f]{64}$|(?<=\.id)[0-9a-f]{8}\b", re.M)
 #: How long a process ran is chance, too; what ended at once has no time at all.
 _DURATION = re.compile(r"^(  Completed +\S+ +\S+).*$|\d+ node-seconds", re.M)
+_AGE = re.compile(r"(?<=kB  )\d+ s +|(?<=AGE) +(?=STATE)")
 #: Setting the program up is no part of what a page shows, nor is testing it.
 _NOT_RUN = ("{ [ -x .venv/", ".venv/bin/python -m ")
 
@@ -53,12 +60,15 @@ class WentWrong(AssertionError):
 class PageRun:
     """One run of a page's commands: its directory, its time, and the ids that it has seen."""
 
-    def __init__(self, directory: Path, *, is_real_time: bool = False) -> None:
+    def __init__(self, directory: Path, *, is_real_time: bool = False, has_directories: bool = False) -> None:
         self._directory = directory
         self._is_real_time = is_real_time
+        self._has_directories = has_directories
         self._now_s = BEGIN_S
         self._ids: dict[str, str] = {}
+        self._digests: dict[str, str] = {}
         self._command = ""
+        self._notebook: dict[str, object] = {}
         self._section = ""
         self._is_new_section = False
 
@@ -96,13 +106,15 @@ class PageRun:
         if found["section"] is not None:
             self._section, self._is_new_section = found["section"], True
         elif found["file"] is not None:
-            self._write(found["file"], found["content"])
+            self._write(found["file"], dedent(found["content"]))
+        elif found["cell"] is not None:
+            return _in_place_of(found, "shown", indent(self._cell(dedent(found["cell"])), found["inset"]))
         else:
             return self._block(found)
         return found[0]
 
     def _write(self, name: str, content: str) -> None:
-        if self._is_new_section:
+        if self._is_new_section and self._has_directories:
             directory = self._directory / self._section.lower().replace(" ", "-")
             directory.mkdir()
             os.chdir(directory)
@@ -115,20 +127,41 @@ class PageRun:
         printed = "".join(self._run(command) for command in commands(found["commands"]))
         if found["printed"] is None:
             return found[0]
-        start, end = (place - found.start() for place in found.span("printed"))
-        indented = "".join(found[1] + line if line.strip() else line for line in printed.splitlines(True))
-        return found[0][:start] + indented + found[0][end:]
+        return _in_place_of(found, "printed", indent(printed, found[1]))
+
+    def _cell(self, code: str) -> str:
+        self._command = "apply"
+        with redirect_stdout(io.StringIO()) as out:
+            exec(compile(code, "notebook", "exec"), self._notebook)  # noqa: S102
+        return self._stable(out.getvalue())
 
     def _run(self, command: str) -> str:
+        for shown, digest in self._digests.items():
+            command = command.replace(shown, digest)
+        command, _, file = command.partition(_INTO) if "reconciler " in command else (command, "", "")
+        printed = self._printed(command)
+        if not file:
+            return printed
+        Path(file).write_text(printed, encoding="utf-8")
+        return ""
+
+    def _printed(self, command: str) -> str:
         words = shlex.split(command.replace(_BOTH, ""), comments=True)
         if not words or command.startswith(_NOT_RUN):
             return ""
         if words[0] == "sleep":
             self._pass(float(words[1]))
             return ""
-        if words[0].endswith("reconciler"):
+        if words[0].endswith("reconciler") and words[1] != "run":
             return self._reconciler(command, words[1:])
-        done = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True)  # noqa: S603, S607
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(  # noqa: S603
+            ["sh", "-c", command],  # noqa: S607
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PATH": path},
+        )
         return done.stdout
 
     def _reconciler(self, command: str, arguments: list[str]) -> str:
@@ -142,17 +175,29 @@ class PageRun:
             raise WentWrong(
                 f"{command}\nexits {code}\n{out.getvalue()}{'' if err is out else err.getvalue()}"
             )
-        printed = _UUID.sub(lambda found: self._id(found[0]), out.getvalue())
+        return self._stable(out.getvalue())
+
+    def _stable(self, printed: str) -> str:
+        """The text without what is chance."""
+        printed = _UUID.sub(lambda found: self._id(found[0]), printed)
         if self._is_real_time:
             printed = _DURATION.sub(_two_seconds, printed)
+            printed = _AGE.sub(lambda found: "2 s  " if found[0].strip() else "  ", printed)
         return _DIGEST.sub(lambda found: self._digest(found[0]), printed)
 
     def _digest(self, digest: str) -> str:
-        return sha256(self._id(digest).encode()).hexdigest()[: len(digest)]
+        shown = sha256(self._id(digest).encode()).hexdigest()[: len(digest)]
+        self._digests[shown] = digest
+        return shown
 
     def _id(self, job_id: str) -> str:
         """Ids are chance; on a page the first one seen is always the same."""
         return self._ids.setdefault(job_id, str(uuid5(NAMESPACE_URL, f"job {len(self._ids) + 1}")))
+
+
+def _in_place_of(found: re.Match[str], group: str, text: str) -> str:
+    start, end = (place - found.start() for place in found.span(group))
+    return found[0][:start] + text + found[0][end:]
 
 
 def _two_seconds(found: re.Match[str]) -> str:

@@ -45,16 +45,29 @@ RUN_PAGES: dict[Path, Path] = {
     Path("docs/operations/fleets.md"): Path(),
     Path("docs/reference/manifest.md"): Path(),
     Path("docs/operations/records.md"): Path("examples/first-job"),
+    Path("docs/guides/adopt.md"): Path(),
+    Path("docs/guides/code.md"): Path("examples/first-job"),
     Path("docs/guides/drift-alerts.md"): Path("examples/scheduled"),
+    Path("docs/guides/environments.md"): Path(),
+    Path("docs/guides/local-runs.md"): Path("examples/first-job"),
+    Path("docs/guides/nightly.md"): Path("examples/nightly"),
+    Path("docs/guides/notebook.md"): Path(),
     Path("docs/guides/pipeline.md"): Path("examples/pipeline"),
     Path("docs/guides/policies.md"): Path("examples/policies"),
     Path("docs/guides/retries.md"): Path("examples/retry-on-failure"),
+    Path("docs/guides/review.md"): Path("examples/pipeline"),
     Path("docs/guides/sweep.md"): Path("examples/sweep"),
     Path("docs/reference/saved-plans.md"): Path("examples/first-job"),
     **{page.relative_to(ROOT): page.parent.relative_to(ROOT) for page in ROOT.glob("examples/*/README.md")},
 }
 #: Those whose jobs really run.
-REAL_TIME = {Path("README.md"), Path("examples/first-job/README.md"), Path("docs/guides/sweep.md")}
+REAL_TIME = {
+    Path("README.md"),
+    Path("docs/guides/code.md"),
+    Path("docs/guides/local-runs.md"),
+    Path("docs/guides/sweep.md"),
+    Path("examples/first-job/README.md"),
+}
 _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
 #: The widest that a help text gets.
 _COLUMNS = "100"
@@ -159,7 +172,9 @@ def _run_again(page: Path, directory: Path) -> str:
         ignored = shutil.ignore_patterns(".*")
         shutil.copytree(ROOT / "examples", Path(copy) / "examples", ignore=ignored)
         text = (ROOT / page).read_text(encoding="utf-8")
-        return PageRun(Path(copy) / directory, is_real_time=page in REAL_TIME).run_again(text)
+        here = Path(copy) / directory
+        is_top = directory == Path()
+        return PageRun(here, is_real_time=page in REAL_TIME, has_directories=is_top).run_again(text)
 
 
 #: A table below a marker, or the place for one.

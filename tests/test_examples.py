@@ -23,7 +23,7 @@ EXAMPLES = sorted(
     for path in (ROOT / "examples").iterdir()
     if any((path / name).exists() for name in ("jobs.yaml", "jobs/jobs.yaml"))
 )
-#: What the commands of these pages print is on the page; the other examples have a guide in docs/guides.
+#: The other examples have a guide in docs/guides, which runs their commands.
 RUN_HERE = [path for path in GENERATED if path.parts[0] == "examples"]
 MODELINE = re.compile(r"# yaml-language-server: \$schema=((?:\.\./)+schemas/manifest\.schema\.json)")
 SCHEMA = json.loads((ROOT / "schemas/manifest.schema.json").read_text(encoding="utf-8"))

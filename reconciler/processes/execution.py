@@ -1,6 +1,6 @@
 """What a job declares, as directories, variables and commands of this machine.
 
-Source of the facts: docs/guides/local-runs.md, "What a container is, and what a process is instead".
+Source of the facts: docs/reference/process-target.md, "What a container is, and what a process is instead".
 """
 
 from __future__ import annotations

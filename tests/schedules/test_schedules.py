@@ -52,12 +52,13 @@ class Call(NamedTuple):
     arguments: tuple[str, ...]
 
 
+GUIDES = [ROOT / "docs/guides" / name for name in ("nightly.md", "drift-alerts.md")]
 _CALL = re.compile(rf"(?:^|[\s(/`])reconciler ((?:{'|'.join(COMMANDS)})\b[^|>&)`#\n]*)")
 
 
 def calls() -> Iterator[Call]:
     """Every call of the program in the files of the example and on its page."""
-    for path in (*UNITS, *sorted((EXAMPLE / "cron").iterdir()), ROOT / "docs/guides/nightly.md"):
+    for path in (*UNITS, *sorted((EXAMPLE / "cron").iterdir()), *GUIDES):
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
         lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
         if path.suffix == ".service":
@@ -78,7 +79,7 @@ CALLS = list(calls())
 def test_every_schedule_calls_the_program() -> None:
     assert {call.place for call in CALLS} >= {
         *("crontab", "reconciler-drift", "reconciler-drift.service", "reconciler-watch.service"),
-        *("kubernetes/cronjob.yaml", "kubernetes/watch.yaml", "nightly.md"),
+        *("kubernetes/cronjob.yaml", "kubernetes/watch.yaml", "nightly.md", "drift-alerts.md"),
     }
     assert {call.command for call in CALLS} >= {"drift", "watch", "apply"}
 
