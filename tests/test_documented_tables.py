@@ -109,14 +109,14 @@ def test_every_class_of_drift_may_be_notified_of_but_what_could_not_be_read() ->
     assert set(NOTIFY_CLASSES) == {*DriftClass, APPLY_FAILED} - {DriftClass.UNKNOWN}
 
 
-# ── docs/operations/watch.md ──────────────────────────────────────────────────────────────────────────
+# ── docs/operations/metrics.md ──────────────────────────────────────────────────────────────────────────
 
 
 def test_metrics_of_the_page_are_those_of_a_watch() -> None:
     result = CheckReport(exit_code=0, has_compared=True, summary={"failed": 1}, plan={"create": 1})
     state = WatchState().after(result, 0.0)
     exported = watch_figures(state, MetricSource("s", "t"))
-    shown = [row[0].strip("`") for row in table("docs/operations/watch.md", "Metrics", "metric")]
+    shown = [row[0].strip("`") for row in table("docs/operations/metrics.md", "Values", "metric")]
     assert sorted(shown) == sorted(f"{one.name}{{{','.join(one.samples[0][0])}}}" for one in exported)
 
 

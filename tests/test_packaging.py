@@ -160,7 +160,7 @@ def test_lock_has_versions_that_the_bounds_allow() -> None:
 
 
 def test_every_test_that_the_security_page_names_is_there() -> None:
-    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/operations/security.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
     assert len(named) > 10
     for path, test in named:

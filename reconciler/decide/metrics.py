@@ -2,7 +2,7 @@
 
 Each sample says whose it is (stack and target, of a run the command too), so that the metrics of several
 stacks stand beside each other.
-Source: docs/reference/cli.md, "Formats"; docs/operations/watch.md, "Metrics".
+Source: docs/reference/cli.md, "Formats"; docs/operations/metrics.md, "Values".
 """
 
 from __future__ import annotations

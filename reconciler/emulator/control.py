@@ -8,7 +8,7 @@ the service does not have, and exists only when the application was made with `c
 gives JSON, asks for the credentials that the application asks for, if any, and refuses web pages: a foreign
 `Origin`, and a `Host` that is not this machine, are refused.
 
-The calls: docs/operations/emulator.md, "Direct the server".
+The calls: docs/operations/emulator.md, "Control the server".
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.metrics import MetricSource
 from reconciler.decide.plan import Action
 from reconciler.watch import CheckReport, WatchState, watch_figures
+from tests.pages import names, table
 
 FOLDER = Path(__file__).parents[2] / "examples/scheduled"
 ALERTS, DASHBOARD = FOLDER / "alerts.yml", FOLDER / "dashboard.json"
@@ -68,6 +69,10 @@ def _can_match(values: set[str], operator: str, value: str) -> bool:
     if not values or "$" in value:
         return True
     return set(value.split("|") if "~" in operator else [value]) <= values
+
+
+def test_page_lists_each_alert() -> None:
+    assert names(table("docs/operations/metrics.md", "Alerts", "alert")) == [rule["alert"] for rule in RULES]
 
 
 def test_dashboard_shows_each_metric() -> None:
