@@ -91,6 +91,6 @@ def test_there_is_something_to_look_at() -> None:
 def test_citation_without_a_page_or_section_is_seen() -> None:
     text = 'docs/concepts/guards.md, "Costs" and "Gates"; docs/x.md; docs/concepts/drift.md,\n# "Drift".'
     assert wrong_citations(text) == ['docs/concepts/guards.md, "Gates"', "docs/x.md"]
-    assert wrong_modules(
-        "`errors.py`, tests/pages.py, `operations/lifecycle.py`", Path("docs/README.md")
-    ) == ["operations/lifecycle.py"]
+    assert wrong_modules("`errors.py`, tests/pages.py, `operations/lifecycle.py`", Path("docs/index.md")) == [
+        "operations/lifecycle.py"
+    ]

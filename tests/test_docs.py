@@ -59,7 +59,7 @@ def _anchors(text: str) -> set[str]:
 
 def test_every_decision_has_its_number_and_its_parts() -> None:
     decisions = sorted((ROOT / "docs/contributing/decisions").glob("*.md"))
-    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    index = (ROOT / "docs/contributing/index.md").read_text(encoding="utf-8")
     assert decisions
     for number, page in enumerate(decisions, start=1):
         text = page.read_text(encoding="utf-8")
