@@ -58,28 +58,18 @@ class Scheduler:
         self._to_free = {place for place, one in enumerate(actions) if one.frees_capacity}
         self._needs_capacity = [one.needs_capacity for one in actions]
         self._taken: set[int] = set()
-        self._changed = threading.Condition()
+        self._guard = threading.Lock()
+        #: Those that wait for their turn, each for a lock of its own.
+        self._waiting: dict[int, threading.Lock] = {}
 
     def take(self, place: int) -> None:
         """Wait until one more may be done, and every action before this one has begun, passed or ended."""
-
-        def may_begin() -> bool:
-            if self._has_begun[place]:  # and only takes another turn
-                return self._free > 0
-            is_held = self._needs_capacity[place] and self._to_free
-            return self._free > 0 and place <= self._first and not is_held
-
-        with self._changed:
-            self._changed.wait_for(may_begin)
-            self._begin(place)
-            self._taken.add(place)
-            self._free -= 1
-            self._changed.notify_all()
-
-    def _begin(self, place: int) -> None:
-        self._has_begun[place] = True
-        while self._first < len(self._has_begun) and self._has_begun[self._first]:
-            self._first += 1
+        turn = threading.Lock()
+        turn.acquire()
+        with self._guard:
+            self._waiting[place] = turn
+            self._give_turns()
+        turn.acquire()
 
     def rest(self, place: int, *, has_freed: bool = False, lets_pass: bool = False) -> None:
         """Let another one be done meanwhile.
@@ -87,7 +77,7 @@ class Scheduler:
         Where the termination of this action was sent, that `has_freed` capacity. One that `lets_pass` waits
         for something itself, or has ended.
         """
-        with self._changed:
+        with self._guard:
             if lets_pass:
                 self._begin(place)
             if has_freed or lets_pass:
@@ -95,7 +85,27 @@ class Scheduler:
             if place in self._taken:
                 self._taken.discard(place)
                 self._free += 1
-            self._changed.notify_all()
+            self._give_turns()
+
+    def _give_turns(self) -> None:
+        while (
+            self._free and (place := next(filter(self._may_begin, sorted(self._waiting)), None)) is not None
+        ):
+            self._begin(place)
+            self._taken.add(place)
+            self._free -= 1
+            self._waiting.pop(place).release()
+
+    def _may_begin(self, place: int) -> bool:
+        if self._has_begun[place]:  # and only takes another turn
+            return True
+        is_held = self._needs_capacity[place] and self._to_free
+        return place <= self._first and not is_held
+
+    def _begin(self, place: int) -> None:
+        self._has_begun[place] = True
+        while self._first < len(self._has_begun) and self._has_begun[self._first]:
+            self._first += 1
 
 
 class StaleObservation(Exception):
