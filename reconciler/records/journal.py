@@ -5,6 +5,7 @@ Source: docs/concepts/crash-safety.md, "Apply"; docs/operations/records.md.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
@@ -70,11 +71,24 @@ class Journals(History):
         return {"ended_at_s": ended.at_s, "result": ended.result, "summary": summary}
 
 
+class _Entry:
+    """What one thread has to write: statements, and whether they may only be written under the lock."""
+
+    def __init__(self, execute: Callable[[Transaction], object], *, is_fenced: bool = False) -> None:
+        self.execute, self.is_fenced = execute, is_fenced
+        #: What this thread writes in one transaction, its own entry first; empty if another thread does it.
+        self.batch: list[_Entry] = []
+        self.error: BaseException | None = None
+        #: Released once the entry is written, or this thread is to write a batch.
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+
 class StoredJournal(Journal):
     """The journal of one run in a store.
 
     A run that began under the lock of its scope writes no line before a call without it; it may release the
-    lock, and take it again.
+    lock, and take it again. Entries that wait while others are written share the next transaction.
     """
 
     def __init__(self, store: Journals, run: Run, run_id: int, scope_id: int, warn: Warn | None) -> None:
@@ -85,6 +99,9 @@ class StoredJournal(Journal):
         self._recorded: set[tuple[object, ...]] = set()
         self._codes: set[str] = set()
         self._has_warned = False
+        self._guard = threading.Lock()
+        self._waiting: list[_Entry] = []
+        self._free_writers = store.dialect.most_writers
 
     def before(self, step: Step) -> int:
         """Write what is about to be asked; return the line's number."""
@@ -103,21 +120,22 @@ class StoredJournal(Journal):
             "at_s": at_s,
             "declared": store.declared(step.declared),
         }
+        code = action.code if step.declared is not None else None
+
+        def execute(transaction: Transaction) -> None:
+            transaction.insert("reconciler_lines", [row])
+            if code is not None and code.digest not in self._codes:
+                content = store.document({"name": code.name, "files": list(map(list, code.listed))})
+                added = {"digest": code.digest, "content": content}
+                transaction.insert("reconciler_code", [added], "ON CONFLICT DO NOTHING")
+            if action.reason is Reason.RELEASED:
+                # Before the call: a job without marker that the history calls ours would get it back.
+                transaction.execute(_RELEASED, at_s=at_s, **self._of_job(step))
+
         try:
-            with store.writing() as transaction:
-                lock = store.held.get(self._run.scope) or self._began_under
-                if lock is not None and not lock.is_held(transaction):
-                    raise lock.lost()
-                transaction.insert("reconciler_lines", [row])
-                code = action.code if step.declared is not None else None
-                if code is not None and code.digest not in self._codes:
-                    self._codes.add(code.digest)
-                    content = store.document({"name": code.name, "files": list(map(list, code.listed))})
-                    added = {"digest": code.digest, "content": content}
-                    transaction.insert("reconciler_code", [added], "ON CONFLICT DO NOTHING")
-                if action.reason is Reason.RELEASED:
-                    # Before the call: a job without marker that the history calls ours would get it back.
-                    transaction.execute(_RELEASED, at_s=at_s, **self._of_job(step))
+            self._commit(_Entry(execute, is_fenced=True))
+            if code is not None:
+                self._codes.add(code.digest)
         except RecordsUnavailable as unavailable:
             if self._warn is None:
                 raise
@@ -207,12 +225,57 @@ class StoredJournal(Journal):
     def _write(self, change: Callable[[Transaction], object], outcomes: Collection[Outcome] = ()) -> None:
         """Write what no call waits for, and outcomes: the work goes on if the store does not."""
         rows = [self._outcome(one) for one in outcomes]
+
+        def execute(transaction: Transaction) -> None:
+            change(transaction)
+            transaction.insert("reconciler_outcomes", rows)
+
         try:
-            with self._store.writing() as transaction:
-                change(transaction)
-                transaction.insert("reconciler_outcomes", rows)
+            self._commit(_Entry(execute))
         except RecordsUnavailable as unavailable:
             self.problem = self.problem or str(unavailable)
+
+    def _commit(self, entry: _Entry) -> None:
+        """Return when an entry is on disk; a thread that finds no writer free waits for one to write it.
+
+        A writer that ends hands over to the first of those who wait, which writes for all of them.
+        """
+        with self._guard:
+            self._waiting.append(entry)
+            if self._free_writers:
+                self._free_writers -= 1
+                self._hand_over()
+        entry.turn.acquire()
+        if entry.batch:
+            self._write_batch(entry.batch)
+            with self._guard:
+                if self._waiting:
+                    self._hand_over()
+                else:
+                    self._free_writers += 1
+            for other in entry.batch[1:]:
+                other.turn.release()
+        if entry.error is not None:
+            raise entry.error
+
+    def _hand_over(self) -> None:
+        batch, self._waiting = self._waiting, []
+        batch[0].batch = batch
+        batch[0].turn.release()
+
+    def _write_batch(self, batch: list[_Entry]) -> None:
+        """Write entries in one transaction. Without the lock, those that need it are not written."""
+        try:
+            with self._store.writing() as transaction:
+                lock = self._store.held.get(self._run.scope) or self._began_under
+                for entry in batch:
+                    if entry.is_fenced and lock is not None and not lock.is_held(transaction):
+                        entry.error = lock.lost()
+                    else:
+                        entry.execute(transaction)
+        except BaseException as error:
+            for entry in batch:
+                entry.error = entry.error or error
 
 
 def _job_of(step: Step) -> str | None:

@@ -59,6 +59,8 @@ def place_in(keys: Iterable[str]) -> Callable[[Any], int]:
 
 def without_name(text: str, key: str) -> str:
     """Words about the job of a key as they would be about the job of any other key."""
+    if key not in text:  # a pattern for each of many keys is slow to compile
+        return text
     return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", "the job", text)
 
 

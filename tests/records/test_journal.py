@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
 
 from reconciler.core.canonical import SecretName
+from reconciler.core.lock import LockLost
 from reconciler.core.past import Call, PastAction, PastChange, PastRevision, PastStep, RunKind
 from reconciler.core.record import Declared, RecordsUnavailable
 from reconciler.decide.outcome import Outcome, RunEnd, Status, StepEnd
 from reconciler.decide.plan import Action
 from reconciler.records.database import unavailable
+from reconciler.records.dialects import Transaction
 from reconciler.records.journal import StoredJournal
 from reconciler.records.store import Records
 from reconciler.secrets import SecretText
@@ -157,6 +163,53 @@ def test_concurrent_threads_write_every_line_once(records: Records) -> None:
     assert {(step.key, step.job) for step in run.steps} == {(f"k{n}", f"job-{n}") for n in range(256)}
     assert len(run.steps) == len({action.key for action in run.actions}) == 256
     assert len(records.memory(SCOPE).by_key) == 256
+
+
+def wait_for_entries(journal: StoredJournal, count: int) -> None:
+    ends_s = time.monotonic() + 30
+    while len(journal._waiting) < count and time.monotonic() < ends_s:
+        time.sleep(0.001)
+    assert len(journal._waiting) == count
+
+
+def test_entries_that_wait_share_one_transaction(
+    records: Records, journal: StoredJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_write, begun = records.writing, Event(), list[None]()
+    writers = records.dialect.most_writers
+
+    @contextmanager
+    def slow() -> Iterator[Transaction]:
+        begun.append(None)
+        may_write.wait(30)
+        with writing() as transaction:
+            yield transaction
+
+    monkeypatch.setattr(records, "writing", slow)
+    with ThreadPoolExecutor(writers + 8) as threads:
+        lines = [threads.submit(journal.before, a_step(an_action(f"k{n}"))) for n in range(writers + 8)]
+        wait_for_entries(journal, 8)
+        may_write.set()
+    assert len(begun) == writers + 1
+    assert {line.result() for line in lines} == set(range(1, writers + 9))
+    assert len(records.runs(SCOPE)[0].steps) == writers + 8
+
+
+def test_lost_lock_refuses_the_calls_of_a_shared_transaction_only(records: Records) -> None:
+    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        journal = records.begin(a_run())
+        line = journal.before(a_step())
+    journal._free_writers = 0
+    with ThreadPoolExecutor(2) as threads:
+        end = threads.submit(journal.after, line, StepEnd(ok=True, job="job-a"))
+        wait_for_entries(journal, 1)
+        call = threads.submit(journal.before, a_step(an_action("b")))
+        wait_for_entries(journal, 2)
+        journal._hand_over()
+    end.result()
+    with pytest.raises(LockLost):
+        call.result()
+    assert [(step.key, step.ok) for step in records.runs(SCOPE)[0].steps] == [("a", True)]
 
 
 def test_runs_are_read_newest_first_by_scope_and_key_up_to_the_limit(records: Records) -> None:
