@@ -99,7 +99,32 @@ CREATE TRIGGER job_removed AFTER DELETE ON jobs BEGIN
 END""",
 )
 
-_VERSIONS = (_TABLES, _INDEXES)
+# Names are put into `name_ends` many at once, since the suffixes of each lie far apart: until then they are
+# in `new_names`, which is short.
+_NEW_NAMES = (
+    "CREATE TABLE new_names (seq INTEGER PRIMARY KEY, name_key TEXT NOT NULL)",
+    "DROP TRIGGER job_added",
+    """
+CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN
+    INSERT OR IGNORE INTO counts VALUES (new.project, new.workspace_id, new.phase, 0);
+    UPDATE counts SET jobs = jobs + 1
+        WHERE project = new.project AND workspace_id = new.workspace_id AND phase = new.phase;
+    INSERT INTO new_names VALUES (new.seq, new.name_key);
+END""",
+    """
+CREATE TRIGGER name_added AFTER INSERT ON new_names WHEN new.seq % 64 = 0 BEGIN
+    INSERT INTO name_ends
+        SELECT substr(name_key, place), seq FROM new_names JOIN letters ON place <= length(name_key)
+        ORDER BY 1;
+    DELETE FROM new_names;
+END""",
+    """
+CREATE TRIGGER new_job_removed AFTER DELETE ON jobs BEGIN
+    DELETE FROM new_names WHERE seq = old.seq;
+END""",
+)
+
+_VERSIONS = (_TABLES, _INDEXES, _NEW_NAMES)
 """The statements of each version of the file; `user_version` is the number of those that were run."""
 
 

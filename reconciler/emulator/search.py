@@ -179,11 +179,12 @@ def _placeholders(values: Sequence[Any]) -> str:
 
 def name_contains(*texts: str) -> Condition:
     """Return the condition that a job's name contains one of these texts, case aside."""
-    ends = " UNION ".join(
-        ["SELECT seq FROM name_ends WHERE ending >= lower(?) AND ending < lower(?) || char(1114111)"]
-        * len(texts)
+    found = (
+        "SELECT seq FROM name_ends WHERE ending >= lower(?) AND ending < lower(?) || char(1114111)"
+        " UNION SELECT seq FROM new_names WHERE instr(name_key, lower(?))"
     )
-    return Condition(f"seq IN ({ends})", tuple(text for text in texts for _ in range(2)))
+    sql = " UNION ".join([found] * len(texts))
+    return Condition(f"seq IN ({sql})", tuple(text for text in texts for _ in range(3)))
 
 
 def _span(values: tuple[str, ...]) -> tuple[int, int]:
