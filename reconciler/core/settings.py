@@ -74,7 +74,7 @@ class PolicyEntry(Exclusive):
         "CEL expression over job, action, stack and target; true: the key is blocked.", min_length=1
     )
     warn: str | None = optional("CEL expression over the same; true: the plan warns.", min_length=1)
-    message: str | None = optional("What people are told where the expression is true.")
+    message: str | None = optional("Message shown where the expression is true.")
     only: list[Literal["create", "update", "replace"]] | None = optional(
         "Kinds of actions that it is asked about; default: all three.", min_length=1
     )
@@ -139,7 +139,7 @@ class NotifyEntry(Strict):
 
     url: str = described("An Apprise URL; it is a secret, and never shown.", min_length=1)
     on: list[NotifyClass] | None = optional(
-        "What is sent there: classes of drift, and apply_failed; default: all.", min_length=1
+        "Classes of drift, and apply_failed, that are sent there; default: all.", min_length=1
     )
 
 
@@ -215,11 +215,11 @@ class VariableSource(Strict):
 class Manifest(Strict):
     """One manifest file, or the merge of a stack's files."""
 
-    apiVersion: Literal["reconciler/v1"] | None = optional("reconciler/v1.")  # noqa: N815
-    stack: str | None = optional("The ownership scope; in one file of a stack only.")
+    apiVersion: Literal["reconciler/v1"] | None = optional("Version of the language; may be omitted.")  # noqa: N815
+    stack: str | None = optional("Name of the stack; in the root file only.")
     target: str | None = optional("Default target; may be omitted if there is only one.")
     include: Keys | None = optional(
-        "Which files are manifests, as globs relative to this file, the root file; default: every one below."
+        "Manifest files, as globs relative to the root file, which has this key; default: all below it."
     )
     targets: dict[str, TargetEntry] = described("Targets, by name.", default_factory=dict)
     variables: dict[str, Variable] = described("Input variables, by name.", default_factory=dict)
@@ -229,9 +229,9 @@ class Manifest(Strict):
         ".reconciler/ beside the root file."
     )
     code_store: str | None = optional(
-        "Where the code of jobs is uploaded to, on every target that does not say itself: obs://BUCKET/PREFIX/."
+        "Where the code of jobs is uploaded to: obs://BUCKET/PREFIX/; that of a target takes precedence."
     )
-    prices: Prices = described("What compute costs, for the costs that a plan shows.", default_factory=Prices)
+    prices: Prices = described("Prices of compute, for the costs that a plan shows.", default_factory=Prices)
     policies: list[PolicyEntry] = described(
         "Rules that deny what a plan would do, or warn of it.", default_factory=list
     )
@@ -241,6 +241,6 @@ class Manifest(Strict):
     )
     defaults: dict[str, Any] = described("Defaults merged into every job of the stack.", default_factory=dict)
     templates: dict[str, Any] = described(
-        "Jobs that are never made, by name; jobs take them over by extends.", default_factory=dict
+        "Jobs that are never created, by name; others inherit from them by extends.", default_factory=dict
     )
     jobs: dict[str, JobEntry] = described("The jobs, by key.", default_factory=dict)

@@ -52,10 +52,12 @@ class CodeEntry(Strict):
     """Which files are the code of a job."""
 
     source: str = described("Directory of the code, relative to the file that says so.")
-    exclude: list[str] = described("What is no code, in git's pattern language.", default_factory=list)
-    include: list[str] = described("What is, although it is left out otherwise.", default_factory=list)
+    exclude: list[str] = described("Files to leave out, in git's pattern language.", default_factory=list)
+    include: list[str] = described(
+        "Files to upload although they are left out otherwise.", default_factory=list
+    )
     max_size: Size = optional(
-        "How large it may be; at most 5GB.",
+        "Maximum size; at most 5GB.",
         default=100_000_000,
         le=5_000_000_000,
         json_schema_extra={"default": "100MB"},
@@ -69,14 +71,12 @@ class JobEntry(JobBody):
         "Axes of a sweep, each a list of values: one job for each combination of them."
     )
     code: CodeEntry | None = optional("The code of the job, uploaded under its content.")
-    name: str | None = optional("How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.")
+    name: str | None = optional("Form of the keys of a sweep, with every axis, e.g. s-${matrix.lr}.")
     max_parallel: int | None = optional("How many members of a sweep may be active at once.", ge=1)
     lifecycle: Lifecycle = described("When to replace, retry or protect the job.", default_factory=Lifecycle)
     state: Literal["present", "absent"] = optional("absent: the job must not run.", default="present")
     targets: Keys | None = optional("The only targets on which the job is declared; default: all.")
-    extends: Keys | None = optional(
-        "Templates whose members the entry takes over, the later before the earlier."
-    )
+    extends: Keys | None = optional("Templates to inherit from; later ones take precedence.")
     needs: Keys | None = optional("Keys of jobs that must complete before this one starts.")
     formerly: Keys | None = optional("Former keys of the job; their revisions count as its own.")
     raw: dict[str, Any] | None = optional(
@@ -110,7 +110,9 @@ class Target(Strict):
     kind: KindName = described(" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".")
     region: str | None = optional("Region of Huawei Cloud, e.g. cn-north-4.")
     endpoint: str | None = optional("URL of the service, for any cloud including private ones.")
-    project_id: str | None = optional("Project id.")
+    project_id: str | None = optional(
+        "Project id; default: HUAWEICLOUD_SDK_PROJECT_ID, OS_PROJECT_ID, or that of the credentials."
+    )
     workspace_id: Text = optional('Workspace; "0" is the default one.', default="0")
     cloud: Annotated[Cloud | None, Field(strict=False)] = optional(
         "huawei or otc; default: otc on that cloud's hosts, else huawei."
@@ -126,12 +128,16 @@ class Target(Strict):
     insecure: Flag = optional("Allow plain http to an address other than this machine.", default=False)
 
     # What only a target of kind process has.
-    python: str | None = optional("Interpreter of preset engines; default: the one that runs reconciler.")
+    python: str | None = optional(
+        "Interpreter of preset engines, relative to the root file; default: the one that runs reconciler."
+    )
     storage: str | dict[str, str] | None = optional(
         "Where obs:// paths lie: a directory, or directories by prefix; default: .reconciler/obs."
     )
     slots: int | None = optional("How many jobs run at once; default: 1.", ge=1)
-    environment: ProcessEnvironment | None = optional("Which variables of the caller jobs get.")
+    environment: ProcessEnvironment | None = optional(
+        "Variables of the caller that jobs get; default: a short list without credentials."
+    )
     install_requirements: Flag = optional(
         "Install the requirements file in the code of a job.", default=False
     )
