@@ -36,14 +36,19 @@ def _differences(what: str, found: set[str], expected: set[str]) -> Iterator[str
 
 
 def wheel_problems(path: Path, tracked: set[str]) -> Iterator[str]:
-    """The package with its mark of being typed, its metadata and its licence; no tests."""
+    """The package with its mark of being typed, its metadata, its licence and man pages; no tests."""
     package = {name for name in tracked if name.startswith("reconciler/")}
     if "reconciler/py.typed" not in package:
         yield f"{path.name}: the package has no py.typed"
     information = f"{path.name.rsplit('-py3', 1)[0]}.dist-info"
+    manual = f"{path.name.rsplit('-py3', 1)[0]}.data/data/share/man/man1/reconciler"
     with zipfile.ZipFile(path) as wheel:
+        names = set(wheel.namelist())
+        pages = {name for name in names if name.startswith(manual)}
+        if not {f"{manual}.1", f"{manual}-plan.1", f"{manual}-jobs-list.1"} <= pages:
+            yield f"{path.name}: man pages are missing"
         yield from _differences(
-            path.name, set(wheel.namelist()), package | {f"{information}/{name}" for name in _METADATA}
+            path.name, names - pages, package | {f"{information}/{name}" for name in _METADATA}
         )
         metadata = wheel.read(f"{information}/METADATA").decode()
     for line in ("License-Expression: Apache-2.0", "License-File: LICENSE", "Requires-Python: >=3.11"):
