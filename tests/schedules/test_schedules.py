@@ -236,7 +236,7 @@ def test_manifest_is_found_where_a_config_map_puts_it(
 
 # ── the image ──────────────────────────────────────────────────────────────────────────────────────
 
-DOCKERFILE = EXAMPLE / "Dockerfile"
+DOCKERFILE = ROOT / "Dockerfile"
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -247,5 +247,16 @@ def instructions() -> list[tuple[str, str]]:
 def test_no_secret_is_built_in() -> None:
     assert not re.search(r"(?i)(secret|token|password|_sk|_ak)\s*=", DOCKERFILE.read_text(encoding="utf-8"))
     assert {name for name, _ in instructions()} == {
-        *("FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD")
+        *("ARG", "FROM", "LABEL", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD")
     }
+
+
+def test_image_does_not_run_as_root_and_what_is_copied_is_in_the_context() -> None:
+    image = instructions()[[name for name, _ in instructions()].index("LABEL") :]
+    assert dict(image)["USER"].partition(":")[0].isdigit()
+    assert dict(image)["USER"] != "0:0"
+    copied = [file for name, files in instructions() if name == "COPY" for file in files.split()[:-1]]
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    files = {one for one in copied if not one.startswith(("--from", "/opt/"))}
+    assert {f"!{one}" for one in files} == {line for line in ignored if line.startswith("!")}
+    assert [one for one in sorted(files) if not (ROOT / one).exists()] == []
