@@ -36,7 +36,7 @@ BEGIN_S = 1_795_000_000.0
 _PARTS = re.compile(
     r"^( *)```sh\n(?P<commands>.*?)^ *```\n(?:\n* *```text\n(?P<printed>.*?)^ *```\n)?"
     r"|^ *```yaml\n *# (?P<file>[\w./-]+\.yaml)\n(?P<content>.*?)^ *```\n"
-    r"|^(?P<inset> *)```python\n(?P<cell>.*?)^ *```\n\n *```text\n(?P<shown>.*?)^ *```\n"
+    r"|^(?P<inset> *)```python\n(?P<cell>(?:(?! *```)[^\n]*\n)+) *```\n\n *```text\n(?P<shown>.*?)^ *```\n"
     r"|^## (?P<section>[^\n]+)\n",
     re.M | re.S,
 )

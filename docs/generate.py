@@ -41,7 +41,12 @@ REFERENCE = Path("docs/reference")
 #: Page → the directory, below the root, in which its commands are run.
 RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
-    **dict.fromkeys(sorted(page.relative_to(ROOT) for page in ROOT.glob("docs/concepts/*.md")), Path()),
+    **{
+        page.relative_to(ROOT): Path()
+        for directory in ("concepts", "coming-from")
+        for page in sorted(ROOT.glob(f"docs/{directory}/*.md"))
+        if "." not in page.stem
+    },
     Path("docs/operations/fleets.md"): Path(),
     Path("docs/reference/manifest.md"): Path(),
     Path("docs/operations/records.md"): Path("examples/first-job"),
