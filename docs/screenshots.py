@@ -3,8 +3,8 @@
     python -m docs.screenshots              # those of docs/images
     python -m docs.screenshots DIRECTORY    # what the site looks like
 
-Those of docs/images show the plan of the golden files and histories that are always the same, so that they
-change only when the pages or the text do.
+Those of docs/images show what the program prints for a small stack, and a history that is always the same, so
+that they change only when the pages or the text do.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import tempfile
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
+from unittest import mock
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
+from docs.doc_runner import PageRun
+from reconciler.cli import console
 from reconciler.decide.history import make_timeline
-from reconciler.render import Content, Style, View, render
+from reconciler.render import Style
 from reconciler.render.timeline import render_timeline
 from tests.render.browser import Page, installed, started
 from tests.render.recorded_histories import a_quarter
-from tests.render.test_golden import every_action
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
@@ -37,7 +39,53 @@ IMAGES = ROOT / "docs/images"
 SITE_PAGES = ("index", "guides/sweep", "reference/manifest", "reference/exit-codes")
 SITE_WIDTHS = (1280, 420)
 _WIDTH, _WIDE = 1000, 1280
-_COLUMNS = 110
+_COLUMNS = 145
+#: A stack, a change of it while its jobs run, and what the program makes of it.
+_STORY = """\
+```yaml
+# base/jobs.yaml
+apiVersion: reconciler/v1
+stack: vision
+targets: {local: {kind: local}}
+defaults:
+  algorithm:
+    code_dir: obs://vision/code/
+    boot_file: obs://vision/code/train.py
+    engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}
+    environments: {EMULATOR_RUN_SECONDS: "86400"}
+  spec: {resource: {flavor_id: modelarts.vm.gpu.8v100, node_count: 2}}
+jobs:
+  segmenter:
+    algorithm: {parameters: {epochs: 90}}
+  classifier:
+    algorithm: {parameters: {lr: 0.01, epochs: 90}}
+  detector:
+    description: baseline
+    algorithm: {parameters: {lr: 0.01}}
+  tokenizer:
+    algorithm: {parameters: {vocabulary: 32000}}
+```
+
+```sh
+reconciler apply --yes --only segmenter base
+sleep 19800
+reconciler apply --yes base
+sleep 2400
+cp -R base head && cp -R base/.reconciler head
+sed -i -e '/tokenizer/,$d' -e 's/lr: 0.01, epochs: 90/lr: 0.003, epochs: 120/' head/jobs.yaml
+sed -i -e 's/epochs: 90/epochs: 60/' -e 's/baseline/baseline, two nodes/' head/jobs.yaml
+printf '  embedder: {needs: [classifier]}\\n  ranker: {}\\n' >> head/jobs.yaml
+reconciler review base head -o html=review.html
+reconciler plan -o html=plan.html head
+```
+
+```sh
+reconciler plan head
+```
+
+```text
+```
+"""
 _TERMINAL = """\
 <!DOCTYPE html><meta charset="utf-8"><title>{title}</title>
 <body style="margin: 0; padding: 16px; background: {background}; color: {foreground}">
@@ -57,25 +105,29 @@ class Shot(NamedTuple):
     width: int = _WIDTH
 
 
-def shots() -> Iterator[Shot]:
-    """The plan as a page in each colour scheme, its first change unfolded; on a terminal; a history over
-    time.
-    """
-    plan = render(Content.PLAN, every_action(), "html", View(digest=f"sha256:{'0' * 64}"))
+def shots(directory: Path) -> Iterator[Shot]:
+    """The plan on a terminal and as a page, the review of the same change, and a history over time."""
+    directory.mkdir()
+    with mock.patch.object(console.Console, "style", _as_on_a_terminal):
+        page = PageRun(directory).run_again(_STORY)
+    printed = page.rpartition("```text\n")[2].removesuffix("```\n")
+    yield Shot("plan-terminal.png", terminal_page("reconciler plan", printed), "dark", 352, width=1260)
+    timeline = render_timeline(make_timeline(a_quarter()))
     unfold = "document.querySelector('details').open = true"
     for scheme in ("light", "dark"):
-        yield Shot(f"plan-{scheme}.png", plan, scheme, 800, unfold)
-    yield Shot("plan-terminal.png", terminal_page("reconciler plan"), "dark", 640)
-    timeline = render_timeline(make_timeline(a_quarter()))
-    for scheme in ("light", "dark"):
-        yield Shot(f"timeline-{scheme}.png", timeline, scheme, 1060, width=_WIDE)
+        yield Shot(f"plan-{scheme}.png", (directory / "plan.html").read_text(), scheme, 800, unfold)
+        yield Shot(f"review-{scheme}.png", (directory / "review.html").read_text(), scheme, 800, unfold)
+        yield Shot(f"timeline-{scheme}.png", timeline, scheme, 690, width=_WIDE)
 
 
-def terminal_page(command: str) -> str:
-    """The text of the plan, as a terminal with dark colours shows it."""
-    text = render(Content.PLAN, every_action(), "text", View(Style(colour=True, width=_COLUMNS)))
+def _as_on_a_terminal(of: console.Console, stream: TextIO) -> Style:
+    return Style(colour=True, width=_COLUMNS, redact=of.redact)
+
+
+def terminal_page(command: str, printed: str) -> str:
+    """A command and what it printed, as a terminal with dark colours shows it."""
     terminal = Console(record=True, file=io.StringIO(), width=_COLUMNS, force_terminal=True)
-    terminal.print(Text.from_ansi(text), end="")
+    terminal.print(Text.from_ansi(printed), end="")
     code = terminal.export_html(theme=MONOKAI, inline_styles=True, code_format="{code}")
     background, foreground = MONOKAI.background_color.hex, MONOKAI.foreground_color.hex
     return _TERMINAL.format(title=escape(command), code=code, background=background, foreground=foreground)
@@ -135,7 +187,7 @@ def main(arguments: list[str]) -> int:
             take_site(page, build_site(Path(directory, "site")), Path(arguments[0]))
             return 0
         IMAGES.mkdir(exist_ok=True)
-        for shot in shots():
+        for shot in shots(Path(directory, "story")):
             take(page, shot, Path(directory))
     return 0
 
