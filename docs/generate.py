@@ -47,6 +47,10 @@ RUN_PAGES: dict[Path, Path] = {
         for page in sorted(ROOT.glob(f"docs/{directory}/*.md"))
         if "." not in page.stem
     },
+    Path("docs/index.md"): Path(),
+    Path("docs/start/install.md"): Path(),
+    Path("docs/start/first-job.md"): Path(),
+    Path("docs/start/repository.md"): Path("examples/first-job"),
     Path("docs/operations/fleets.md"): Path(),
     Path("docs/reference/manifest.md"): Path(),
     Path("docs/operations/records.md"): Path("examples/first-job"),
@@ -71,7 +75,7 @@ REAL_TIME = {
     Path("docs/guides/code.md"),
     Path("docs/guides/local-runs.md"),
     Path("docs/guides/sweep.md"),
-    Path("examples/first-job/README.md"),
+    Path("docs/start/first-job.md"),
 }
 _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
 #: The widest that a help text gets.
@@ -86,7 +90,9 @@ def generate(page: Path) -> str:
 
 def _environment() -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
-    return {**ours, "COLUMNS": _COLUMNS}
+    alice = {"NAME": "alice", "EMAIL": "alice@example.com", "DATE": "2026-11-18T12:00:00Z"}
+    git = {f"GIT_{role}_{what}": one for role in ("AUTHOR", "COMMITTER") for what, one in alice.items()}
+    return {**ours, **git, "COLUMNS": _COLUMNS}
 
 
 _COMMANDS = """\

@@ -1,19 +1,20 @@
 """What the site needs beyond MkDocs: links to files of the repository, translations, and lists as elsewhere.
 
 Pages link to files outside `docs/` by relative paths, which work wherever the repository is shown. The
-site has only the pages, so there such a link leads to the repository (`REPO_URL`, at `REPO_REF`); where the
-repository has no address, the path is written out.
+site has only the pages, so there such a link leads to the repository (`REPO_URL`, at `REPO_REF`). Where the
+repository has no address, the site offers the file itself, and of a directory an archive.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import get_plugin_logger
-from mkdocs.structure.files import Files
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docs.translations import is_behind, original_of, with_anchors_of
@@ -47,7 +48,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return found[0]
         if not path.exists():
             log.warning("%s links to %s, which does not exist", page.file.src_uri, target)
-        return _link(text, path.relative_to(docs.parent), path.is_dir(), anchor, config.repo_url)
+            return text
+        if config.repo_url:
+            return f"[{text}]({_in_repository(path, docs.parent, config.repo_url)}{anchor})"
+        return f"[{text}]({os.path.relpath(docs / _offered(path, files, config), here)})"
 
     return _LINK.sub(replace, _with_indented_lists(markdown))
 
@@ -76,9 +80,24 @@ def _translated(page: str, translation: str) -> str:
     return f"{title}{_IS_BEHIND}{rest}" if is_behind(page, translation) else anchored
 
 
-def _link(text: str, path: Path, is_directory: bool, anchor: str, repo_url: str | None) -> str:
-    if repo_url:
-        kind = "tree" if is_directory else "blob"
-        reference = os.environ.get("REPO_REF", "HEAD")
-        return f"[{text}]({repo_url.rstrip('/')}/{kind}/{reference}/{path.as_posix()}{anchor})"
-    return text if path.as_posix() in text else f"{text} (`{path.as_posix()}`)"
+def _in_repository(path: Path, root: Path, repo_url: str) -> str:
+    kind = "tree" if path.is_dir() else "blob"
+    reference = os.environ.get("REPO_REF", "HEAD")
+    return f"{repo_url.rstrip('/')}/{kind}/{reference}/{path.relative_to(root).as_posix()}"
+
+
+def _offered(path: Path, files: Files, config: MkDocsConfig) -> str:
+    """Where below `docs/` the site has that file, or an archive of what git keeps of that directory."""
+    root = Path(config.docs_dir).parent
+    # A page of Markdown would be one of the site.
+    suffix = ".zip" if path.is_dir() else ".txt" if path.suffix == ".md" else ""
+    name = f"files/{path.relative_to(root).as_posix()}{suffix}"
+    if files.get_file_from_path(name) is None:
+        content = _archive(path) if path.is_dir() else path.read_bytes()
+        files.append(File.generated(config, name, content=content))
+    return name
+
+
+def _archive(directory: Path) -> bytes:
+    command = ["git", "archive", "--format=zip", f"--prefix={directory.name}/", "HEAD", "."]
+    return subprocess.run(command, cwd=directory, check=True, capture_output=True).stdout  # noqa: S603

@@ -27,6 +27,8 @@ _MODULE_PATH = re.compile(r"(?<![\w./<-])((?:[\w-]+/)+[\w-]+\.py)\b")
 PACKAGE = ROOT / "reconciler"
 #: Of the changelog and the decisions what was true when they were written stands.
 _PAST = {"CHANGELOG.md", "docs/contributing/decisions"}
+#: These name files of the stack that the reader writes.
+_OF_READERS = "docs/start"
 
 
 def _files() -> Iterator[Path]:
@@ -63,7 +65,7 @@ def wrong_modules(text: str, page: Path) -> list[str]:
 
 def _explains(path: Path) -> bool:
     """Whether a file is about the program as it is; the data of tests may have any path."""
-    is_past = any(str(path).startswith(past) for past in _PAST)
+    is_past = any(str(path).startswith(past) for past in (*_PAST, _OF_READERS))
     return not is_past and (path.suffix == ".md" or path.parts[0] == "reconciler")
 
 

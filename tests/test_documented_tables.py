@@ -13,6 +13,7 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
+from reconciler.cli.main import cli, run
 from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.lifecycle import Lifecycle
@@ -27,6 +28,7 @@ from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_li
 from reconciler.decide.review import Review
 from reconciler.decide.rules import RULES
 from reconciler.errors import PRECEDENCE, ExitCode
+from reconciler.extras import EXTRAS
 from reconciler.modelarts.auth import find_credentials
 from reconciler.modelarts.connect import endpoint_of
 from reconciler.modelarts.errors import CODES, RENEW_ON
@@ -50,6 +52,7 @@ _CODE = re.compile(r"`([^`]+)`")
         ("reference/exit-codes", "Exit codes", "code", [str(code.value) for code in sorted(ExitCode)]),
         ("reference/reasons", "Reasons", "reason", set(Reason)),
         ("reference/schemas", "Events", "type", list(EventType)),
+        ("start/install", "Extras", "extra", [*sorted(one.name for one in EXTRAS.values()), "all"]),
     ],
 )
 def test_first_column_names_all_that_there_is(
@@ -60,6 +63,17 @@ def test_first_column_names_all_that_there_is(
     shown = names(rows) or [row[0] for row in rows]
     assert type(known)(shown) == known
     assert len(shown) == len(known)
+
+
+# ── docs/start/real-account.md ───────────────────────────────────────────────────────────────────────────
+
+
+def test_targets_of_the_page_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = fenced("docs/start/real-account.md", "Name the target", "yaml")
+    monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", "p1")
+    monkeypatch.setenv("OS_PROJECT_ID", "p2")
+    (tmp_path / "jobs.yaml").write_text(f"stack: shown\n{targets}", encoding="utf-8")
+    assert run(cli, ["validate", str(tmp_path)]) == ExitCode.DONE
 
 
 # ── docs/concepts/decisions.md ────────────────────────────────────────────────────────────────────────

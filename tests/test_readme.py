@@ -1,4 +1,4 @@
-"""The first page: its two commands, its picture, and the tables that repeat the program's own."""
+"""The first page: its two commands, and the manifest that it shows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs.doc_runner import commands
-from reconciler.cli.main import cli, run
-from reconciler.decide.plan import ACTIONS
-from reconciler.errors import ExitCode
-from reconciler.modelarts.known_secrets import FILE_VARIABLE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,29 +55,3 @@ def _plain(text: str) -> Any:
 def test_manifest_shown_is_the_example_without_its_comments() -> None:
     shown = next(text for language, text in BLOCKS if language == "yaml")
     assert _plain(shown) == _plain((ROOT / "examples/first-job/jobs.yaml").read_text(encoding="utf-8"))
-
-
-def test_targets_shown_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = [text for language, text in BLOCKS if language == "yaml"][1]
-    monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", "p1")
-    monkeypatch.setenv("OS_PROJECT_ID", "p2")
-    (tmp_path / "jobs.yaml").write_text(f"stack: shown\n{targets}", encoding="utf-8")
-    assert run(cli, ["validate", str(tmp_path)]) == ExitCode.DONE
-
-
-def test_exit_codes_shown_are_those_of_the_program() -> None:
-    shown = {int(code) for row in re.findall(r"^\| ([\d, ]+) \| ", README, re.M) for code in row.split(",")}
-    assert shown == {int(code) for code in ExitCode}
-
-
-def test_decision_table_names_every_action() -> None:
-    table = README.partition("## What plan decides")[2].partition("\n## ")[0]
-    assert set(re.findall(r"\*\*(\w+)\*\*", table)) == {str(action) for action in ACTIONS}
-
-
-def test_credentials_shown_are_those_that_are_looked_for() -> None:
-    files = (*(ROOT / "reconciler/modelarts").rglob("*.py"), ROOT / "reconciler/secrets.py")
-    sources = "".join(path.read_text(encoding="utf-8") for path in files)
-    shown = set(re.findall(r"`((?:HUAWEICLOUD_SDK|HW|OS|MODELARTS)_[A-Z_]+)`", README))
-    assert FILE_VARIABLE in shown
-    assert {name for name in shown if f'"{name}"' not in sources} == set()
