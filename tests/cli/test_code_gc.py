@@ -13,6 +13,7 @@ import pytest
 
 from reconciler.cli import code as command
 from reconciler.cli.execution import Interrupt
+from reconciler.emulator import Store
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, World, write
 from tests.cli.lock_helpers import held_by
@@ -60,6 +61,10 @@ def three(reconciler: Reconciler) -> None:
     for number in "123":
         edit(number)
         reconciler.ends(ExitCode.DONE, "apply --yes --force")
+        if number != "3":  # the next apply need not wait for its end
+            with Store(".reconciler/local.sqlite3") as local:
+                for job in local.jobs():
+                    local.set_phase(job.id, "Terminated")
 
 
 def age(days: float, pattern: str = "*/*/manifest.json") -> None:
