@@ -12,6 +12,8 @@ import pytest
 from reconciler.cli.console import console
 from reconciler.cli.main import cli, run
 from reconciler.emulator import Application, Effect, Fault, Job, ManualClock, Store, create_app, running
+from reconciler.modelarts import local
+from reconciler.processes.table import ProcessStore
 from reconciler.secrets import Redactor
 from tests.apply.service import SharedTime
 from tests.modelarts.building import a_body
@@ -111,6 +113,20 @@ def _fresh_console(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("MODELARTS_AUTH_TOKEN", "OS_AUTH_TOKEN", "OS_TOKEN", "HUAWEICLOUD_SDK_AK", "HW_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def _local_time_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the emulator of the local target is put forward; for a process the wait is short."""
+    sleep = local._LocalClock.sleep
+
+    def put_forward(clock: local._LocalClock, seconds: float) -> None:
+        if isinstance(clock._store, ProcessStore):
+            sleep(clock, min(seconds, 0.05))
+        else:
+            clock._store.clock.advance(seconds=seconds)
+
+    monkeypatch.setattr(local._LocalClock, "sleep", put_forward)
 
 
 @pytest.fixture
@@ -213,7 +229,8 @@ class World(Reconciler):
 def world(capsys: pytest.CaptureFixture[str], service: Service, monkeypatch: pytest.MonkeyPatch) -> World:
     """A service, and the command line in an empty directory."""
     world = World(capsys, monkeypatch, service)
-    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: world.time)
+    for module in ("reconciler.modelarts.clock", "reconciler.fleet"):
+        monkeypatch.setattr(f"{module}.SystemClock", lambda *_: world.time)
     return world
 
 

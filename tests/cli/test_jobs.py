@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.observed import unseen
-from reconciler.emulator import Effect, Job
+from reconciler.emulator import Effect, Job, Store
 from tests.cli.conftest import Reconciler, Said, World, manifest, write
 from tests.modelarts.building import a_body
 
@@ -608,6 +608,8 @@ def test_other_calls_take_a_key(here: World) -> None:
 )
 def test_where_jobs_are_pretended_every_command_says_so(reconciler: Reconciler, line: str) -> None:
     reconciler.apply(manifest("a"))
+    with Store(".reconciler/local.sqlite3") as local:
+        local.set_phase(local.jobs()[0].id, "Running")
     said = reconciler(line)
     assert (said.out + said.err).count("on there (emulator: jobs are pretended)") == 1
     if line not in {"export a"}:
