@@ -18,13 +18,14 @@ from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.phase import Phase
-from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES
+from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES, PolicyEntry
 from reconciler.core.stack import Limits, Target
-from reconciler.core.values import MODELARTS
+from reconciler.core.values import MODELARTS, PROCESS, TARGET_KINDS
 from reconciler.decide.drift_check import REMEDIES, DriftClass
 from reconciler.decide.metrics import MetricSource
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line
+from reconciler.decide.policies import CaseFile
 from reconciler.decide.review import Review
 from reconciler.decide.rules import RULES
 from reconciler.errors import PRECEDENCE, ExitCode
@@ -53,6 +54,9 @@ _CODE = re.compile(r"`([^`]+)`")
         ("reference/reasons", "Reasons", "reason", set(Reason)),
         ("reference/schemas", "Events", "type", list(EventType)),
         ("start/install", "Extras", "extra", [*sorted(one.name for one in EXTRAS.values()), "all"]),
+        ("reference/policies", "Policies", "key", set(PolicyEntry.model_fields)),
+        ("reference/policies", "Testing policies", "key", set(CaseFile.model_fields)),
+        ("reference/process-target", "Keys", "key", list(TARGET_KINDS[PROCESS].settings)),
     ],
 )
 def test_first_column_names_all_that_there_is(
