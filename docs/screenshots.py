@@ -36,10 +36,10 @@ from tests.render.recorded_histories import a_quarter
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
 #: Of the site: the home, a guide, and pages with much code and with wide tables.
-SITE_PAGES = ("index", "guides/sweep", "reference/manifest", "reference/exit-codes")
+SITE_PAGES = ("index", "start/first-job", "guides/sweep", "reference/manifest", "reference/exit-codes")
 SITE_WIDTHS = (1280, 420)
 _WIDTH, _WIDE = 1000, 1280
-_COLUMNS = 145
+_COLUMNS = 110
 #: A stack, a change of it while its jobs run, and what the program makes of it.
 _STORY = """\
 ```yaml
@@ -55,10 +55,11 @@ defaults:
     environments: {EMULATOR_RUN_SECONDS: "86400"}
   spec: {resource: {flavor_id: modelarts.vm.gpu.8v100, node_count: 2}}
 jobs:
-  segmenter:
-    algorithm: {parameters: {epochs: 90}}
   classifier:
-    algorithm: {parameters: {lr: 0.01, epochs: 90}}
+    algorithm: {parameters: {lr: 0.01}}
+  segmenter:
+    algorithm: {parameters: {lr: 0.01}}
+    lifecycle: {protect: true}
   detector:
     description: baseline
     algorithm: {parameters: {lr: 0.01}}
@@ -67,13 +68,11 @@ jobs:
 ```
 
 ```sh
-reconciler apply --yes --only segmenter base
-sleep 19800
 reconciler apply --yes base
 sleep 2400
 cp -R base head && cp -R base/.reconciler head
-sed -i -e '/tokenizer/,$d' -e 's/lr: 0.01, epochs: 90/lr: 0.003, epochs: 120/' head/jobs.yaml
-sed -i -e 's/epochs: 90/epochs: 60/' -e 's/baseline/baseline, two nodes/' head/jobs.yaml
+sed -i -e '/tokenizer/,$d' -e '/classifier/,/segmenter/s/0.01/0.003/' head/jobs.yaml
+sed -i -e 's/baseline/baseline, two nodes/' head/jobs.yaml
 printf '  embedder: {needs: [classifier]}\\n  ranker: {}\\n' >> head/jobs.yaml
 reconciler review base head -o html=review.html
 reconciler plan -o html=plan.html head
@@ -111,7 +110,7 @@ def shots(directory: Path) -> Iterator[Shot]:
     with mock.patch.object(console.Console, "style", _as_on_a_terminal):
         page = PageRun(directory).run_again(_STORY)
     printed = page.rpartition("```text\n")[2].removesuffix("```\n")
-    yield Shot("plan-terminal.png", terminal_page("reconciler plan", printed), "dark", 352, width=1260)
+    yield Shot("plan-terminal.png", terminal_page("reconciler plan", printed), "dark", 314, width=880)
     timeline = render_timeline(make_timeline(a_quarter()))
     unfold = "document.querySelector('details').open = true"
     for scheme in ("light", "dark"):
