@@ -66,6 +66,7 @@ RUN_PAGES: dict[Path, Path] = {
     Path("docs/guides/retries.md"): Path("examples/retry-on-failure"),
     Path("docs/guides/review.md"): Path("examples/update-in-place"),
     Path("docs/guides/sweep.md"): Path("examples/sweep"),
+    Path("docs/reference/python.md"): Path("examples/update-in-place"),
     Path("docs/reference/saved-plans.md"): Path("examples/first-job"),
     **{page.relative_to(ROOT): page.parent.relative_to(ROOT) for page in ROOT.glob("examples/*/README.md")},
 }

@@ -99,11 +99,11 @@ def load(
     var_files: AnyPath | Sequence[AnyPath] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Stack:
-    """Read the stack that the paths stand for, as on the command line; without any, the current directory.
+    """Load the stack at the paths, as on the command line; default: the current directory.
 
-    `variables` are the values of `--var`, `var_files` the files of `--var-file`, and `environ` is what
-    `${env.X}` and `env: X` see (os.environ, if left out). Where only values of sensitive variables are
-    missing the stack can be destroyed and checked for drift; planning it raises what is missing.
+    `variables` are the values of `--var`, `var_files` the files of `--var-file`, and `environ` is the
+    environment for `${env.X}` and `env: X` (default: os.environ). If only values of sensitive variables are
+    missing, the stack can be destroyed and checked for drift; planning it raises `ManifestInvalid`.
 
     Raises:
         ManifestInvalid: with every problem of every file as `diagnostics`.
@@ -116,7 +116,7 @@ def load(
 
 
 class Stack:
-    """The jobs that one stack declares. Made by `load`, or by `from_dict`."""
+    """The jobs that a stack declares, from `load` or `from_dict`."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Stack:
         variables: Mapping[str, object] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> Stack:
-        """Read a manifest that is data: what a file would hold. `.reconciler/` lies in the directory `root`.
+        """Load a manifest from data, in the form of a file. `.reconciler/` is in the directory `root`.
 
         Raises:
             ManifestInvalid: with every problem as `diagnostics`.
@@ -166,18 +166,18 @@ class Stack:
 
     @property
     def name(self) -> str:
-        """The ownership scope."""
+        """The name of the stack."""
         return self._loaded.stack.name
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the files in view declare, sorted; those that say `state: absent` aside."""
+        """The declared keys in view, sorted, without those with `state: absent`."""
         jobs = self._loaded.stack.jobs
         return tuple(sorted(key for key, job in jobs.items() if not job.is_absent))
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What a person should know of the manifest."""
+        """The warnings about the manifest."""
         return without_secrets(self._loaded.warnings, self._redactor)
 
     @property
@@ -194,16 +194,16 @@ class Stack:
         *,
         without_records: bool = False,
     ) -> Session:
-        """Connect to a target; left out, the manifest's default. Use it as a context manager, or close it.
+        """Connect to a target; default: the manifest's. Use the session as a context manager, or close it.
 
-        `records` is the URL of the record store, if it is not the manifest's; `environ` holds the
-        credentials (os.environ, if left out); `parallelism` is how many calls are made at once.
-        `without_records` works without lock, journal and history where the store is unavailable.
+        `records` is the URL of the record store, if it is not the manifest's; `environ` has the
+        credentials (default: os.environ); `parallelism` is the maximum number of concurrent calls.
+        `without_records` works without lock, journal and history if the store is unavailable.
 
         Raises:
             WrongUsage: there is no such target, or `records` is no URL of a store.
             ManifestInvalid: the target or its record store is not complete, or the manifest is invalid on it.
-            ServiceError: no credentials were found, say.
+            ServiceError: no credentials were found, for example.
         """
         environ = os.environ if environ is None else environ
         stack, loaded = self, self._loaded
@@ -233,7 +233,7 @@ class Stack:
 
 
 class Session:
-    """A stack connected to a target. Made by `Stack.connect`. One thread at a time may use it."""
+    """A stack connected to a target, from `Stack.connect`. Use it in one thread at a time."""
 
     def __init__(
         self, stack: Stack, target: str | None, runtime: Runtime, records: RecordOptions, parallelism: int
@@ -253,7 +253,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections and of the record store; doing so twice is no harm."""
+        """Close the connections and the record store. Idempotent."""
         self._connected = None
         self._cleanup.close()
 
@@ -265,7 +265,7 @@ class Session:
 
     @property
     def target(self) -> TargetIdentity:
-        """Where the jobs live."""
+        """The target of the session."""
         return self._context.target.identity
 
     @cached_property
@@ -281,16 +281,16 @@ class Session:
         force: bool = False,
         preflight: bool = True,
     ) -> Plan:
-        """Observe, and decide what `apply` would do; nothing is changed.
+        """Read the service and return what `apply` would do, without changing anything.
 
-        `only` narrows the view to some keys, `rerun` names keys that are to run again although nothing was
-        edited, `allow` names guards that let the plan pass, and `force` is all of them. Where something
-        would be started the target's catalog is asked too, unless `preflight` is false.
+        `only` limits the view to some keys, `rerun` names keys to run again without an edit, `allow` names
+        guards to override, and `force` overrides all of them. If jobs would start, the target's catalog is
+        checked too, unless `preflight` is false.
 
         Raises:
             ManifestInvalid: a sensitive variable has no value.
             WrongUsage: `only`, `rerun` or `allow` names what does not exist, or `rerun` an active job.
-            ServiceError: the target does not let us read at all.
+            ServiceError: the workspace could not be read.
         """
         context = self._context._replace(only=_names(only), rerun=_names(rerun))
         try:
@@ -316,17 +316,17 @@ class Session:
         timeout_s: float = 600,
         on_event: EventListener | None = None,
     ) -> Result:
-        """Carry a plan out, under the lock, and return what became of it. Calling this is the confirmation.
+        """Apply a plan under the lock, and return the result. Calling this is the confirmation.
 
-        Without a plan one is made under the lock; one that is given is carried out as it is, or not at all.
-        `wait` goes on until every job is running or completed, starting retries and what waits for other
-        jobs, each for `timeout_s` seconds at most; `on_event` gets the lines of `apply --json`. On Ctrl-C
-        what is in flight ends and is recorded, then KeyboardInterrupt is raised.
+        Without a plan, one is made under the lock; a given one is applied as it is, or not at all. `wait`
+        continues until every job is running or completed, and starts retries and deferred jobs, each for
+        at most `timeout_s` seconds. `on_event` is called with each line of `apply --json`. On Ctrl-C, calls
+        in flight finish and are recorded, then KeyboardInterrupt is raised.
 
         Raises:
             Refused: a guard refuses the whole plan; nothing was done. For blocked keys see `Result.ok`.
             WrongUsage: the plan is for another stack, or the session is closed.
-            StalePlan: something moved, or the plan is for another target; nothing was done.
+            StalePlan: something changed since, or the plan is for another target; nothing was done.
             LockHeld, RecordsUnavailable: the lock is held, or its store cannot be used.
             ServiceError: the workspace could not be read.
         """
@@ -364,7 +364,7 @@ class Session:
         timeout_s: float = 600,
         on_event: EventListener | None = None,
     ) -> Result:
-        """Terminate what the stack owns; a protected job stays. Calling this is the confirmation.
+        """Terminate the jobs that the stack owns, except protected ones. Calling this is the confirmation.
 
         Raises:
             LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
@@ -375,39 +375,41 @@ class Session:
         return self._run(context, make, RunKind.DESTROY, timeout_s, on_event)
 
     def drift(self, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
-        """Say what changed on the service since the last apply. The check is recorded.
+        """Return what changed on the service since the last apply. The check is recorded.
 
-        With `since_last` the exit code counts only what is new or has changed since the last check that could
-        compare, or has lasted for longer than `remind_s` seconds since it was reported last.
+        With `since_last` the exit code counts only drift that is new or has changed since the last check that
+        could compare, or has lasted longer than `remind_s` seconds since its last report.
 
         Raises:
-            ServiceError: the target does not let us read at all.
+            ServiceError: the workspace could not be read.
         """
         report = reconcile.drift(self._context, since_last=since_last, remind_s=remind_s)
         reconcile.notify_drift(self._context, report)
         return DriftReport(report, self._runtime.redactor)
 
     def status(self, only: str | Sequence[str] = ()) -> StatusReport:
-        """Say where each key stands now, and what it waits for.
+        """Return the state of each key, and what it is waiting for.
 
         Raises:
             WrongUsage: `only` names a key that is neither declared nor owned.
-            ServiceError: the target does not let us read at all.
+            ServiceError: the workspace could not be read.
         """
         context = self._context._replace(only=_names(only))
         return StatusReport(reconcile.status(context), self._runtime.redactor)
 
     def why(self, key: str) -> Explanation:
-        """Say which rule decides about a key, or each member of a sweep, on which values.
+        """Return the rule that decides about a key, or about each member of a sweep, and its values.
 
         Raises:
             WrongUsage: the key is neither declared nor owned.
-            ServiceError: the target does not let us read at all.
+            ServiceError: the workspace could not be read.
         """
         return Explanation(key, reconcile.why(self._context, key), self._runtime.redactor)
 
     def history(self, key: str | None = None, limit: int | None = None) -> HistoryReport:
-        """Return what was recorded of the stack, or of one key, newest first: all, or so many of each.
+        """Return the recorded runs and revisions of the stack or of one key, newest first.
+
+        `limit` is the maximum number of each.
 
         Raises:
             WrongUsage: the key is not declared, and nothing is recorded of it.
@@ -444,7 +446,9 @@ class Session:
         return self._run(context, lambda: make()[0], RunKind.ADOPT, timeout_s, on_event)
 
     def release(self, key: str, *, timeout_s: float = 600, on_event: EventListener | None = None) -> Result:
-        """Take the marker off every revision of a key: what runs goes on, unmanaged. Nobody is asked.
+        """Take the marker off every revision of a key. Running jobs continue, unmanaged.
+
+        Calling this is the confirmation.
 
         Raises:
             WrongUsage: the key is neither declared nor owned.
@@ -454,11 +458,11 @@ class Session:
         return self._run(context, partial(release_plan, context, key), RunKind.RELEASE, timeout_s, on_event)
 
     def export(self, ids: str | Sequence[str]) -> ExportedManifest:
-        """Return a manifest of jobs that exist already, owned by a stack or not: ids, names, or keys.
+        """Return a manifest of existing jobs, by id, name or key, owned by a stack or not.
 
         Raises:
             NotFound: there is no such job.
-            ServiceError: the target does not let us read at all.
+            ServiceError: the workspace could not be read.
         """
         context, redactor = self._context, self._runtime.redactor
         found = [self.jobs._find(one) for one in _names(ids)]
@@ -531,7 +535,7 @@ Time = datetime | str
 
 
 class WaitFailed(ReconcilerError):
-    """A job that was waited for ended badly (exit code 10), or not in time (9); `job` is as it was last."""
+    """A job that was waited for ended badly (exit code 10) or not in time (9); `job` is its last state."""
 
     def __init__(self, job: ReportedJob, exit_code: ExitCode, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic)
@@ -539,10 +543,10 @@ class WaitFailed(ReconcilerError):
 
 
 class JobClient:
-    """The service's own calls about single jobs; `job` is an id, a name, or a key of the stack.
+    """The service's calls on single jobs; `job` is an id, a name, or a key of the stack.
 
-    A key means its newest revision, and goes before a name. What the manifest calls sensitive is taken out
-    of every answer, and so are the tokens of a job's endpoints.
+    A key means its newest revision and takes precedence over a name. Sensitive values of the manifest and
+    the tokens of a job's endpoints are redacted.
     """
 
     def __init__(self, context: Context, redactor: Redactor) -> None:
@@ -569,14 +573,14 @@ class JobClient:
         unified: bool = False,
         group_by: str | None = None,
     ) -> JobList:
-        """Return the jobs that match, regardless of owner, the newest first; the filters of `jobs list`.
+        """Return the matching jobs of any owner, newest first, with the filters of `jobs list`.
 
-        Several values of one filter are alternatives. Of `filters` each is the service's own, a mapping of
-        `key`, `operator` and `value`, and of `tags` one of `key` and `values`. Entries that cannot be read
-        are in `unreadable`.
+        Several values of one filter are alternatives. `filters` are the service's own, mappings of `key`,
+        `operator` and `value`; `tags` are mappings of `key` and `values`. Entries that cannot be read are in
+        `unreadable`.
 
         Raises:
-            WrongUsage: a filter is none that the service takes.
+            WrongUsage: the service does not support a filter.
             NotSupported: this kind of target cannot search.
             ServiceError: the list could not be read.
         """
@@ -634,9 +638,9 @@ class JobClient:
     def logs(
         self, job: str, follow: bool = False, *, task: str | None = None, lines: int | None = None
     ) -> str | Iterator[str]:
-        """Return the end of a task's log, 5 MB at most, "" while there is none; left out, the first task's.
+        """Return the end of a task's log, 5 MB at most, or "" while there is none; default: the first task.
 
-        With `lines` the last ones only. With `follow` return an iterator over lines that ends with the job.
+        `lines` limits it to the last ones. With `follow`, return an iterator over lines until the job ends.
 
         Raises:
             NotFound: there is no such job.
@@ -655,7 +659,7 @@ class JobClient:
         )
 
     def events(self, job: str, *, limit: int = 500) -> tuple[Event, ...]:
-        """Return what happened to a job, the oldest first.
+        """Return the events of a job, oldest first.
 
         Raises:
             NotFound: there is no such job.
@@ -668,7 +672,7 @@ class JobClient:
         )
 
     def metrics(self, job: str, *, task: str | None = None) -> tuple[Metric, ...]:
-        """Return how busy a task's node was, in percent, minute by minute; empty while nothing is known.
+        """Return the utilization of a task's node in percent, one value per minute.
 
         Raises:
             NotFound: there is no such job.
@@ -677,7 +681,7 @@ class JobClient:
         return self._target.logs.metrics(found.id, task or service.first_task(found)) or ()
 
     def terminate(self, job: str, *, force: bool = False) -> ReportedJob:
-        """Ask for the end of a job, and return it as it is then. To its stack it was terminated outside.
+        """Terminate a job, and return it. For its stack, it was terminated outside.
 
         Raises:
             Refused: it is protected, has ended, or a stack owns it and `force` is not given.
@@ -698,7 +702,7 @@ class JobClient:
         until: Literal["running", "completed", "ended"] = "completed",
         timeout_s: float | None = None,
     ) -> ReportedJob:
-        """Wait until a job is running, completed, or ended, and return it; without `timeout_s`, for ever.
+        """Wait until a job is running, completed, or ended, and return it. No `timeout_s` means no limit.
 
         Raises:
             WaitFailed: it ended badly, its record is gone, or the time is up.
@@ -743,14 +747,14 @@ class _PlanInputs(NamedTuple):
 
 
 def load_plan(path: AnyPath) -> Plan:
-    """Read a plan that `plan --out` or `Plan.save` wrote; `session.apply` holds it to its preconditions.
+    """Load a plan saved by `plan --out` or `Plan.save`; `session.apply` checks that it is not stale.
 
-    Its secrets are looked up then: in the environment of the session, in the values that its stack was
-    loaded with, and where they came from.
+    Secrets are looked up at apply: in the environment of the session, in the variables of its stack, and
+    where they came from.
 
     Raises:
         WrongUsage: there is no such file.
-        ManifestInvalid: it is no plan, or damaged.
+        ManifestInvalid: the file is not a plan, or is damaged.
         StalePlan: another version of the program made it.
     """
 
@@ -790,7 +794,7 @@ class _Shown:
 
     @property
     def summary(self) -> dict[str, int]:
-        """How many there are of each kind."""
+        """The number of each kind."""
         return {str(kind): count for kind, count in self._core.summary.items()}
 
     def render(self, format: str = "text") -> str:  # noqa: A002 - the word of the command line
@@ -809,7 +813,7 @@ class _Report(_Shown):
     """One that a command prints as JSON, too."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The document of `--json`; no secret is in it."""
+        """Return the document of `--json`, without secrets."""
         document: dict[str, Any] = redacted(self._core.document(), self._redactor)
         return document
 
@@ -817,7 +821,7 @@ class _Report(_Shown):
 class Plan(_Report):
     """What `apply` would do. `print` shows the text of the command line, without colours.
 
-    Made by `Session.plan`, or by `load_plan` from a file.
+    From `Session.plan`, or `load_plan`.
     """
 
     _content = Content.PLAN
@@ -845,14 +849,14 @@ class Plan(_Report):
 
     @property
     def exit_code(self) -> ExitCode:
-        """That of `reconciler plan --detailed-exitcode`."""
+        """The exit code of `reconciler plan --detailed-exitcode`."""
         return self._core.exit_code(detailed=True)
 
     @property
     def digest(self) -> str:
-        """What names the plan, `sha256:…`: that of its file, or of the one that was saved last.
+        """The digest of the plan, `sha256:…`, as in its file.
 
-        A file holds paths relative to itself; not saved yet, it is that of a file in the stack's root.
+        A file has paths relative to itself; for an unsaved plan, the file is taken to be in the stack's root.
 
         Raises:
             Refused: it cannot be saved, see `save`.
@@ -865,8 +869,8 @@ class Plan(_Report):
         """Write the plan to a file that only its owner may read, as `plan --out` does; see `load_plan`.
 
         Raises:
-            Refused: a body holds a secret that nobody could find again without the manifest.
-            WrongUsage: a directory or a device stands there.
+            Refused: a body has a secret that cannot be found again without the manifest.
+            WrongUsage: the path is a directory or a device.
             ReconcilerError: the file cannot be written.
         """
         file = Path(path)
@@ -895,7 +899,7 @@ class Plan(_Report):
 
 
 class Result(_Shown):
-    """What became of a plan."""
+    """The result of an apply: the outcome of each action."""
 
     _content = Content.RESULT
     #: What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any.
@@ -915,14 +919,14 @@ class Result(_Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether all was done, and every job that was waited for came to be as it should."""
+        """Whether every action was done, and every job that was waited for reached its goal."""
         return self.exit_code == ExitCode.DONE
 
     def raise_for_failures(self) -> None:
-        """Do nothing if all is well.
+        """Raise an error unless `ok`.
 
         Raises:
-            Refused: everything else was done, and a key was blocked, or in conflict.
+            Refused: a key was blocked or in conflict; everything else was done.
             ApplyFailed: something failed, or a job that was waited for ended badly.
         """
         if self.exit_code is ExitCode.REFUSED:
@@ -947,7 +951,7 @@ class Result(_Shown):
 
 
 class ApplyFailed(ReconcilerError):
-    """Not all was done; `result` says what was, and `exit_code` is that of the command line."""
+    """Not everything was done, see `result`; `exit_code` is that of the command line."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(*result._failures())
@@ -983,7 +987,7 @@ class DriftReport(_Report):
 
 
 class StatusReport(_Report):
-    """Where the jobs of a stack stand. `print` shows the text of the command line."""
+    """The state of the jobs of a stack. `print` shows the text of the command line."""
 
     _content = Content.STATUS
     #: Each with `key`, `revision`, `phase`, `waits_for`, `last_change`, and more.
@@ -997,7 +1001,7 @@ class StatusReport(_Report):
 
 
 class HistoryReport(_Report):
-    """What was recorded of a stack, newest first. `print` shows the text of the command line."""
+    """The recorded runs and revisions of a stack, newest first; `print` shows them as text."""
 
     _content = Content.HISTORY
     #: Applies, drift checks and others, each with `kind`, `at_s`, `word`, `actions`, and more.
@@ -1010,7 +1014,7 @@ class HistoryReport(_Report):
 
 
 class Explanation:
-    """Why a key gets its action, or each member of a sweep. `print` shows the text of the command line."""
+    """Why a key, or each member of a sweep, gets its action. `print` shows the text of the command line."""
 
     def __init__(self, key: str, core: Sequence[CoreExplanation], redactor: Redactor) -> None:
         self._core, self._redactor = core, redactor
@@ -1027,7 +1031,7 @@ class Explanation:
         return self._redactor(render_why(self._core)).removesuffix("\n")
 
     def to_dict(self) -> dict[str, Any]:
-        """The document of `why --json`; no secret is in it."""
+        """Return the document of `why --json`, without secrets."""
         document: dict[str, Any] = redacted(why_document(self.key, self._core), self._redactor)
         return document
 
@@ -1042,7 +1046,7 @@ class ExportedManifest(str):
     _document: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as data; no secret is in it."""
+        """Return the manifest as data, without secrets."""
         return self._document
 
 

@@ -32,7 +32,7 @@ from reconciler.text import printable
 
 
 class ExitCode(IntEnum):
-    """How a run ended."""
+    """The exit codes of the command line."""
 
     DONE = 0
     FAILED = 1
@@ -123,8 +123,8 @@ class Snippet(NamedTuple):
 class Diagnostic(NamedTuple):
     """One problem.
 
-    `what` is the same words for the same problem, so that people can search for it.
-    `why` holds the specifics, `fix` a command to paste or an edit to make (None where we know none),
+    `what` has the same words for the same problem, so that it can be searched for.
+    `why` has the specifics, `fix` a command to paste or an edit to make (None if unknown),
     `path` the key path, e.g. `jobs.resnet50.spec.resource`.
     """
 
@@ -148,9 +148,9 @@ class Diagnostic(NamedTuple):
 
 
 class ReconcilerError(Exception):
-    """Something that a person has to know; `diagnostics` says it, in the order to be shown.
+    """The base of all errors. `diagnostics` describe it, in the order to be shown.
 
-    `exit_code` is that of a command which ends by it.
+    `exit_code` is that of a command that ends with it.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
@@ -167,7 +167,7 @@ class ManifestInvalid(ReconcilerError):
 
 
 class WrongUsage(ReconcilerError):
-    """The command line names something that does not exist, or is not to be had that way."""
+    """A path, a key or an option does not exist, or cannot be used that way."""
 
     exit_code = ExitCode.WRONG_USAGE
 
@@ -290,7 +290,7 @@ class Unauthorized(ServiceError):
 
 
 class Rejected(ServiceError):
-    """The service said no; nothing happened."""
+    """The service rejected the request; it had no effect."""
 
     what = "the service rejected the request"
     exit_code = ExitCode.FAILED
@@ -309,7 +309,7 @@ class NotOffered(Rejected):
 
 
 class NotSupported(Rejected):
-    """What was asked is nothing that this kind of target, or this cloud, can do; nothing was sent."""
+    """This kind of target, or this cloud, does not support the request; nothing was sent."""
 
     what = "not supported by the target"
 
