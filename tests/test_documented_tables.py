@@ -39,7 +39,7 @@ from reconciler.modelarts.workspace import BATCH
 from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.text import parse_duration
 from reconciler.watch import CheckReport, WatchState, watch_figures
-from tests.pages import fenced, names, section, table, text_of
+from tests.pages import ROOT, fenced, names, section, table, text_of
 from tests.test_messages import BY_WORDS, OPTIONS
 
 _CODE = re.compile(r"`([^`]+)`")
@@ -262,7 +262,7 @@ def test_endpoints_of_regions_are_those_of_the_page() -> None:
 
 
 def test_limits_of_the_service_are_those_of_the_program() -> None:
-    numbers = [float(row[1]) for row in table("docs/reference/modelarts.md", "Limits", "what")]
+    numbers = [float(row[1]) for row in table("docs/reference/modelarts.md", "Limits", "object")]
     assert numbers == [PAGE_SIZE, MAX_NAME, MAX_DESCRIPTION, BATCH, MAX_SKEW_S]
 
 
@@ -300,6 +300,10 @@ def test_reference_shows_the_fields_of_the_update_call() -> None:
 # ── docs/reference/glossary.md ───────────────────────────────────────────────────────────────────────────
 
 
-def test_words_of_the_glossary_stand_in_order_and_once() -> None:
-    words = [row[0] for row in table("docs/reference/glossary.md", "Glossary", "word")]
-    assert words == sorted(set(words), key=str.casefold)
+def test_terms_of_the_glossary_are_sorted_and_used_by_another_page() -> None:
+    terms = [row[0] for row in table("docs/reference/glossary.md", "Glossary", "term")]
+    assert terms == sorted(set(terms), key=str.casefold)
+    pages = [*(ROOT / "docs").rglob("*.md")]
+    texts = " ".join(page.read_text(encoding="utf-8") for page in pages if page.stem != "glossary")
+    unused = [one for one in terms if not re.search(rf"\b{re.escape(one)}", texts, re.IGNORECASE)]
+    assert unused == []
