@@ -242,7 +242,7 @@ class Store:
                 raise ApiError(
                     "ModelArts.2751", f"The training job name {metadata['name']} already exists."
                 ) from None
-            return self._read(project, job_id, now)
+            return self._job(row, now)
 
     def get(self, project: str, job_id: str) -> Job:
         now = self._catch_up()
