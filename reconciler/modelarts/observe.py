@@ -170,8 +170,8 @@ def _count(value: Any) -> int:
 
 PAGE_SIZE = 50
 MAX_READINGS = 4
-#: 50,000 jobs, five times the service's quota: a list without an end must not hold us for ever.
-MAX_PAGES = 1000
+#: 200,000 jobs, twenty times the service's quota: a list without an end must not hold us for ever.
+MAX_PAGES = 4000
 #: Threads pay for waiting only: below this they cost a client more than they save.
 SLOW_S = 0.02
 #: The same for a first page, which may have had to connect.
@@ -179,7 +179,7 @@ SLOW_START_S = 0.1
 WIDTH = 6
 
 MOVED = f"the list changed while it was read, {MAX_READINGS} times in a row"
-ENDLESS = f"the list does not end after {MAX_PAGES} pages"
+ENDLESS = f"the list does not end after {MAX_PAGES:,} pages, {MAX_PAGES * PAGE_SIZE:,} jobs"
 
 
 class SearchPage(NamedTuple):

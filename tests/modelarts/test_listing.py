@@ -223,7 +223,7 @@ def test_endless_list_is_a_problem_after_the_page_limit() -> None:
 
     def page(_: int) -> SearchPage:
         number = next(fresh)
-        return SearchPage([an_answer(metadata__id=f"id-{number}-{n}") for n in range(PAGE_SIZE)])
+        return SearchPage([{"metadata": {"id": f"{number}-{n}"}} for n in range(PAGE_SIZE)])
 
     listing = PageReader().read(page)
     assert (listing.problem, listing.requests) == (ENDLESS, MAX_PAGES)
