@@ -50,13 +50,13 @@ def there(service: Service, jobs: list[DesiredJob], lr: float | None = None) -> 
 @pytest.mark.parametrize(
     ("count", "state", "action", "at_most", "shown"),
     [
-        (3, "running", Action.KEEP, 12, 0),
-        (3, "ended", Action.KEEP, 12, 0),
+        (3, "running", Action.KEEP, 5, 0),
+        (3, "ended", Action.KEEP, 5, 0),
         # That nothing newer of the key exists, only a full scan proves: docs/concepts/crash-safety.md,
         # "Reading".
-        (3, "absent", Action.CREATE, 12 + 101, 0),
+        (3, "absent", Action.CREATE, 5 + 101, 0),
         # What was declared then is asked of each.
-        (3, "edited", Action.REPLACE, 12 + 101, 3),
+        (3, "edited", Action.REPLACE, 8 + 101, 3),
         (1000, "running", Action.KEEP, 122, 0),
     ],
 )
