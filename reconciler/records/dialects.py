@@ -87,9 +87,8 @@ class Dialect(ABC):
     words: tuple[tuple[str, str], ...]
     #: The names of all tables.
     tables: str
-    #: So many connections are open at most, and so many transactions write at once.
+    #: So many connections are open at most.
     most_connections: int
-    most_writers = 1
     #: What is raised where a statement fails; what the driver raises is known once it is imported.
     failures: tuple[type[Exception], ...] = (Damaged, PackageMissing)
     #: The file of the store, if it is one: process locks lie beside it.
@@ -270,7 +269,6 @@ class Postgresql(Dialect):
     )
     tables = "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p') AND pg_table_is_visible(oid)"
     most_connections = 8
-    most_writers = 4
 
     def statement(self, sql: str) -> str:
         return re.sub(r":(\w+)", r"%(\1)s", super().statement(sql))

@@ -101,7 +101,7 @@ class StoredJournal(Journal):
         self._has_warned = False
         self._guard = threading.Lock()
         self._waiting: list[_Entry] = []
-        self._free_writers = store.dialect.most_writers
+        self._is_writing = False
 
     def before(self, step: Step) -> int:
         """Write what is about to be asked; return the line's number."""
@@ -236,41 +236,42 @@ class StoredJournal(Journal):
             self.problem = self.problem or str(unavailable)
 
     def _commit(self, entry: _Entry) -> None:
-        """Return when an entry is on disk; a thread that finds no writer free waits for one to write it.
-
-        A writer that ends hands over to the first of those who wait, which writes for all of them.
-        """
+        """Return when an entry is on disk. One thread writes at a time, for all that wait when it begins."""
         with self._guard:
             self._waiting.append(entry)
-            if self._free_writers:
-                self._free_writers -= 1
+            if not self._is_writing:
                 self._hand_over()
         entry.turn.acquire()
-        if entry.batch:
-            self._write_batch(entry.batch)
+        # Taken out, since a list that holds itself is freed by the garbage collector only, which is off.
+        batch, entry.batch = entry.batch, []
+        if batch:
+            self._write_batch(batch)
             with self._guard:
-                if self._waiting:
-                    self._hand_over()
-                else:
-                    self._free_writers += 1
-            for other in entry.batch[1:]:
+                self._hand_over()
+            for other in batch[1:]:
                 other.turn.release()
         if entry.error is not None:
             raise entry.error
 
     def _hand_over(self) -> None:
+        """Let the first that waits write for all that do."""
         batch, self._waiting = self._waiting, []
-        batch[0].batch = batch
-        batch[0].turn.release()
+        self._is_writing = bool(batch)
+        if batch:
+            batch[0].batch = batch
+            batch[0].turn.release()
 
     def _write_batch(self, batch: list[_Entry]) -> None:
         """Write entries in one transaction. Without the lock, those that need it are not written."""
         try:
             with self._store.writing() as transaction:
                 lock = self._store.held.get(self._run.scope) or self._began_under
+                lost = None
+                if lock is not None and any(entry.is_fenced for entry in batch):
+                    lost = None if lock.is_held(transaction) else lock.lost()
                 for entry in batch:
-                    if entry.is_fenced and lock is not None and not lock.is_held(transaction):
-                        entry.error = lock.lost()
+                    if lost is not None and entry.is_fenced:
+                        entry.error = lost
                     else:
                         entry.execute(transaction)
         except BaseException as error:
