@@ -111,7 +111,7 @@ def _default(text: str) -> Any:
 
 
 def test_phases_are_active_or_terminal_as_the_page_says() -> None:
-    rows = {row[0]: row[1] for row in table("docs/concepts/ownership.md", "Words", "word")}
+    rows = {row[0]: row[1] for row in table("docs/concepts/ownership.md", "Terms", "term")}
     for phase in Phase:
         assert (phase.value in rows["active"]) is phase.is_active
         assert (phase.value in rows["terminal"]) is phase.is_terminal

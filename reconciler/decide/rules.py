@@ -420,7 +420,9 @@ def judge_start_unknown(state: KeyState) -> Decision | None:
     return alone(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
 
 
-@rule("Ended, however; a time of its schedule has come since the key was last started", _there, Action.CREATE)
+@rule(
+    "Ended, in any way; a time of its schedule has come since the key was last started", _there, Action.CREATE
+)
 def judge_scheduled(state: KeyState) -> Decision | None:
     if state.due_s is None or not state.is_ended or _is_refused(state):
         return None
@@ -431,7 +433,7 @@ def judge_scheduled(state: KeyState) -> Decision | None:
 
 
 @rule(
-    "Active, however; a time of its schedule has come since; `overlap: replace`; blocked if it is protected",
+    "Active; a time of its schedule has come since; `overlap: replace`; blocked if it is protected",
     _there,
     Action.REPLACE,
     Action.BLOCKED,
@@ -469,7 +471,7 @@ def _as_it_stands(state: KeyState) -> str:
     return f"{bad_end}; {_scheduled_for(state)}, starts once it has ended (overlap: skip)"
 
 
-@rule("Ended, however; `--rerun` names the key", _there, Action.CREATE)
+@rule("Ended, in any way; `--rerun` names the key", _there, Action.CREATE)
 def judge_rerun_requested(state: KeyState) -> Decision | None:
     if state.key not in state.context.rerun or not state.phase.is_terminal or _is_refused(state):
         return None
@@ -669,7 +671,7 @@ def _blocked_by_protection(state: KeyState, said: str) -> Decision:
 
 
 @rule(
-    "Edited; active; it has run longer than `limits.lost_time`; nobody allowed the loss",
+    "Edited; active; it has run longer than `limits.lost_time`; the loss is not allowed",
     _edited,
     Action.CONFLICT,
 )
