@@ -1,8 +1,9 @@
 """One YAML file: its text, its plain values, and the node tree from which places are read.
 
-The C parser composes the nodes once and they are walked once into dicts, lists and scalars. YAML 1.2's
-core schema decides what a plain scalar is: only true and false are booleans, `yes`, `on` and dates are
-text. Whatever cannot be read is a problem with a place, never an exception of the parser.
+The values of a plain file are put together from the C parser's events. One with an anchor, a tag, a merge key
+or anything wrong is composed to nodes, which know their places, and these are walked. YAML 1.2's core schema
+decides what a plain scalar is: only true and false are booleans, `yes`, `on` and dates are text. Whatever
+cannot be read is a problem with a place, never an exception of the parser.
 """
 
 from __future__ import annotations
@@ -202,12 +203,15 @@ def scalars(root: Any) -> Iterator[Any]:
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 
 
+_HIDDEN = f"[{DIRECTION}{SEPARATORS}]"
+
+
 def _hidden_characters(text: str, root: Any) -> Iterator[tuple[int, str, str]]:
     """Yield the place of each one that no file may hold, and why and what to do.
 
     `root` are the nodes of the text, None if it cannot be parsed.
     """
-    if text.isascii() or (found := list(re.finditer(f"[{DIRECTION}{SEPARATORS}]", text))) == []:
+    if text.isascii() or (found := list(re.finditer(_HIDDEN, text))) == []:
         return
     has_separators = any(one[0] in SEPARATORS for one in found)
     spans, known = _quoted_spans(text, root) if has_separators else ([], 0)
@@ -315,6 +319,10 @@ def parse_scalar(text: str) -> Any:
     return spelled(float(text), text) if re.fullmatch(_FLOAT, text) else text
 
 
+#: Where the names in the sections of a file stand, by section and name: line and column, 0-based.
+EntryPlaces = dict[tuple[str, ...], tuple[int, int]]
+
+
 @dataclass(eq=False, repr=False)
 class Document:
     """A file as it was read. `file` is its name in messages, `relative` its name in the stack.
@@ -331,19 +339,15 @@ class Document:
     problems: list[Diagnostic] = field(default_factory=list)
     is_broken: bool = False
     relative: str = ""
-    #: Where the names in its sections stand, 0-based: those of all jobs are asked for.
-    entry_places: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict, repr=False)
+    #: Kept, since those of all jobs are asked for.
+    entry_places: EntryPlaces = field(default_factory=dict, repr=False)
     _members: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
     #: What `problems` has found out about the nodes of lists.
     items_by_name: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
 
-    def keep(self, root: Any, tree: dict[str, Any]) -> None:
+    def keep(self, tree: dict[str, Any], places: EntryPlaces) -> None:
         """Take over what the file was found to say."""
-        self.tree = tree
-        for section, entries in root.value:
-            for name, _ in entries.value if isinstance(tree.get(section.value), dict) else ():
-                mark = name.start_mark
-                self.entry_places.setdefault((section.value, name.value), (mark.line, mark.column))
+        self.tree, self.entry_places = tree, places
         self.shows_lines = not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
 
     @cached_property
@@ -443,6 +447,10 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         why = f"byte 0x{data[error.start]:02x} is not UTF-8"
         document.report(place, _INVALID, why, "save the file as UTF-8", breaks=True)
         return document
+    is_clear = text.isascii() or not re.search(_HIDDEN, text)
+    if is_clear and not re.search(_WRITES_NUL, text) and (plain := _plain_mapping(text)) is not None:
+        document.keep(*plain)
+        return document
     root = _compose(document)
     hidden = list(_hidden_characters(text, root))
     for index, why, fix in hidden[:_MOST_HIDDEN]:
@@ -466,11 +474,89 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         document.is_broken = True
         return document
     if isinstance(tree, dict):
-        document.keep(root, tree)
+        document.keep(tree, _entry_places(root, tree))
     elif tree is not None:
         document.problems.append(_no_mapping(document, root, tree))
         document.is_broken = True
     return document
+
+
+class _NotPlain(Exception):
+    """Something stands in a file for which its nodes are needed."""
+
+
+def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
+    """The mapping that a text is, and where the entries of its sections stand.
+
+    None if it is anything but mappings, lists and scalars without anchors, tags, merge keys and mistakes.
+    """
+    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.events import (
+        DocumentEndEvent,
+        MappingEndEvent,
+        MappingStartEvent,
+        ScalarEvent,
+        SequenceEndEvent,
+        SequenceStartEvent,
+        StreamEndEvent,
+    )
+
+    next_event = parser()(text).get_event
+    places: EntryPlaces = {}
+    count = 0
+
+    def scalar(event: Any) -> Any:
+        if event.anchor is not None or event.ctag is not None:
+            raise _NotPlain
+        return event.value if event.style else parse_scalar(event.value)
+
+    def collection(start: Any, depth: int, section: str) -> Any:
+        nonlocal count
+        is_list = start.__class__ is SequenceStartEvent
+        if not is_list and start.__class__ is not MappingStartEvent:
+            raise _NotPlain
+        if start.anchor is not None or start.ctag is not None or depth >= MAX_DEPTH or count > MAX_NODES:
+            raise _NotPlain
+        if is_list:
+            items: list[Any] = []
+            while (event := next_event()).__class__ is not SequenceEndEvent:
+                items.append(
+                    scalar(event) if event.__class__ is ScalarEvent else collection(event, depth + 1, "")
+                )
+            count += len(items)
+            return items
+        result: dict[str, Any] = {}
+        while (key := next_event()).__class__ is ScalarEvent:
+            name = intern(key.value)  # thousands of jobs have the same ones
+            if key.anchor is not None or key.ctag is not None or name in result or name == "<<":
+                raise _NotPlain
+            if depth == 1:
+                places[section, name] = key.start_mark.line, key.start_mark.column
+            event = next_event()
+            if event.__class__ is ScalarEvent:
+                result[name] = scalar(event)
+            else:
+                result[name] = collection(event, depth + 1, "" if depth else name)
+        if key.__class__ is not MappingEndEvent:
+            raise _NotPlain
+        count += 2 * len(result)
+        return result
+
+    try:
+        next_event(), next_event()  # the stream begins, and its document
+        tree = collection(next_event(), 0, "")
+        is_whole = next_event().__class__ is DocumentEndEvent and next_event().__class__ is StreamEndEvent
+    except (_NotPlain, YAMLError):
+        return None
+    return (tree, places) if is_whole and isinstance(tree, dict) else None
+
+
+def _entry_places(root: Any, tree: dict[str, Any]) -> EntryPlaces:
+    places: EntryPlaces = {}
+    for section, entries in root.value:
+        for name, _ in entries.value if isinstance(tree.get(section.value), dict) else ():
+            places.setdefault((section.value, name.value), (name.start_mark.line, name.start_mark.column))
+    return places
 
 
 #: So many hidden characters of one file are shown, the others counted.

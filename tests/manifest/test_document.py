@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reconciler.core.scalar import plain, scalar_text
 from reconciler.errors import Snippet
+from reconciler.manifest import yaml
 from reconciler.manifest.yaml import MAX_DEPTH, Document, parse, parser
 from tests.manifest.conftest import marked, place_of
 
@@ -191,3 +196,37 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     document = read_file(tmp_path / "gone.yaml", "gone.yaml")
     assert document.problems[0].what == "unreadable file"
     assert document.is_broken
+
+
+_YAML = st.text(alphabet=st.sampled_from("ab<1.~ \n:-'\"&*!{}[],#|>?\u00e9"), max_size=40)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400)
+@given(
+    text=st.one_of(
+        _YAML,
+        _YAML.map("jobs:\n  x: 1\n  {}".format),
+        st.dictionaries(st.text(max_size=4), _VALUES, max_size=3).map(json.dumps),
+    )
+)
+def test_values_from_events_are_those_of_the_nodes(text: str) -> None:
+    by_events = read(text)
+    with mock.patch.object(yaml, "_plain_mapping", return_value=None):
+        by_nodes = read(text)
+    for attribute in ("problems", "is_broken", "entry_places"):
+        assert getattr(by_events, attribute) == getattr(by_nodes, attribute)
+    assert repr(by_events.tree) == repr(by_nodes.tree)
+
+
+def test_plain_mapping_is_read_without_nodes() -> None:
+    with mock.patch.object(yaml, "compose") as compose:
+        assert read("stack: s\njobs:\n  \u00e9: {a: [1, 'x']}\n").tree == {
+            "stack": "s",
+            "jobs": {"\u00e9": {"a": [1, "x"]}},
+        }
+    compose.assert_not_called()
