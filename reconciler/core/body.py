@@ -39,7 +39,7 @@ def with_algorithms(
     `rewrite` gets the path to it, too.
     """
     result = dict(job)
-    if isinstance(algorithm := job.get("algorithm"), Mapping):
+    if isinstance(algorithm := job.get("algorithm"), dict):
         result["algorithm"] = rewrite(algorithm, ("algorithm",))
     if isinstance(tasks := job.get("tasks"), list):
         result["tasks"] = tasks = list(tasks)
@@ -96,7 +96,7 @@ def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
     """
     result = with_algorithms(entry, _desugar_algorithm)
     spec = result.get("spec")
-    if isinstance(spec, Mapping) and isinstance(spec.get("auto_stop"), str):
+    if isinstance(spec, dict) and isinstance(spec.get("auto_stop"), str):
         result["spec"] = {**spec, "auto_stop": _span(spec["auto_stop"])}
     return result
 
@@ -121,7 +121,7 @@ def _desugar_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any
     result = dict(algorithm)
     for kind in NAMED_LISTS:
         value = result.get(kind)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             value = [_named(kind, str(name), item) for name, item in value.items()]
         if isinstance(value, list):
             result[kind] = [_hide_sensitive(item) for item in value] if kind == "parameters" else value
@@ -138,9 +138,10 @@ def _desugar_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any
             else:
                 variables |= item
         environments = variables
-    if isinstance(environments, Mapping):
+    if isinstance(environments, dict):
         result["environments"] = {
-            name: _environment_value(name, value) for name, value in environments.items()
+            name: _environment_value(name, value) if isinstance(value, dict) else value
+            for name, value in environments.items()
         }
     return result
 
@@ -154,7 +155,7 @@ def is_named_environment(item: Mapping[str, Any]) -> bool:
 
 
 def _named(kind: str, name: str, item: Any) -> Any:
-    if isinstance(item, Mapping):
+    if isinstance(item, dict):
         return {"name": name, **item}
     if item is None:
         return {"name": name, "value" if kind == "parameters" else "remote": None}
@@ -165,15 +166,15 @@ def _named(kind: str, name: str, item: Any) -> Any:
 
 def _hide_sensitive(parameter: Any) -> Any:
     """A parameter with its value hidden, if it says so and has one; the value may be inherited."""
-    if not isinstance(parameter, Mapping) or plain(parameter.get("sensitive")) is not True:
+    if not isinstance(parameter, dict) or plain(parameter.get("sensitive")) is not True:
         return parameter
     if "value" not in parameter:
         return parameter
     return {**parameter, "value": _secret(parameter["value"], f"parameter.{parameter.get('name')}")}
 
 
-def _environment_value(name: str, value: Any) -> Any:
-    if not isinstance(value, Mapping) or "value" not in value or not set(value) <= {"value", "sensitive"}:
+def _environment_value(name: str, value: Mapping[str, Any]) -> Any:
+    if "value" not in value or not set(value) <= {"value", "sensitive"}:
         return value
     sensitive = plain(value.get("sensitive", False))
     if not isinstance(sensitive, bool):
@@ -198,7 +199,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(under)
     for key, value in over.items():
         below = result.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
+        if isinstance(below, dict) and isinstance(value, dict):
             result[key] = merge(below, _hidden_as(below, value) if key == "environments" else value)
         elif key in NAMED_LISTS and is_named_list(below) and is_named_list(value):
             # An item that says of its value only that there is none takes the one of its name away.
@@ -235,7 +236,7 @@ def is_named_list(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
     )
 
 
-def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
+def create_body(entry: Mapping[str, Any], *, holds_null: bool = True) -> dict[str, Any]:
     """Build the body from a desugared, validated entry, `raw` merged last.
 
     It lacks what identifies the job: `metadata.name`, `.workspace_id` and `.description` are put in
@@ -246,26 +247,39 @@ def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
         if key in OWN_KEYS or key in ("kind", "description"):
             continue
         place = body["metadata"] if key in HOISTED else body
-        if (sent := _sendable(value)) is not None:
+        if (sent := _sendable(value) if holds_null else value) is not None:
             place[key] = sent
-    if isinstance(resource := body.get("spec", {}).get("resource"), dict):
+    spec = body.get("spec", {})
+    if isinstance(resource := spec.get("resource"), dict) and "node_count" not in resource:
         # The SDK requires what the OTC documents make optional: say it always.
-        resource.setdefault("node_count", 1)
+        body["spec"] = {**spec, "resource": {**resource, "node_count": 1}}
     if isinstance(raw := entry.get("raw"), Mapping):
         body = merge(body, desugar(raw))
-    # The service demands text in these places.
-    texts = [(body["metadata"], "annotations")]
-    for algorithm in algorithms_in(body):
-        texts.append((algorithm, "environments"))
-        for parameter in filter(_is_dict, algorithm.get("parameters") or ()):
-            parameter.pop("sensitive", None)
-            if "value" in parameter:
-                parameter["value"] = scalar_text(parameter["value"])
-    for tree, name in texts:
-        if isinstance(members := tree.get(name), dict):
-            tree[name] = {k: scalar_text(v) for k, v in members.items()}
-    typed: dict[str, Any] = _typed(body, _body_rule())
+    if isinstance(annotations := body["metadata"].get("annotations"), dict):
+        body["metadata"]["annotations"] = _texts(annotations)
+    typed: dict[str, Any] = _typed(with_algorithms(body, _sent_algorithm), _body_rule())
     return typed
+
+
+def _sent_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any]:
+    """An algorithm with text in the places where the service demands it."""
+    result = dict(algorithm)
+    if isinstance(environments := result.get("environments"), dict):
+        result["environments"] = _texts(environments)
+    if isinstance(parameters := result.get("parameters"), list):
+        result["parameters"] = [_sent_parameter(one) if isinstance(one, dict) else one for one in parameters]
+    return result
+
+
+def _sent_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+    sent = {name: value for name, value in parameter.items() if name != "sensitive"}
+    if "value" in sent and sent["value"].__class__ is not str:
+        sent["value"] = scalar_text(sent["value"])
+    return sent
+
+
+def _texts(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value if value.__class__ is str else scalar_text(value) for name, value in members.items()}
 
 
 @cache
@@ -280,11 +294,13 @@ def _typed(value: Any, rule: FieldRule) -> Any:
     """Copy plain data: text as it was spelled where the service wants text, plain values elsewhere."""
     if isinstance(value, dict):
         members, others = rule.members, rule.others
-        # Most members are text, and most calls are saved here.
-        return {
-            name: member if member.__class__ is str else _typed(member, members.get(name) or others)
-            for name, member in value.items()
-        }
+        # Most members are text or a whole number, and most calls are saved here.
+        result: dict[str, Any] = {}
+        for name, member in value.items():
+            of_member = members.get(name) or others
+            is_same = member.__class__ is str or (member.__class__ is int and not of_member.is_text)
+            result[name] = member if is_same else _typed(member, of_member)
+        return result
     if isinstance(value, list):
         item = rule.item or _UNKNOWN
         return [_typed(member, item) for member in value]
@@ -456,8 +472,11 @@ def covered_by(letter: str, body: Mapping[str, Any], rerun: str | None) -> Canon
 
 def digest_of(covered: Canonical, algorithm: str = CURRENT) -> str:
     """Return e.g. `a3f9a2c1b7d4e` for what `declared` returned."""
-    text = json.dumps(covered, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return algorithm + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    data = _encode(covered).encode("utf-8", "surrogatepass")
+    return algorithm + hashlib.sha256(data).hexdigest()[:12]
+
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def is_of_same_form(one: str, other: str) -> bool:

@@ -156,11 +156,16 @@ def canonical(job: Mapping[str, Any]) -> Canonical:
 
 def _object(value: Mapping[str, Any], rule: FieldRule) -> Canonical:
     members, others = rule.members, rule.others
-    return {
-        name: form
-        for name, member in value.items()
-        if (form := _value(member, members.get(name) or others)) is not None
-    }
+    result: Canonical = {}
+    for name, member in value.items():
+        of_member = members.get(name) or others
+        # Most members are text that means nothing but itself, and most calls are saved here.
+        if member.__class__ is not str or of_member.marks:
+            if (form := _value(member, of_member)) is not None:
+                result[name] = form
+        elif member and member != of_member.default:
+            result[name] = member
+    return result
 
 
 _UNKNOWN = FieldRule()
@@ -170,7 +175,7 @@ _ANY_TEXT = FieldRule(str)
 def _value(value: Any, rule: FieldRule) -> Any:
     """Return the canonical form of one field, or None if it says nothing."""
     # The order of the questions is that of their frequency: this runs for every field of every job.
-    if type(value) is str:
+    if value.__class__ is str:
         text = value
     elif isinstance(value, dict):
         return _object(value, rule) or None
@@ -205,13 +210,15 @@ def _keyed(items: list[Any], rule: FieldRule, keyed_by: str) -> Iterator[tuple[s
         if not isinstance(item, dict):
             yield f"#{index}", _value(item, rule)
             continue
-        # A volume has its local_path one level down, under nfs, pfs or obs.
-        below = (value.get(keyed_by) for value in item.values() if isinstance(value, dict))
-        name = item.get(keyed_by) or next(filter(None, below), None)
+        name = item.get(keyed_by)
+        if not name:
+            # A volume has its local_path one level down, under nfs, pfs or obs.
+            below = (value.get(keyed_by) for value in item.values() if isinstance(value, dict))
+            name = next(filter(None, below), None)
         form = _object(item, rule)
         form.pop(keyed_by, None)
-        for field_name in form.keys() & rule.templates.keys():
-            if form[field_name] == rule.templates[field_name].format(name=name, index=index):
+        for field_name, template in rule.templates.items():
+            if field_name in form and form[field_name] == template.format(name=name, index=index):
                 del form[field_name]
         yield (f"#{index}" if name is None else str(name)), form
 
@@ -266,7 +273,10 @@ def rule_at(path: tuple[str, ...]) -> FieldRule:
 def value_at(tree: Any, path: Sequence[str]) -> Any:
     """What stands at a path of plain data, or None."""
     for name in path:
-        tree = tree.get(name) if isinstance(tree, Mapping) else None
+        # A dict is nearly all of them, and a look at its class costs a tenth of the question.
+        if tree.__class__ is not dict and not isinstance(tree, Mapping):
+            return None
+        tree = tree.get(name)
     return tree
 
 

@@ -306,7 +306,7 @@ def odd_numbers(tree: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
     for step, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
         if isinstance(value, dict | list):
             yield from odd_numbers(value, (*steps, step))
-        elif _is_odd(value):
+        elif is_odd(value):
             yield (*steps, step), value
 
 
@@ -319,12 +319,13 @@ def holds_odd_number(tree: Any) -> bool:
         if cls is dict or cls is list:
             if holds_odd_number(value):
                 return True
-        elif _is_odd(value):
+        elif is_odd(value):
             return True
     return False
 
 
-def _is_odd(value: Any) -> bool:
+def is_odd(value: Any) -> bool:
+    """Whether a value is a number that no reader of JSON takes."""
     if isinstance(value, float):
         return not isfinite(value)
     return isinstance(value, int) and not _LEAST <= value < _BEYOND

@@ -19,6 +19,7 @@ from reconciler.core.scalar import (
     RevisionText,
     UnresolvedText,
     as_released,
+    is_odd,
     join_parts,
     outputs_in,
     parts_of,
@@ -335,7 +336,7 @@ def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
     The password of `records` is the only place for one, and `manifest.settings` looks at that.
     """
     for document in documents:
-        for steps, text in _expressions_in(document.tree):
+        for steps, text in _expressions_in(document.tree if "${" in document.text else {}):
             for part in parts_of(text) if steps[0] != "records" else ():
                 if isinstance(part, Reference) and (name := credential_in(part)):
                     problem = refused_credential(name, part.text)
@@ -350,6 +351,27 @@ def credential_in(reference: Reference) -> str | None:
 
 #: The key of no job: it stands for itself where `defaults` are looked at without a job.
 ANY_KEY = "${job.key}"
+
+
+def is_plain(tree: Any) -> bool:
+    """Whether a mapping holds no expression, no null, no sensitive value and no number that JSON cannot hold.
+
+    So do nearly all entries, and one look spares them a look for each.
+    """
+    for value in tree.values() if tree.__class__ is dict else tree:
+        cls = value.__class__
+        if cls is str:
+            if "${" in value:
+                return False
+        elif cls is dict:
+            if "sensitive" in value or not is_plain(value):
+                return False
+        elif cls is list:
+            if not is_plain(value):
+                return False
+        elif not (cls is int or cls is bool or cls is float) or is_odd(value):
+            return False
+    return True
 
 
 def mentions_job(tree: Any) -> bool:

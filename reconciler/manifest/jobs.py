@@ -52,6 +52,7 @@ from reconciler.manifest.expressions import (
     LINK,
     Expander,
     expand_partly,
+    is_plain,
     mark_unknown,
     measure,
     mentions_job,
@@ -98,7 +99,7 @@ class MergedJob(NamedTuple):
     """An entry with all that it inherits.
 
     Texts in `tree` that name outputs are as they are written until `Outputs.resolve`, which finds the
-    `references` to other jobs, each key once.
+    `references` to other jobs, each key once. One that `is_plain` holds none, no null and no secret.
     """
 
     tree: dict[str, Any]
@@ -107,6 +108,7 @@ class MergedJob(NamedTuple):
     has_body: bool = True
     is_whole: bool = True
     references: tuple[Link, ...] = ()
+    is_plain: bool = False
 
     @property
     def is_absent(self) -> bool:
@@ -138,7 +140,7 @@ class Outputs:
 
         `owner` is its key, None for a part of an entry that is looked at without a job.
         """
-        if not job.expander.kept:
+        if job.is_plain or not job.expander.kept:
             return job
         links: dict[str, Link] = {}
         is_whole = job.is_whole
@@ -359,7 +361,20 @@ _SHOWN = ("description", "lifecycle", "state", "kind", "needs", "formerly")
 _NAMES = ("name", "local_path")
 
 _Secrets = list[tuple[_Path, SecretText]]
-_Inherited = tuple[dict[str, Any], list[dict[str, Any]], bool]
+
+
+class _Inherited(NamedTuple):
+    """What an entry is merged over, `under`, and its `parts`, the ones that are overridden first.
+
+    `is_whole` says that all of it has a value, `is_shared` that other jobs have the very same, and `is_plain`
+    that it is also plain.
+    """
+
+    under: dict[str, Any]
+    parts: list[dict[str, Any]]
+    is_whole: bool
+    is_shared: bool
+    is_plain: bool
 
 
 @dataclass(eq=False, repr=False)
@@ -464,27 +479,38 @@ class JobReader:
         if not isinstance(entry.value, dict):
             self.problems.append(not_a_mapping(entry.value, own))
             return None
-        expander = self.expander.for_job(entry.name, entry.matrix)
-        value, is_whole = self._expanded(entry.value, expander, own)
-        value = with_member_keys(entry, value, expander, self.links.known)
-        self.problems += self.templates.check(entry, value)
-        templates = self.templates.chain(extended_by(value))
-        under, parts, inherited_is_whole, is_shared = self._inherited(templates, expander)
+        plain, expander = is_plain(entry.value), self.expander
+        if plain:
+            value, is_whole = self._with_right_items(entry.value, own)
+        else:
+            expander = expander.for_job(entry.name, entry.matrix)
+            value, is_whole = self._expanded(entry.value, expander, own)
+            value = with_member_keys(entry, value, expander, self.links.known)
+        templates: tuple[MergedEntry, ...] = ()
+        if EXTENDS in value:
+            self.problems += self.templates.check(entry, value)
+            templates = self.templates.chain(extended_by(value))
+        inherited = self._inherited(templates, entry)
+        under = inherited.under
+        if plain and not inherited.is_plain:
+            plain, expander = False, expander.for_job(entry.name, entry.matrix)
         has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
         if not has_body:
             under = {"lifecycle": under["lifecycle"]} if "lifecycle" in under else {}
         self._defaults_are_used |= has_body
-        size = self.expander.budget.size_of if is_shared else measure
+        size = self.expander.budget.size_of if inherited.is_shared else measure
         if under and not self._is_affordable(size(under), own):
             return None
         own_part = desugar(_without_templates(value))
         merged = merge(under, own_part)
-        if _holds_null(merged):
+        if not plain and _holds_null(merged):
             merged = _without_removed(merged)
-        inherited = (*reversed(templates), *reversed(self.defaults))
-        places = tuple((one.document, one.steps) for one in (entry, *inherited))
-        origin = Origin(places, (own_part, *reversed(parts)))
-        return MergedJob(merged, origin, expander, has_body, is_whole and inherited_is_whole)
+        places = tuple(
+            (one.document, one.steps) for one in (entry, *reversed(templates), *reversed(self.defaults))
+        )
+        origin = Origin(places, (own_part, *reversed(inherited.parts)))
+        is_whole = is_whole and inherited.is_whole
+        return MergedJob(merged, origin, expander, has_body, is_whole, is_plain=plain)
 
     def _origins(self, entry: MergedEntry, job: MergedJob) -> Iterator[ValueOrigin]:
         """Every value of a job, with what gave the expressions in it their values."""
@@ -517,18 +543,15 @@ class JobReader:
             self.problems.append(origin.diagnose((), *budget.problem(), at_key=True))
         return is_allowed
 
-    def _inherited(
-        self, templates: Sequence[MergedEntry], expander: Expander
-    ) -> tuple[dict[str, Any], list[dict[str, Any]], bool, bool]:
+    def _inherited(self, templates: Sequence[MergedEntry], entry: MergedEntry) -> _Inherited:
         """What an entry is merged over: defaults, then its templates.
 
-        Returns it with its parts, the ones that are overridden first, whether all of it has a value, and
-        whether other jobs have the very same: thousands may extend the same templates, and where no
-        expression asks for the job they share it.
+        Thousands may extend the same templates, and where no expression asks for the job they share it.
         """
         chain = tuple(template.name for template in templates)
         if chain in self._chains:
-            return *self._chains[chain], True
+            return self._chains[chain]
+        expander = self.expander.for_job(entry.name, entry.matrix)
         under: dict[str, Any] = {}
         parts, are_whole = [], True
         for one in (*self.defaults, *templates):
@@ -536,9 +559,10 @@ class JobReader:
             under, are_whole = merge(under, part), is_whole and are_whole
             parts.append(part)
         is_shared = all(id(one) in self._parts for one in (*self.defaults, *templates))
+        inherited = _Inherited(under, parts, are_whole, is_shared, is_shared and is_plain(under))
         if is_shared:
-            self._chains[chain] = under, parts, are_whole
-        return under, parts, are_whole, is_shared
+            self._chains[chain] = inherited
+        return inherited
 
     def _part(self, entry: MergedEntry, expander: Expander) -> tuple[dict[str, Any], bool]:
         """What defaults or a template say; the same for every job, unless an expression asks for the job."""
@@ -568,13 +592,17 @@ class JobReader:
             for steps, problem in problems_in(tree, expander):
                 self.problems.append(origin.diagnose(steps, *problem))
             expanded, is_whole = expand_partly(tree, expander), False
-        expanded, problems = check_items(expanded, origin)
+        expanded, are_right = self._with_right_items(expanded, origin)
+        return expanded, is_whole and are_right
+
+    def _with_right_items(self, tree: dict[str, Any], origin: Origin) -> tuple[dict[str, Any], bool]:
+        tree, problems = check_items(tree, origin)
         self.problems += problems
-        return expanded, is_whole and not problems
+        return tree, not problems
 
     def _validated(self, entry: MergedEntry, job: MergedJob) -> DesiredJob | None:
         merged, origin, has_body = job.tree, job.origin, job.has_body
-        secrets = self._secrets_in(merged)
+        secrets = [] if job.is_plain else self._secrets_in(merged)
         lifecycle = max_parallel = None
         is_numbered = entry.name in job.expander.numbered
         code = None
@@ -620,10 +648,10 @@ class JobReader:
             if problems := list(raw_problems(merged.get("raw"), origin)):
                 self.problems += problems
                 return None
-            body = create_body(merged)
+            body = create_body(merged, holds_null=not job.is_plain)
             if "raw" in merged:
                 self._secrets_in(body)  # `raw` may give a sensitive value another one
-            if holds_odd_number(body):
+            if not job.is_plain and holds_odd_number(body):
                 self.problems += _number_problems(merged, body, origin)
                 return None
         implied = (link.key for link in job.references)

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from reconciler.core.body import NAMED_LISTS, desugar, is_named_environment, is_named_list, with_algorithms
+from reconciler.core.body import (
+    NAMED_LISTS,
+    desugar,
+    is_named_environment,
+    is_named_list,
+    mapping_at,
+    with_algorithms,
+)
 from reconciler.core.fields.job import EnvironmentItem
 from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
@@ -443,6 +450,8 @@ def check_items(entry: dict[str, Any], origin: Origin) -> tuple[dict[str, Any], 
     only what all parts are together, where an item may have hidden another of its name.
     """
     problems: list[Diagnostic] = []
+    if "tasks" not in entry and list not in map(type, mapping_at(entry, "algorithm").values()):
+        return entry, problems  # no item to be wrong
 
     def checked(algorithm: Mapping[str, Any], steps: tuple[PathStep, ...]) -> dict[str, Any]:
         result = dict(algorithm)

@@ -187,7 +187,16 @@ _VALUES = st.recursive(
 
 @given(_VALUES)
 def test_ordinary_json_is_parsed_unchanged(value: Any) -> None:
-    assert parse(json.dumps(value).encode()) == value
+    assert repr(parse(json.dumps(value).encode())) == repr(value)
+
+
+@given(
+    st.from_regex(
+        r"-?(0|[1-9]\d{0,25})(\.\d{1,25})?([eE][-+]?\d{1,3})?", fullmatch=True, alphabet="-+.eE0123456789"
+    )
+)
+def test_number_is_parsed_as_the_standard_library_parses_it(number: str) -> None:
+    assert repr(parse(f"[{number}]".encode())) == repr(json.loads(f"[{number}]"))
 
 
 @given(st.binary(max_size=200))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum, StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -197,7 +197,8 @@ def form_error(rule: str) -> PydanticCustomError:
 
 def given(model: BaseModel, *names: str) -> list[str]:
     """Those of the fields that say something (null, "" and empty containers say nothing)."""
-    return [name for name in names if getattr(model, name) not in (None, "", [], {})]
+    values = ((name, getattr(model, name)) for name in names)
+    return [name for name, value in values if value or (value is not None and value not in ("", [], {}))]
 
 
 def _distinct_names(items: list[Any] | None) -> list[Any] | None:
@@ -218,6 +219,16 @@ _IMAGE, _ANY, _BUCKET = "file://", r"[\s\S]*", "(?:(?:obs|s3):/)?/[^/]+"
 _PLACE = f"{_BUCKET}(?:/{_ANY})?"
 
 
+@cache
+def _place() -> re.Pattern[str]:
+    return re.compile(_PLACE)
+
+
+@cache
+def _scheme() -> re.Pattern[str]:
+    return re.compile("^(?:(?:obs|s3):/|file://)(?=/)")
+
+
 class PathRule(NamedTuple):
     """What a path in object storage must look like; "" says nothing.
 
@@ -231,7 +242,7 @@ class PathRule(NamedTuple):
     def _check(self, path: str) -> str:
         rule = ""
         is_outside = path and not (self.may_be_in_image and path.startswith(_IMAGE))
-        if (self.is_required and not path) or (is_outside and not re.fullmatch(_PLACE, path)):
+        if (self.is_required and not path) or (is_outside and not _place().fullmatch(path)):
             rule = "must be obs://BUCKET/… or /BUCKET/…"
         elif self.ends_in_slash and is_outside and not path.endswith("/"):
             rule = "a directory must end in / (ModelArts.2791)"
@@ -258,7 +269,7 @@ BootFile = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=False, may_be_in
 
 def is_inside(file: str, directory: str) -> bool:
     """Whether a file lies in a directory or below it; with and without obs:// is the same place."""
-    bare, above = (re.sub("^(?:(?:obs|s3):/|file://)(?=/)", "", path) for path in (file, directory))
+    bare, above = (_scheme().sub("", path) for path in (file, directory))
     return bare.startswith(above.rstrip("/") + "/")
 
 
