@@ -245,10 +245,11 @@ class _SnapshotReader:
         ownership = sort_by_key(observation, self._stack.name, self._names)
         snapshot = Snapshot(ownership, self._details, self._gone, skew_s=self._skew_s)
         # A report on drift needs what was last applied, whatever is declared now.
-        if not self._with_details or planner.rests_on_memory(
+        if self._with_details and not planner.rests_on_memory(
             self._stack, snapshot, self._recorded, self._plan_context.at_s - self._skew_s
         ):
-            snapshot = snapshot._replace(memory=self._memory)
+            return snapshot  # All is as declared, so nobody asks for details either.
+        snapshot = snapshot._replace(memory=self._memory)
         # A job that is gone by now makes way for an older revision, whose details may be needed then.
         while wanted := [
             job_id

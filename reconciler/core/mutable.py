@@ -101,6 +101,8 @@ def mutable_changes(
     if desired.description.strip() != job.text.strip():
         now.append(description_change(desired.description, job.text))
     declared = desired.body or {}
+    if not any(_fields(declared)):
+        return MutableChanges(tuple(now), is_recorded=sent is not None)
     differing = list(_differing(declared, job.body))
     unreported = []
     for path in unreported_paths(declared, job):

@@ -109,6 +109,8 @@ class KeyView:
     @property
     def ever_owned(self) -> list[Revision]:
         """The owned revisions, and those whose records have aged out of the service; oldest first."""
+        if not self.remembered:
+            return self.owned
         seen = {revision.number for revision in self.owned}
         aged_out = [self._as_ended(past) for past in self.remembered if past.number not in seen]
         return sorted([*aged_out, *self.owned], key=lambda revision: revision.number)

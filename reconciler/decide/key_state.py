@@ -144,6 +144,8 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
 
     aged_out = view.aged_out
     revisions = view.owned if aged_out is None else [*view.owned, aged_out]
+    if len(revisions) == 1:
+        return revisions[0]
     completed = (r.number for r in revisions if r.job.phase is Phase.COMPLETED and is_declared(r))
     done = max(completed, default=0)
     live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
@@ -682,6 +684,8 @@ class KeyState:
 
     @property
     def bad_end(self) -> str:
+        if self.revision.job.phase not in _ENDED_OTHERWISE_THAN_WELL:
+            return ""
         return bad_end_of(self.revision, self.made_as(self.revision))
 
     # --- its schedule and its upstream
@@ -697,8 +701,8 @@ class KeyState:
 
         It has come since the key was last started, and since the schedule began to count.
         """
-        schedule, since_s = self.desired.schedule, self.view.last_start_s
-        if schedule is None or since_s is None or self.counts_from_s is None:
+        schedule = self.desired.schedule
+        if schedule is None or (since_s := self.view.last_start_s) is None or self.counts_from_s is None:
             return None
         return schedule.due(max(since_s, self.counts_from_s), self.service_s)
 

@@ -205,6 +205,7 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
     completed: dict[str, int | None] = {}
     keys = keys_with_upstream(stack, snapshot.ownership)
     upstream = {key: job.needs if (job := stack.find(key)) and not job.is_absent else () for key in keys}
+    needed_keys = frozenset(chain.from_iterable(upstream.values()))
     for key in TopologicalSorter(upstream).static_order():
         desired = stack.find(key)
         needs = desired.needs if desired else ()
@@ -219,9 +220,10 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
             tuple(other for other, own in needed.items() if runs_again(own)),
             {other: number for other in needs if (number := completed.get(other)) is not None},
         )
-        completed[key] = newest_completed(state.view)
-        # What is to be absent will not complete again: who needs it keeps what was made from it.
-        completions[key] = completion_of(state.view) if state.declared else None
+        if key in needed_keys:
+            completed[key] = newest_completed(state.view)
+            # What is to be absent will not complete again: who needs it keeps what was made from it.
+            completions[key] = completion_of(state.view) if state.declared else None
         decisions[key] = _decided(state, needed, finished)
     return decisions
 

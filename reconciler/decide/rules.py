@@ -65,20 +65,18 @@ class Rule(NamedTuple):
     judge: Judge
     hints: Mapping[Reason, tuple[str, ...]] = MappingProxyType({})
 
-    def answer(self, state: KeyState) -> Decision | None:
-        if self.scope is None:
-            return self.judge(state)
-        decision = self.judge(state) if self.scope(state) else None
-        return None if decision is None else completed(state, decision)
-
     def hints_for(self, reason: Reason) -> tuple[str, ...]:
         return self.hints[reason] if reason in self.hints else HINTS[reason]
 
 
 def decide(state: KeyState) -> Decision:
     """Choose the actions for one key, by the first of `RULES` that applies."""
+    applies: dict[Scope | None, bool] = {None: True}  # each scope is asked once
     for rule in RULES:
-        if (decision := rule.answer(state)) is not None:
+        if rule.scope not in applies:
+            applies[rule.scope] = rule.scope(state)  # type: ignore[misc]
+        if applies[rule.scope] and (decision := rule.judge(state)) is not None:
+            decision = decision if rule.scope is None else completed(state, decision)
             return decision._replace(rule=rule.name)
     raise AssertionError("the last rule applies to every job that the others leave")
 
@@ -351,6 +349,8 @@ def judge_history_unreadable(state: KeyState) -> Decision | None:
 
 @rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", None, Action.CONFLICT)
 def judge_name_taken(state: KeyState) -> Decision | None:
+    if not state.name_holders:
+        return None
     others = [one for one in _by_number(state) if _as_ours(state, one) is None]
     holder = next(iter([*adoption_order(others, state.view, state.latest), *others]), None)
     if holder is None:
