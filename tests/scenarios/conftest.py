@@ -22,3 +22,10 @@ def fork_server() -> Iterator[ForkServer]:
 def world(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> World:
     """A stack whose next apply has something of every kind to do."""
     return a_world(tmp_path_factory.mktemp("world"), fork_server)
+
+
+@pytest.fixture
+def _rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a job of hours looks every five minutes, not every ten seconds."""
+    for module in ("reconciler.apply.waiter", "reconciler.rollout"):
+        monkeypatch.setattr(f"{module}.LONGEST_PAUSE_S", 300.0)

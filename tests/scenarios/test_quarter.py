@@ -461,6 +461,7 @@ def _no_process_for_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "_evaluate", _evaluate_here)
 
 
+@pytest.mark.usefixtures("_rare_looks")
 @pytest.mark.timeout(600)  # A busy machine takes its time.
 @pytest.mark.parametrize("seed", range(QUARTERS))
 def test_quarter_alone_has_a_reason_for_each_start_and_hides_nothing(

@@ -860,6 +860,7 @@ def _what_happened() -> Iterator[None]:
     print("\n" + ", ".join(f"{count} {what}" for what, count in World.told.most_common()))  # noqa: T201
 
 
+@pytest.mark.usefixtures("_rare_looks")
 @pytest.mark.timeout(300)  # A hundred worlds are one test; a busy machine takes its time.
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("world", [World, OtcWorld])
