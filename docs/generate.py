@@ -105,8 +105,11 @@ The operations that each phase allows; the program never sends the others. A pha
 is [blocked](reasons.md). `reconciler explain states` prints this table.
 """
 _FIELDS = """\
-Every field of a job, and whether an edit updates the job or needs a new one. *Update* names the clouds that
-can change the field. `reconciler explain FIELD` prints one field, `reconciler explain fields` all of them.
+Every field of a job, and what an edit of it means. `reconciler explain FIELD` prints one field.
+"""
+_UPDATES = """\
+These fields of an existing job can be changed, on the clouds in parentheses. An edit of any other field of
+the request means a new job.
 """
 
 
@@ -124,7 +127,7 @@ def _states() -> str:
         [
             phase,
             ", ".join(one for one in Phase if one in rule.expected_next),
-            *("yes" if rule.verdicts[operation] else "no" for operation in Operation),
+            ", ".join(operation for operation in Operation if rule.verdicts[operation]) or "–",
         ]
         for phase, rule in rules.items()
     ]
@@ -135,21 +138,28 @@ def _states() -> str:
                 illegal.setdefault((operation, verdict.why, verdict.legal_when), []).append(phase)
     reasons = [[what, ", ".join(phases), why, when] for (what, why, when), phases in illegal.items()]
     return (
-        f"# Phases\n\n{_GENERATED}\n{_STATES}\n{_table(['phase', 'expected next', *Operation], rows)}"
+        f"# Phases\n\n{_GENERATED}\n{_STATES}\n{_table(['phase', 'expected next', 'allowed'], rows)}"
         f"\n## Why not\n\n{_table(['operation', 'phase', 'why not', 'legal'], reasons)}"
     )
 
 
 def _fields() -> str:
-    sections: dict[str, list[list[str]]] = {"Other fields": [], "Keys of the program": []}
+    updates, own = [], []
+    sections: dict[str, list[tuple[str, str]]] = {"Other fields": []}
     for path, edit, description in fields():
         top = path.partition(".")[0].partition("[")[0]
-        title = top if top in ("algorithm", "spec", "tasks") else "Other fields"
-        title = title if top in JobBody.model_fields else "Keys of the program"
-        sections.setdefault(title, []).append([f"`{path}`", edit, description])
-    parts = [f"# Fields of a job\n\n{_GENERATED}\n{_FIELDS}"]
+        if top not in JobBody.model_fields:
+            own.append((f"`{path}`", edit, description))
+        elif edit.startswith("update"):
+            updates.append((f"`{path}`", edit, description))
+        else:
+            title = top if top in ("algorithm", "spec", "tasks") else "Other fields"
+            sections.setdefault(title, []).append((f"`{path}`", description))
+    parts = [f"# Fields of a job\n\n{_GENERATED}\n{_FIELDS}\n## Updates\n\n{_UPDATES}\n"]
+    head = ["field", "an edit means", "description"]
+    parts.append(f"{_table(head, updates)}\n## Keys of the program\n\n{_table(head, own)}")
     for title in sorted(sections, key=lambda title: (title[0].isupper(), title)):
-        parts.append(f"\n## {title}\n\n{_table(['field', 'an edit means', 'description'], sections[title])}")
+        parts.append(f"\n## {title}\n\n{_table(['field', 'description'], sections[title])}")
     return "".join(parts)
 
 
@@ -219,7 +229,16 @@ def _marked_table(name: str) -> str:
         rows.append([f"`{key}`", _type(member, schema["$defs"]), default, text])
     if document == "manifest":
         return _table(["key", "type", "default", "meaning"], rows)
-    return _table(["key", "type", "meaning"], ([key, kind, text] for key, kind, _, text in rows))
+    of_json = {
+        "list of text": "list of strings",
+        "text": "string",
+        "true or false": "boolean",
+        "list of mapping": "list of objects",
+        "mapping": "object",
+    }
+    return _table(
+        ["key", "type", "meaning"], ([key, of_json.get(kind, kind), text] for key, kind, _, text in rows)
+    )
 
 
 _REASON = re.compile(r"^\| `(\w+)` \| (.*?) \|.*\n", re.M)

@@ -78,12 +78,10 @@ _OWN = {
         ("formerly", "lifecycle.protect", "lifecycle.schedule", "lifecycle.timezone"), _OF_MARKER
     ),
     "state": "absent terminates the job; present starts it again",
-    "extends": "as the fields that it changes",
-    **dict.fromkeys(
-        ("matrix", "name"), "jobs of new keys are created, those of keys that are gone terminated"
-    ),
+    "extends": "the same as of the fields it changes",
+    **dict.fromkeys(("matrix", "name"), "jobs of new keys are created, those of removed keys terminated"),
     **dict.fromkeys(("lifecycle", "code"), "see its members"),
-    **dict.fromkeys(("code.source", "code.exclude", "code.include"), "new job, if other files are code then"),
+    **dict.fromkeys(("code.source", "code.exclude", "code.include"), "new job, if it changes the files"),
 }
 
 
@@ -106,7 +104,7 @@ def fields() -> tuple[EditedField, ...]:
     own = {name: field for name, field in JobEntry.model_fields.items() if name not in tops}
     for name, model in (("code", CodeEntry), ("lifecycle", Lifecycle)):
         own |= {f"{name}.{member}": field for member, field in model.model_fields.items()}
-    decides = "nothing on the service; the next plan goes by it"
+    decides = "nothing on the service; later plans use it"
     return (
         *body,
         *(EditedField(path, _OWN.get(path, decides), one.description or "") for path, one in own.items()),

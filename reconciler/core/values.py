@@ -188,7 +188,7 @@ class Head(Frozen):
     )
     reconciler_version: str = Field(description="Version of reconciler that created it.")
     created_at: str = Field(description="RFC 3339, UTC.")
-    stack: str = Field(description="The ownership scope.")
+    stack: str = Field(description="Name of the stack.")
     target: TargetIdentity = Field(description="Where the jobs live.")
     manifest_digest: str = Field(description="Digest over the files of the stack.")
 
