@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -122,6 +123,27 @@ def wrong_options(text: str) -> list[str]:
     return [option for option in _OPTION.findall(text) if option not in EVERY_OPTION | _OF_OTHERS]
 
 
+_BLOCK = re.compile(r"^ *```bash\n(.*?)^ *```$", re.M | re.S)
+_COMMAND_LINE = re.compile(r"^ *(?:[A-Z_]+=\S+ )*reconciler (.*?)(?: [|>&].*)?$", re.M)
+
+
+def _parse(line: str) -> None:
+    """Parse the options of a command line, with their values; run nothing."""
+    words = shlex.split(line, comments=True)
+    name = tuple(words[: 2 if isinstance(BY_WORDS.get((words[0],)), click.Group) else 1])
+    context = click.Context(cli, info_name="reconciler", **cli.context_settings)
+    BY_WORDS[name].make_context(" ".join(name), words[len(name) :], parent=context)
+
+
+def test_command_lines_of_pages_are_understood() -> None:
+    """Those that are not run when the pages are generated."""
+    blocks = "".join(block for page in PAGES for block in _BLOCK.findall(page.read_text(encoding="utf-8")))
+    lines = _COMMAND_LINE.findall(blocks.replace("\\\n", " "))
+    assert len(lines) > 25
+    for line in lines:
+        _parse(line)
+
+
 @pytest.mark.parametrize(
     ("read", "find"),
     [(of_the_program, wrong_commands), (of_the_program, wrong_options), (of_the_pages, wrong_commands)],
@@ -142,3 +164,5 @@ def test_this_test_sees_what_it_looks_for() -> None:
         "reconciler plan --wait",
     ]
     assert wrong_options("add --froce, or --force") == ["--froce"]
+    with pytest.raises(click.UsageError):
+        _parse("watch --every soon  # a value that the option does not take")
