@@ -53,10 +53,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"[{text}]({_in_repository(path, docs.parent, config.repo_url)}{anchor})"
         return f"[{text}]({os.path.relpath(docs / _offered(path, files, config), here)})"
 
-    return _LINK.sub(replace, _with_indented_lists(markdown))
+    return _LINK.sub(replace, with_indented_lists(markdown))
 
 
-def _with_indented_lists(markdown: str) -> str:
+def with_indented_lists(markdown: str) -> str:
     """Indent the parts of a list's item by four; CommonMark wants the width of the marker only."""
     lines, width, is_code = [], 0, False
     for line in markdown.split("\n"):
