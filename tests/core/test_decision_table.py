@@ -107,6 +107,11 @@ def decisions(plan: Plan) -> tuple[object, ...]:
 
 def decided(desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> PlannedAction:
     """The one action for a key."""
+    [action] = plan_for(a_stack(desired), *jobs, **more).actions
+    return action
+
+
+def decided_everywhere(desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> PlannedAction:
     [action] = plan_everywhere(a_stack(desired), *jobs, **more).actions
     return action
 
@@ -546,7 +551,7 @@ def test_edit_that_is_not_reported_is_ignored_only_where_it_may_be_below_an_igno
     desired = a_job(**{**now, "lifecycle": lifecycle})
     shown = seen(made, body={**(made.body or {}), "metadata": {}})
     memory = a_memory(past(made, phase=R)) if is_on_record else NO_HISTORY
-    action = decided(desired, shown, memory=memory)
+    action = decided_everywhere(desired, shown, memory=memory)
     assert spelled(action) == expected
     assert (says_on_record if is_on_record else says) in action.detail
 
@@ -585,7 +590,7 @@ def test_number_of_the_revision_is_no_difference(
     )
     was = a_job(algorithm__parameters={"lr": lr, "n": "r${job.revision}"}, **NUMBERED)
     memory = a_memory(past(was, revision, phase)) if is_on_record else NO_HISTORY
-    action = decided(desired, seen(was, revision=revision, phase=phase), memory=memory)
+    action = decided_everywhere(desired, seen(was, revision=revision, phase=phase), memory=memory)
     assert spelled(action) == expected
     changed = {change.path for change in action.changes}
     assert changed == ({"algorithm.parameters.lr"} if "immutable_changed" in expected else set())
@@ -635,14 +640,14 @@ def test_number_written_out_is_that_of_the_job(
 ) -> None:
     made, desired = (a_job(algorithm__outputs={"o": f"obs://b/{path}"}) for path in (was, now))
     memory = a_memory(past(made, 3, R)) if is_on_record else NO_HISTORY
-    action = decided(desired, seen(made, revision=3), memory=memory)
+    action = decided_everywhere(desired, seen(made, revision=3), memory=memory)
     assert spelled(action) == expected
     assert [change.before for change in action.changes if change.forces_new_job] == before
 
 
 def test_path_whose_number_differs_is_an_edit() -> None:
     desired = a_job(algorithm__outputs={"o": "obs://b/o/${job.revision}/"})
-    action = decided(desired, seen(a_job(algorithm__outputs={"o": "obs://b/o/2/"}), revision=3))
+    action = decided_everywhere(desired, seen(a_job(algorithm__outputs={"o": "obs://b/o/2/"}), revision=3))
     assert spelled(action) == "replace immutable_changed r4"
     assert [change.after for change in action.changes] == ["/b/o/${job.revision}/"]
 
@@ -732,7 +737,7 @@ def test_decision_with_history(
     ("protect", "flag"), [(None, ""), (False, ""), (True, ".protected")], ids=["unset", "false", "true"]
 )
 def test_create_sends_name_and_marker(protect: bool | None, flag: str) -> None:
-    action = decided(a_job(lifecycle={"protect": protect}))
+    action = decided_everywhere(a_job(lifecycle={"protect": protect}))
     assert action.before is None
     assert action.after is not None
     assert action.after.name == "a"
@@ -742,16 +747,19 @@ def test_create_sends_name_and_marker(protect: bool | None, flag: str) -> None:
 
 def test_change_is_shown_with_both_values() -> None:
     for lifecycle in ({}, {"on_change": "keep"}, {"on_change": "fail"}):
-        [change] = decided(a_job(lifecycle=lifecycle), seen(a_job(**OLD))).changes
+        [change] = decided_everywhere(a_job(lifecycle=lifecycle), seen(a_job(**OLD))).changes
         assert (change.path, change.before, change.after) == ("algorithm.parameters.lr", "0.5", "0.1")
         assert change.forces_new_job
 
 
 def test_revision_of_the_longest_key_is_blocked_at_the_name_length_limit() -> None:
     key = "k" * 58
-    found = decided(a_job(key), seen(a_job(key, **OLD), revision=9_999, phase=DONE))
+    found = decided_everywhere(a_job(key), seen(a_job(key, **OLD), revision=9_999, phase=DONE))
     assert (found.action, found.reason) == (Action.BLOCKED, Reason.NAME_TOO_LONG)
-    assert decided(a_job(key), seen(a_job(key, **OLD), revision=9_998, phase=DONE)).action is Action.CREATE
+    assert (
+        decided_everywhere(a_job(key), seen(a_job(key, **OLD), revision=9_998, phase=DONE)).action
+        is Action.CREATE
+    )
 
 
 @pytest.mark.parametrize(
@@ -775,13 +783,13 @@ def test_key_is_created_after_the_job_that_has_its_name(
 
 def test_next_revision_of_an_adopted_job_is_named_after_its_key() -> None:
     adopted = seen(a_job(**OLD), name="by-hand", job_id="12345678-aaaa", id_part="12345678", phase=DONE)
-    found = decided(a_job(), adopted)
+    found = decided_everywhere(a_job(), adopted)
     assert found.after is not None
     assert found.after.name == "a-r2"
 
 
 def test_conflict_states_the_work_that_would_be_lost() -> None:
-    found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8))
+    found = decided_everywhere(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8))
     way_out = "set `on_change: replace`, or pass `--allow lost-work`"
     assert found.explanation == f"algorithm.parameters.lr changed; would lose 30 h on 8 nodes; {way_out}"
     assert found.detail == f"algorithm.parameters.lr changed; {way_out}"
@@ -803,7 +811,7 @@ def test_long_running_job_is_replaced_when_its_loss_is_allowed(allow: str, is_re
 
 def test_running_time_without_a_readable_start_counts_from_creation() -> None:
     running = replace(seen(a_job(**OLD)), started_at_s=None, duration_s=None, created_at_s=NOW - LONG)
-    assert decided(a_job(), running).action is Action.CONFLICT
+    assert decided_everywhere(a_job(), running).action is Action.CONFLICT
 
 
 def test_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:
@@ -813,20 +821,23 @@ def test_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:
 
 def test_rerun_runs_the_same_thing_again() -> None:
     again, job = a_job(lifecycle={"rerun": "again"}), seen(a_job(), phase=DONE)
-    found, known = decided(again, job), decided(again, job, memory=as_recorded([job], STACK))
+    found, known = (
+        decided_everywhere(again, job),
+        decided_everywhere(again, job, memory=as_recorded([job], STACK)),
+    )
     assert [spelled(one) for one in (found, known)] == ["create immutable_changed r2 reruns r1"] * 2
     assert "a field that the service does not report" in found.detail
     assert "lifecycle.rerun changed" in known.detail
 
 
 def test_outdated_marker_gets_the_declared_digest() -> None:
-    found = decided(a_job(), seen(a_job(), digest="a" + "f" * 12))
+    found = decided_everywhere(a_job(), seen(a_job(), digest="a" + "f" * 12))
     assert found.after == After(name="a", revision=1, digest=a_job().digest)
 
 
 def test_empty_diff_with_an_unreported_declared_field_is_a_change() -> None:
     desired = a_job(annotations={"tensorboard/enable": "true"})
-    found = decided(desired, seen(desired, digest="a" + "f" * 12))
+    found = decided_everywhere(desired, seen(desired, digest="a" + "f" * 12))
     assert found.action is Action.REPLACE
     assert "a field that the service does not report" in found.detail
 
@@ -836,7 +847,7 @@ def test_empty_diff_with_an_unreported_declared_field_is_a_change() -> None:
 
 def test_edited_description_is_written_before_the_marker() -> None:
     desired = a_job(description="new")
-    found = decided(desired, seen(desired, text="old"))
+    found = decided_everywhere(desired, seen(desired, text="old"))
     assert found.desired == {"description": f"new reconciler.vision.a.r1.{desired.digest}"}
 
 
@@ -875,19 +886,19 @@ def test_reported_priority_is_compared_with_a_declared_one(
 ) -> None:
     desired = a_job(spec__schedule_policy=declared) if declared else a_job()
     body = a_job(spec__schedule_policy=reported).body
-    assert decided(desired, seen(desired, phase=P, body=body)).action is action
+    assert decided_everywhere(desired, seen(desired, phase=P, body=body)).action is action
 
 
 def test_on_change_keep_updates_mutable_fields_and_keeps_the_old_digest() -> None:
     desired = a_job(description="new", lifecycle={"on_change": "keep"})
-    found = decided(desired, seen(a_job(**OLD), text="old"))
+    found = decided_everywhere(desired, seen(a_job(**OLD), text="old"))
     assert found.action is Action.UPDATE
     assert found.after is not None
     assert found.after.digest == a_job(**OLD).digest
 
 
 def test_protection_is_released_before_the_job_is_terminated() -> None:
-    found = decided(absent(protect=False), seen(a_job(), protected=True, text="mine"))
+    found = decided_everywhere(absent(protect=False), seen(a_job(), protected=True, text="mine"))
     assert found.desired == {"description": f"mine reconciler.vision.a.r1.{a_job().digest}"}
 
 
@@ -936,7 +947,7 @@ def test_other_stacks_and_unmanaged_jobs_are_never_touched() -> None:
 
 
 def test_key_with_unreadable_details_is_unknown() -> None:
-    assert decided(a_job(), seen(a_job(**OLD)), details={}).action is Action.UNKNOWN
+    assert decided_everywhere(a_job(), seen(a_job(**OLD)), details={}).action is Action.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -961,7 +972,7 @@ def test_unreadable_job_makes_its_key_unknown_and_hides_no_other(
 
 
 def test_unreadable_list_makes_every_key_unknown() -> None:
-    assert decided(a_job(), is_whole=False).action is Action.UNKNOWN, "a part of it"
+    assert decided_everywhere(a_job(), is_whole=False).action is Action.UNKNOWN, "a part of it"
     plan = plan_everywhere(a_stack(a_job(), a_job("b")), seen(a_job("b")), problem="timeout", is_whole=False)
     assert {a.action for a in plan.actions} == {Action.UNKNOWN}
     assert not plan.applyable
@@ -977,7 +988,7 @@ def test_nameless_job_makes_a_retry_unknown() -> None:
 def test_unknown_takes_precedence_over_blocked() -> None:
     jobs = seen(a_job(), phase="Frozen"), seen(key="a", revision=2, description="")
     lost = Unreadable("broken", name="a-r3")
-    assert decided(a_job(), *jobs, unreadable=(lost,)).action is Action.UNKNOWN
+    assert decided_everywhere(a_job(), *jobs, unreadable=(lost,)).action is Action.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from tests.core.test_decision_table import (
     P,
     R,
     T,
-    decided,
+    decided_everywhere,
     outcome,
     plan_everywhere,
 )
@@ -42,7 +42,7 @@ BEFORE = a_job(**OLD)
 def test_create_behind_an_aged_out_revision_waits_for_an_older_terminating_one() -> None:
     """A colleague without our history started it again as r1, and somebody ended that."""
     older = seen(BEFORE, phase=T, stopped=True)
-    action = decided(NEW, older, memory=a_memory(past(BEFORE, 2, DONE)))
+    action = decided_everywhere(NEW, older, memory=a_memory(past(BEFORE, 2, DONE)))
     assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 3)
     assert (action.follows, action.waits_for_jobs) == (None, (older.id,))
     assert action.detail.startswith("waits for the end of r1; ")
@@ -62,13 +62,13 @@ def test_create_is_blocked_beside_an_older_protected_active_revision(protect: bo
 
 def test_rerun_creates_an_aged_out_job_again() -> None:
     again = a_job(lifecycle={"rerun": "again"})
-    action = decided(again, memory=a_memory(past(NEW)))
+    action = decided_everywhere(again, memory=a_memory(past(NEW)))
     assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
     assert [change.path for change in action.changes] == ["lifecycle.rerun"]
 
 
 def test_change_of_an_aged_out_job_without_recorded_declaration_names_no_fields() -> None:
-    action = decided(NEW, memory=a_memory(past(BEFORE, is_declared_known=False)))
+    action = decided_everywhere(NEW, memory=a_memory(past(BEFORE, is_declared_known=False)))
     assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
     assert action.changes == ()
 
@@ -121,7 +121,7 @@ def test_restored_marker_replaces_the_description_and_has_the_digest_of_the_crea
     desired: DesiredJob, made_of: DesiredJob, flag: str
 ) -> None:
     wiped = seen(made_of, description="mine now")
-    found = decided(desired, wiped, memory=a_memory(past(made_of, 1, R)))
+    found = decided_everywhere(desired, wiped, memory=a_memory(past(made_of, 1, R)))
     assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
     assert found.desired is not None
     assert found.desired["description"] == f"reconciler.vision.a.r1.{made_of.digest}{flag}"
@@ -130,13 +130,13 @@ def test_restored_marker_replaces_the_description_and_has_the_digest_of_the_crea
 
 def test_job_given_to_another_stack_gets_no_marker_restored() -> None:
     given_away = seen(NEW, stack="other", job_id=seen(NEW).id)
-    assert decided(NEW, given_away, memory=a_memory(past(NEW, 1, R))).action is not Action.UPDATE
+    assert decided_everywhere(NEW, given_away, memory=a_memory(past(NEW, 1, R))).action is not Action.UPDATE
 
 
 def test_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> None:
     by_hand: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
     wiped = seen(NEW, description="", **by_hand)
-    found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R, id_part="12345678", **by_hand)))
+    found = decided_everywhere(NEW, wiped, memory=a_memory(past(NEW, 1, R, id_part="12345678", **by_hand)))
     assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
     assert found.desired is not None
     assert found.desired["description"] == f"reconciler.vision.a.r1.{NEW.digest}.id12345678"
@@ -157,7 +157,7 @@ def test_earlier_declaration_comes_from_the_history_without_details_requests() -
     stack, job, memory = a_stack(NEW), seen(BEFORE), a_memory(past(BEFORE, 1, R))
     assert details_needed(stack, a_look(stack, job, memory=memory)) == ()
     assert details_needed(stack, a_look(stack, job)) == (job.id,)
-    found = decided(NEW, job, memory=memory, details={})
+    found = decided_everywhere(NEW, job, memory=memory, details={})
     assert outcome(found) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 2)
     assert [(c.path, c.before, c.after) for c in found.changes] == [("algorithm.parameters.lr", "0.5", "0.1")]
 
@@ -177,7 +177,7 @@ def test_changed_unreported_fields_are_named_from_the_history(
     then: dict[str, Any], now: dict[str, Any], path: str
 ) -> None:
     old, new = a_job(**then), a_job(**now)
-    found = decided(new, seen(old, phase=DONE), memory=a_memory(past(old)), details={})
+    found = decided_everywhere(new, seen(old, phase=DONE), memory=a_memory(past(old)), details={})
     assert (found.action, found.reason) == (Action.CREATE, Reason.IMMUTABLE_CHANGED)
     assert {change.path.removesuffix(".duration").removesuffix(".time_unit") for change in found.changes} == {
         path
@@ -196,9 +196,9 @@ def test_changed_unreported_fields_are_named_from_the_history(
 def test_history_not_matching_the_digest_is_ignored(remembered: Any) -> None:
     stack, job, memory = a_stack(NEW), seen(BEFORE), a_memory(remembered)
     assert details_needed(stack, a_look(stack, job, memory=memory)) == (job.id,)
-    found = decided(NEW, job, memory=memory)
+    found = decided_everywhere(NEW, job, memory=memory)
     assert outcome(found) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 2)
-    assert decided(NEW, job, memory=memory, details={}).action is Action.UNKNOWN
+    assert decided_everywhere(NEW, job, memory=memory, details={}).action is Action.UNKNOWN
 
 
 # --- the guard: nothing of a stack that is known
@@ -262,7 +262,7 @@ UNREADABLE = HistorySnapshot(problem="the record store is unavailable: no route 
         ([seen(NEW, description="")], Action.UNKNOWN),
         ([seen(NEW, stack="other")], Action.UNKNOWN),
         ([seen(NEW), seen(NEW, revision=2, description="")], Action.UNKNOWN),
-        # what is owned is decided by what is owned
+        # what is owned is decided_everywhere by what is owned
         ([seen(NEW)], Action.KEEP),
         ([seen(NEW, phase=DONE)], Action.KEEP),
         ([seen(BEFORE)], Action.REPLACE),
@@ -328,14 +328,14 @@ def test_secret_recorded_by_name_is_no_change() -> None:
     algorithm = {**an_entry()["algorithm"], "environments": {"TOKEN": secret}}
     before = a_job(algorithm=algorithm)
     now = a_job(algorithm={**algorithm, "parameters": {"lr": "0.7"}})
-    action = decided(now, seen(before, phase=R), memory=a_memory(past(before, phase=R)))
+    action = decided_everywhere(now, seen(before, phase=R), memory=a_memory(past(before, phase=R)))
     assert [c.path for c in action.changes if "environments" in c.path] == []
     assert action.changes
 
 
 def test_update_of_a_kept_revision_keeps_its_recorded_declaration() -> None:
     now = a_job(lr="0.7", description="new words", lifecycle={"on_change": "keep"})
-    action = decided(now, seen(BEFORE, phase=R), memory=a_memory(past(BEFORE, phase=R)))
+    action = decided_everywhere(now, seen(BEFORE, phase=R), memory=a_memory(past(BEFORE, phase=R)))
     assert action.action is Action.UPDATE
     assert action.declared is not None
     assert action.declared.immutable == what_was_declared(BEFORE).immutable
