@@ -33,6 +33,21 @@ ENTRY: dict[str, Any] = {
 }
 
 
+#: What the emulator accepts, too.
+ENGINE = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
+CODE: dict[str, Any] = {
+    "code_dir": "obs://b/code/",
+    "boot_file": "obs://b/code/train.py",
+    "engine": {"engine_id": ENGINE},
+}
+
+
+def a_startable_entry(lr: float = 0.1, **more: Any) -> dict[str, Any]:
+    """The smallest entry of which the emulator makes a job."""
+    spec = {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}
+    return {"algorithm": {**CODE, "parameters": {"lr": lr}}, "spec": spec, **more}
+
+
 def an_entry(**changed: Any) -> dict[str, Any]:
     """An entry as in a manifest; a name such as `algorithm__command` reaches one level down."""
     entry: dict[str, Any] = {k: dict(v) for k, v in ENTRY.items()}

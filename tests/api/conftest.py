@@ -11,21 +11,10 @@ import pytest
 
 from reconciler import Stack
 from reconciler.emulator import Application, ManualClock, Store, create_app, running
+from tests.builders import a_startable_entry
 
 TOKEN = "tell-nobody-1"
 ENVIRON = {"MODELARTS_AUTH_TOKEN": TOKEN}
-ENGINE = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
-
-
-def job(lr: float = 0.1, **more: Any) -> dict[str, Any]:
-    """The smallest job."""
-    algorithm = {
-        "code_dir": "obs://b/code/",
-        "boot_file": "obs://b/code/train.py",
-        "engine": {"engine_id": ENGINE},
-        "parameters": {"lr": lr},
-    }
-    return {"algorithm": algorithm, "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}, **more}
 
 
 def write(root: Path, content: str | dict[str, Any], name: str = "jobs.yaml") -> Path:
@@ -38,7 +27,12 @@ def write(root: Path, content: str | dict[str, Any], name: str = "jobs.yaml") ->
 def manifest(*keys: str, url: str | None = None, lr: float = 0.1, **more: Any) -> dict[str, Any]:
     """A manifest as data, with these jobs."""
     target = {"kind": "local"} if url is None else {"kind": "modelarts", "endpoint": url, "project_id": "p1"}
-    return {"stack": "test", "targets": {"there": target}, "jobs": {key: job(lr) for key in keys}, **more}
+    return {
+        "stack": "test",
+        "targets": {"there": target},
+        "jobs": {key: a_startable_entry(lr) for key in keys},
+        **more,
+    }
 
 
 def secret_manifest(text: str = "${var.token}", *, url: str, **source: Any) -> dict[str, Any]:

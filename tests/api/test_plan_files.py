@@ -18,7 +18,8 @@ from reconciler import (
     load_plan,
 )
 from reconciler.cli.main import cli, run
-from tests.api.conftest import ENVIRON, Service, job, manifest, secret_manifest
+from tests.api.conftest import ENVIRON, Service, manifest, secret_manifest
+from tests.builders import a_startable_entry
 
 GROWING = ("created_at", "elapsed", "lost_node_hours", "cost")
 
@@ -102,7 +103,7 @@ def test_secret_passed_as_a_variable_is_taken_from_the_stack_at_apply(
 
 
 def test_plan_with_a_secret_without_a_source_cannot_be_saved(service: Service, tmp_path: Path) -> None:
-    entry = job()
+    entry = a_startable_entry()
     entry["algorithm"]["parameters"] = [{"name": "token", "value": "tell-nobody-2", "sensitive": True}]
     data = manifest(url=service.url) | {"jobs": {"a": entry}}
     with Stack.from_dict(data, tmp_path).connect(environ=ENVIRON) as session:

@@ -40,7 +40,8 @@ from reconciler.cli.main import cli, run
 from reconciler.decide.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
 from reconciler.render import Content, formats_of
-from tests.api.conftest import ENVIRON, TOKEN, Service, job, manifest, secret_manifest, write
+from tests.api.conftest import ENVIRON, TOKEN, Service, manifest, secret_manifest, write
+from tests.builders import a_startable_entry
 from tests.cli.conftest import put_finished_job
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +61,7 @@ def without_time(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_plan_equals_that_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, manifest() | {"jobs": {"a": job(), "b": job(0.2)}})
+    write(tmp_path, manifest() | {"jobs": {"a": a_startable_entry(), "b": a_startable_entry(0.2)}})
     with load(tmp_path).connect() as session:
         plan = session.plan()
     assert isinstance(plan, Plan)
@@ -187,7 +188,7 @@ def test_values_of_the_reports_are_those_of_the_stack(applied: Session) -> None:
 
 
 def test_job_is_adopted_and_released(service: Service) -> None:
-    entry = job()
+    entry = a_startable_entry()
     entry["algorithm"]["parameters"] = [{"name": "lr", "value": "0.1"}]
     made = service.app.store.create("p1", {"kind": "job", "metadata": {"name": "by-hand"}, **entry})
     with service.stack("a", lr=0.2).connect(environ=ENVIRON) as session:
@@ -254,7 +255,9 @@ def test_job_applied_by_python_is_kept_and_recorded_for_the_command_line(
 
 
 def test_stack_from_a_mapping_equals_the_stack_from_a_file(tmp_path: Path) -> None:
-    data = manifest() | {"jobs": {"a": job(1e-5, description="é\u2028\x85 text"), "b": job()}}
+    data = manifest() | {
+        "jobs": {"a": a_startable_entry(1e-5, description="é\u2028\x85 text"), "b": a_startable_entry()}
+    }
     from_file, from_data = load(write(tmp_path, data)), Stack.from_dict(data, tmp_path)
     digests = [
         {key: one.digest for key, one in stack._loaded.stack.jobs.items()} for stack in (from_file, from_data)

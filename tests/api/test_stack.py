@@ -26,7 +26,8 @@ from reconciler import (
     load,
 )
 from reconciler.cli.main import cli, run
-from tests.api.conftest import ENVIRON, Service, job, manifest, write
+from tests.api.conftest import ENVIRON, Service, manifest, write
+from tests.builders import a_startable_entry
 
 
 def test_invalid_manifest_error_has_every_problem(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_invalid_manifest_error_has_every_problem(tmp_path: Path) -> None:
 
 
 def test_load_takes_several_paths_variables_and_files_of_them(tmp_path: Path) -> None:
-    entry = job()
+    entry = a_startable_entry()
     entry["algorithm"]["code_dir"] = "obs://${var.bucket}/${env.WHERE}/"
     entry["algorithm"]["boot_file"] = "obs://${var.bucket}/${env.WHERE}/train.py"
     entry["algorithm"]["parameters"] = {"lr": "${var.lr}"}
@@ -208,7 +209,7 @@ def description_of(stack: Stack) -> str:
 
 
 def test_single_variable_file_needs_no_list(tmp_path: Path) -> None:
-    entry = job() | {"description": "${var.text}"}
+    entry = a_startable_entry() | {"description": "${var.text}"}
     write(tmp_path, manifest() | {"variables": {"text": {}}, "jobs": {"a": entry}})
     values = write(tmp_path, "text: nightly", "values.yaml") / "values.yaml"
     loaded = [load(tmp_path, var_files=files) for files in (values, str(values), [values])]
@@ -234,6 +235,6 @@ class _Colour(str, Enum):  # noqa: UP042 - str() of a member is not its value
     ids=repr,
 )
 def test_variable_of_a_plain_type_is_converted_to_text(tmp_path: Path, value: object, text: str) -> None:
-    data = manifest() | {"variables": {"v": {}}, "jobs": {"a": job(description="v: ${var.v}")}}
+    data = manifest() | {"variables": {"v": {}}, "jobs": {"a": a_startable_entry(description="v: ${var.v}")}}
     stack = Stack.from_dict(data, tmp_path, variables={"v": value})
     assert description_of(stack) == f"v: {text}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,15 +148,23 @@ class Service(NamedTuple):
         return self.app.store
 
 
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+@contextmanager
+def a_service(
+    patch: pytest.MonkeyPatch, *, unreported: tuple[str, ...] = (), tells_time: bool = False
+) -> Iterator[Service]:
     """A service that asks for a token, which the environment holds."""
     clock = ManualClock()
-    with Store(clock=clock) as store:
-        app = create_app(store, project_id="p1", token="tell-nobody-1")
-        monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+    with Store(clock=clock, unreported=unreported) as store:
+        app = create_app(store, project_id="p1", token="tell-nobody-1", tells_time=tells_time)
+        patch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
         with running(app) as url:
             yield Service(url, app, clock)
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    with a_service(monkeypatch) as service:
+        yield service
 
 
 class World(Reconciler):

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from reconciler.core.identity import parse_description
 from reconciler.emulator import Effect, Job
+from tests.builders import CODE
 from tests.cli.conftest import JOB, World, write
 from tests.cli.lock_helpers import held_by
 
@@ -22,16 +23,9 @@ SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123"
 def by_hand(world: World, name: str = "a", description: str = "by hand", **parameters: str) -> Job:
     """Start the job of the manifest by hand."""
     values = {"lr": "0.1", **parameters}
-    body: dict[str, Any] = {
-        "algorithm": {
-            "code_dir": "obs://b/code/",
-            "boot_file": "obs://b/code/train.py",
-            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-            "parameters": [{"name": name, "value": value} for name, value in values.items()],
-        },
-        "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}},
-    }
-    return world.put(name, description=description, **body)
+    algorithm = {**CODE, "parameters": [{"name": name, "value": value} for name, value in values.items()]}
+    spec = {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}}
+    return world.put(name, description=description, algorithm=algorithm, spec=spec)
 
 
 @pytest.fixture
@@ -253,25 +247,21 @@ def test_list_that_cannot_be_read_is_not_called_nothing_to_do(here: World) -> No
 
 # --- every kind of job that the service knows
 
-_CODE = {"code_dir": "obs://b/code/", "boot_file": "obs://b/code/train.py"}
-_ENGINE = {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"}
 _RESOURCE = {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2}}
 _POOL = {"pool_id": "pool-1", "flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
 _TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
 #: A body with everything in it, one of another kind, and one with a secret.
 EXPORTED: dict[str, dict[str, Any]] = {
-    "preset engine": {"algorithm": {**_CODE, "engine": _ENGINE}, "spec": _RESOURCE},
+    "preset engine": {"algorithm": CODE, "spec": _RESOURCE},
     "tasks": {
         "kind": "hetero_job",
         "tasks": [
-            {"role": role, "algorithm": {**_CODE, "engine": _ENGINE}, "task_resource": _POOL}
-            for role in ("learner", "worker")
+            {"role": role, "algorithm": CODE, "task_resource": _POOL} for role in ("learner", "worker")
         ],
     },
     "volumes, notification, ssh, log export": {
         "algorithm": {
-            **_CODE,
-            "engine": _ENGINE,
+            **CODE,
             "environments": {"A": "1"},
             "inputs": [{"name": "data_url", "remote": {"obs": {"obs_url": "obs://b/in/"}}}],
             "outputs": [{"name": "train_url", "remote": {"obs": {"obs_url": "obs://b/out/"}}}],
@@ -287,7 +277,7 @@ EXPORTED: dict[str, dict[str, Any]] = {
         "endpoints": {"ssh": {"key_pair_names": ["mine"]}},
     },
     "secret": {
-        "algorithm": {**_CODE, "engine": _ENGINE, "environments": {"HF_TOKEN": _TOKEN}},
+        "algorithm": {**CODE, "environments": {"HF_TOKEN": _TOKEN}},
         "spec": _RESOURCE,
     },
 }

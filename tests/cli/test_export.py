@@ -12,16 +12,12 @@ import pytest
 
 from reconciler.emulator.control import Effect, Fault
 from reconciler.manifest.yaml import parse
+from tests.builders import CODE
 from tests.cli.conftest import Reconciler, Service, World, manifest, write
 
 BODY: dict[str, Any] = {
     "kind": "job",
-    "algorithm": {
-        "code_dir": "obs://b/code/",
-        "boot_file": "obs://b/code/train.py",
-        "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-        "parameters": [{"name": "lr", "value": "0.1"}],
-    },
+    "algorithm": {**CODE, "parameters": [{"name": "lr", "value": "0.1"}]},
     "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}},
 }
 

@@ -11,8 +11,7 @@ from datetime import datetime
 
 import pytest
 
-from reconciler.emulator import ManualClock, Store, create_app, running
-from tests.cli.conftest import Reconciler, Service, World, write
+from tests.cli.conftest import Reconciler, Service, World, a_service, write
 
 NIGHTLY = "schedule: '0 2 * * *'"
 
@@ -20,12 +19,8 @@ NIGHTLY = "schedule: '0 2 * * *'"
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A service that says with each answer what time it is there."""
-    clock = ManualClock()
-    with Store(clock=clock) as store:
-        app = create_app(store, project_id="p1", token="tell-nobody-1", tells_time=True)
-        monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
-        with running(app) as url:
-            yield Service(url, app, clock)
+    with a_service(monkeypatch, tells_time=True) as service:
+        yield service
 
 
 def declare(world: World, lifecycle: str = "", key: str = "a") -> None:

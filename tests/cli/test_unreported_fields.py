@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.emulator import ManualClock, Store, create_app, running
-from tests.cli.conftest import Said, Service, World, write
+from tests.cli.conftest import Said, Service, World, a_service, write
 
 UPDATE = "ChangeTrainingJobDescription"
 BELIEVED = "the service does not report spec.notification; assuming the value last sent"
@@ -21,12 +20,8 @@ UNRECORDED = (
 @pytest.fixture(params=[("spec.notification",), ()], ids=["not echoed", "echoed"])
 def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A service over HTTP, that echoes the notification or does not."""
-    clock = ManualClock()
-    with Store(clock=clock, unreported=request.param) as store:
-        app = create_app(store, project_id="p1", token="tell-nobody-1")
-        monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
-        with running(app) as url:
-            yield Service(url, app, clock)
+    with a_service(monkeypatch, unreported=request.param) as service:
+        yield service
 
 
 only_unechoed = pytest.mark.parametrize("service", [("spec.notification",)], indirect=True)

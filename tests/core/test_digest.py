@@ -24,16 +24,14 @@ from reconciler.core.body import (
 )
 from reconciler.core.canonical import canonical, mutable_paths, split
 from reconciler.secrets import SecretText
-from tests.builders import an_entry
+from tests.builders import CODE, an_entry
 
 FULL: dict[str, Any] = {
     "kind": "job",
     "description": "mutable, so no part of the digest",
     "annotations": {"fault-tolerance/job-retry-num": 3},
     "algorithm": {
-        "code_dir": "obs://b/code/",
-        "boot_file": "obs://b/code/train.py",
-        "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+        **CODE,
         "parameters": {"epochs": 90, "lr": 0.1, "fast": True},
         "inputs": {"data_url": "obs://b/in/"},
         "outputs": {"train_url": "obs://b/out/"},

@@ -23,6 +23,7 @@ from reconciler.core.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
 from reconciler.files import RECORD_DIRECTORY as RECORDS
 from reconciler.modelarts.local import LOCAL_PROJECT
+from tests.builders import a_startable_entry
 from tests.scenarios.fork_server import ERR, OUT, ForkServer
 from tests.scenarios.hooks import BEFORE, EVERY, STAND, Accident
 
@@ -56,16 +57,9 @@ NOT_OURS = frozenset({"by-hand", "copy-of-kept", "somebody-elses"})
 
 
 def _entry(lr: float = 0.1, **more: Any) -> dict[str, Any]:
-    return {
-        "algorithm": {
-            "code_dir": "obs://b/code/",
-            "boot_file": "obs://b/code/train.py",
-            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-            "parameters": {"lr": lr},
-            "environments": {"EMULATOR_RUN_SECONDS": "100000000"},
-        },
-        "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
-    } | more
+    entry = a_startable_entry(lr, **more)
+    entry["algorithm"]["environments"] = {"EMULATOR_RUN_SECONDS": "100000000"}
+    return entry
 
 
 def _first() -> dict[str, Any]:

@@ -24,6 +24,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.builders import a_startable_entry
 from tests.scenarios import hooks
 
 ROOT = Path(__file__).parents[2]
@@ -143,23 +144,19 @@ class Started(NamedTuple):
 # --- inside the fork server
 
 
-def _entry(**parameters: float) -> dict[str, Any]:
-    return {
-        "algorithm": {
-            "code_dir": "obs://b/code/",
-            "boot_file": "obs://b/code/train.py",
-            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-            "parameters": parameters,
-        },
-        "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
-    }
-
-
 #: Manifests, one after the other: jobs are created, updated, replaced, terminated, renamed.
 _WARM_UP = (
-    {"a": _entry(lr=1), "b": _entry(lr=1), "c": _entry(lr=1)},
-    {"a": {**_entry(lr=1), "description": "text"}, "b": _entry(lr=2), "d": {**_entry(lr=1), "formerly": "c"}},
-    {"b": {**_entry(lr=2), "needs": ["d"]}, "d": _entry(lr=1), "e": {**_entry(lr=2), "needs": ["d"]}},
+    {"a": a_startable_entry(lr=1), "b": a_startable_entry(lr=1), "c": a_startable_entry(lr=1)},
+    {
+        "a": {**a_startable_entry(lr=1), "description": "text"},
+        "b": a_startable_entry(lr=2),
+        "d": {**a_startable_entry(lr=1), "formerly": "c"},
+    },
+    {
+        "b": {**a_startable_entry(lr=2), "needs": ["d"]},
+        "d": a_startable_entry(lr=1),
+        "e": {**a_startable_entry(lr=2), "needs": ["d"]},
+    },
 )
 
 

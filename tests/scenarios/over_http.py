@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from reconciler.emulator import Application, Durations, Job, ManualClock, Store, create_app, running
 from tests.apply.service import Gate
+from tests.builders import a_startable_entry
 from tests.scenarios.every_action import ACTIVE, marker_of
 from tests.scenarios.fork_server import ForkServer, Run, Started
 
@@ -20,16 +21,7 @@ TOKEN = "tell-nobody-1"
 
 def entry(lr: float = 0.1, **more: Any) -> dict[str, Any]:
     """An entry of a manifest."""
-    return {
-        "algorithm": {
-            "code_dir": "obs://b/code/",
-            "boot_file": "obs://b/code/train.py",
-            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-            "parameters": {"lr": lr},
-        },
-        "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
-        "lifecycle": {"on_change": "replace"},
-    } | more
+    return a_startable_entry(lr, **{"lifecycle": {"on_change": "replace"}, **more})
 
 
 class Service(NamedTuple):

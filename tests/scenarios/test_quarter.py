@@ -36,6 +36,7 @@ from reconciler.manifest import load_mapping
 from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from tests.apply.service import PROJECT, Service, marker_in
+from tests.builders import CODE
 
 HOUR, DAY = 3600.0, 86400.0
 DAYS, TICK_S = 60, 12 * HOUR
@@ -71,11 +72,7 @@ def _manifest() -> Manifest:
             }
         ],
         "defaults": {
-            "algorithm": {
-                "code_dir": "obs://b/code/",
-                "boot_file": "obs://b/code/train.py",
-                "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-            },
+            "algorithm": CODE,
             "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}},
         },
         "jobs": {
