@@ -3,9 +3,9 @@
     python benchmarks/emulator_growth.py [--few 1000] [--many 10000] [--rounds 3] [--apply] [--check]
 
 Each create is looked up first, as an apply does it; both calls go to the application in the same process,
-and its jobs lie in a file. Processor time counts, since nothing else is waited for. With `--apply` it is the
-whole time of a `reconciler apply` on a local target instead. If a call cost the same however many jobs there
-are, ten times the jobs would take ten times as long.
+and its jobs lie in a file. Processor time counts, since nothing else is waited for. With `--apply` it is that
+of a whole `reconciler apply` on a local target instead. If a call cost the same however many jobs there are,
+ten times the jobs would take ten times as long.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def calls(count: int) -> float:
 
 
 def apply(count: int) -> float:
-    """Apply so many jobs to a local target, as a process; return the seconds."""
+    """Apply so many jobs to a local target, as a process; return the seconds of processor time."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         write_in_files(directory / "jobs", ".yaml", JOB, count, head="jobs:\n")
         (directory / "stack.yaml").write_text(LOCAL, encoding="utf-8")
         environ = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
         command = [sys.executable, "-m", "reconciler", "apply", "--yes", scratch]
-        return run(command, cwd=ROOT, environ=environ).wall_s
+        return run(command, cwd=ROOT, environ=environ).cpu_s
 
 
 def main() -> int:
