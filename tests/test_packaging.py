@@ -102,6 +102,13 @@ def test_every_import_is_declared_and_every_dependency_imported_or_said_why_not(
     assert tests - {"huaweicloudsdkmodelarts"} - _imported("tests") == set()
 
 
+def test_extras_are_those_that_errors_name_and_all_is_each_of_them() -> None:
+    named = {one.name: {canonicalize_name(one.package)} for one in EXTRAS_OF_MODULES.values()}
+    assert {name: set(_requirements(EXTRAS[name])) for name in named} == named
+    [every] = EXTRAS["all"]
+    assert Requirement(every).extras == named.keys()
+
+
 # ── lower bounds ───────────────────────────────────────────────────────────────────────────────────
 
 
