@@ -99,7 +99,9 @@ class EditedField(NamedTuple):
 @cache
 def fields() -> tuple[EditedField, ...]:
     """Every field of an entry: those of the create body, then the reconciler's own."""
-    body = [EditedField(format_field(path), meaning(path), rule.description) for path, rule in walk_rules()]
+    # What has no description is only ever returned by the service.
+    declared = [(path, rule.description) for path, rule in walk_rules() if rule.description]
+    body = [EditedField(format_field(path), meaning(path), description) for path, description in declared]
     tops = {path.path for path in body}
     own = {name: field for name, field in JobEntry.model_fields.items() if name not in tops}
     for name, model in (("code", CodeEntry), ("lifecycle", Lifecycle)):

@@ -18,6 +18,7 @@ def test_every_field_of_an_entry_is_explained() -> None:
     for path, field in FIELDS.items():
         assert find_fields(path) == (field,)
         assert field.edit, path
+        assert field.description, path
 
 
 @pytest.mark.parametrize(
