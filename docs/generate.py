@@ -79,8 +79,8 @@ REAL_TIME = {
     Path("docs/start/first-job.md"),
 }
 _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
-#: The widest that a help text gets.
-_COLUMNS = "100"
+#: The widest that fits the site beside its two sidebars.
+_COLUMNS = "84"
 
 
 def generate(page: Path) -> str:
