@@ -175,14 +175,17 @@ _ANY_TEXT = FieldRule(str)
 def _value(value: Any, rule: FieldRule) -> Any:
     """Return the canonical form of one field, or None if it says nothing."""
     # The order of the questions is that of their frequency: this runs for every field of every job.
-    if value.__class__ is str:
+    cls = value.__class__
+    if cls is str:
         text = value
-    elif isinstance(value, dict):
+    elif cls is dict:
         return _object(value, rule) or None
     elif value is None:
         return None
     elif isinstance(value, list | tuple):
         return _list(list(value), rule) or None
+    elif isinstance(value, dict):
+        return _object(value, rule) or None
     else:
         text = scalar(value)
     if rule.marks:

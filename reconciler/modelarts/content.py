@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import requests
+from pydantic_core import from_json
 
 from reconciler.errors import UnreadableAnswer
 
@@ -49,6 +50,10 @@ def parse(content: bytes) -> Any:
     Raises:
         ValueError: it is not JSON.
     """
+    try:
+        return from_json(content)
+    except ValueError:  # a lone surrogate, another encoding than UTF-8, too deep; or not JSON at all
+        pass
     try:
         text = content.decode(json.detect_encoding(content), "surrogateescape")
         try:

@@ -197,8 +197,10 @@ def form_error(rule: str) -> PydanticCustomError:
 
 def given(model: BaseModel, *names: str) -> list[str]:
     """Those of the fields that say something (null, "" and empty containers say nothing)."""
-    values = ((name, getattr(model, name)) for name in names)
-    return [name for name, value in values if value or (value is not None and value not in ("", [], {}))]
+    values = model.__dict__  # asked for each model of each job
+    return [
+        name for name in names if (value := values[name]) or (value is not None and value not in ("", [], {}))
+    ]
 
 
 def _distinct_names(items: list[Any] | None) -> list[Any] | None:

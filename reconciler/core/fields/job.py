@@ -166,7 +166,10 @@ class EnvironmentItem(Strict):
     sensitive: Flag = False
 
 
+#: What local_code_dir may not be, and what it may not lie below either.
 _NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
+_NOT_A_CODE_DIR = frozenset({"/home/ma-user", "/home/ma-user/modelarts", *_NOT_BELOW})
+_BELOW_THEM = tuple(f"{directory}/" for directory in _NOT_BELOW)
 
 
 class Algorithm(Strict):
@@ -214,9 +217,7 @@ class Algorithm(Strict):
             self._check_source(self.engine or Engine())
         path = (self.local_code_dir or "").rstrip("/")
         # The default itself lies below a refused directory, and the service takes it.
-        is_refused = path in {"/home/ma-user", "/home/ma-user/modelarts", *_NOT_BELOW} or path.startswith(
-            tuple(f"{directory}/" for directory in _NOT_BELOW)
-        )
+        is_refused = path in _NOT_A_CODE_DIR or path.startswith(_BELOW_THEM)
         if path and (is_refused or not path.startswith("/home/")):
             raise rule_error("local_code_dir must be a directory of its own under /home (ModelArts.2857)")
         return self
