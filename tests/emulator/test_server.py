@@ -153,8 +153,6 @@ def test_emulator_on_a_public_address_has_no_control_api() -> None:
 
 # ── options ────────────────────────────────────────────────────────────────────────────────────
 
-PAGE = (Path(__file__).parents[2] / "docs/operations/emulator.md").read_text(encoding="utf-8")
-
 
 def test_strict_service_with_item_offsets_refuses_unknown_flavors_and_counts_items() -> None:
     with served("--strict", "--item-offsets") as url, requests.Session() as session:
@@ -193,15 +191,6 @@ def test_strict_catalogue_takes_no_more_flavors() -> None:
     assert "--flavor and --engine are not for --strict" in said.output
     with Store() as store, pytest.raises(ValueError, match="strict catalogue"):
         create_app(store, strict_catalogue=True, engines=("my-engine",))
-
-
-@pytest.mark.parametrize(
-    "option",
-    ["--strict", "--flavor", "--engine", "--item-offsets", "--security-token", "--chaos", "--no-noise"],
-)
-def test_option_is_in_the_help_and_the_documentation(option: str) -> None:
-    assert option in CliRunner().invoke(cli, ["emulator", "serve", "--help"]).output
-    assert f"`{option}" in PAGE
 
 
 # ── chaos: a share of all answers fails at random, the same ones for the same seed ─────────────
