@@ -19,7 +19,7 @@ from reconciler.files import NotRegular, TooLarge, read_file, remove_temporary_f
 from tests.hostile.sizes import RecordProperty, count_tried
 
 ROOT = Path(__file__).parents[1]
-PLANTED = "links and others at the place of an output"
+PLANTED = "links at the path of an output"
 
 
 def link_to_directory(path: Path) -> None:

@@ -167,7 +167,7 @@ def test_answer_of_a_hostile_worker_runs_nothing_in_the_client_and_fails_its_sta
     trace = file.with_suffix(".trace")
     readers = trace.read_text(encoding="utf-8").split() if trace.exists() else []
     assert str(os.getpid()) not in readers
-    record_property(FIGURE, ["answers of hostile workers", 1])
+    record_property(FIGURE, ["hostile workers of a fleet", 1])
 
 
 class Wire:

@@ -76,4 +76,4 @@ def test_signal_at_any_moment_is_its_exit_code(command: str, record_property: Re
         assert done.returncode == EXITS[number], (at, calls, done.stderr)
         assert "Traceback" not in done.stderr, (at, calls, done.stderr)
         assert "internal error" not in done.stderr, (at, calls, done.stderr)
-    count_tried(record_property, "signals at any moment of a command", len(moments))
+    count_tried(record_property, "signals", len(moments))

@@ -159,7 +159,7 @@ def test_exit_code_stays_what_was_found_out(
     for run_it in (run_unread, run_closed) if is_first else (run_unread,):
         assert run_it(*line.split()) == code, run_it.__name__
         assert "Traceback" not in capsys.readouterr().err
-        count_tried(record_property, "commands whose output nobody reads", 1)
+        count_tried(record_property, "output whose reader is gone", 1)
 
 
 @pytest.mark.parametrize(

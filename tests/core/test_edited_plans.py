@@ -148,7 +148,7 @@ def test_edited_plan_is_invalid_wherever_it_was_edited(name: str, record_propert
         accepted.append(said)
     assert [said for said in accepted if not GROWING.match(said)] == []
     assert [said for said in accepted if said.startswith("without")] == [], "a key is missing"
-    count_tried(record_property, "edits of saved plans", count)
+    count_tried(record_property, "edited plan files", count)
 
 
 REPLACE = PLANS["replace of two"]

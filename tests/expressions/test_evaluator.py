@@ -206,7 +206,7 @@ def test_hostile_expressions_end_within_the_limits_and_harm_no_other(record_prop
     for name, hostile in zip(ENDLESS_OR_LARGE, found, strict=True):
         # The library's regular expressions do not go back.
         assert hostile == [False, False] if name == "regular expression" else are_not_judged(hostile), name
-    record_property(FIGURE, ["hostile expressions of policies", len(found)])
+    record_property(FIGURE, ["hostile policies", len(found)])
 
 
 def are_not_judged(answers: Sequence[Answer]) -> bool:
@@ -217,7 +217,7 @@ def are_not_judged(answers: Sequence[Answer]) -> bool:
 def test_hostile_expressions_are_compiled_or_invalid_within_the_limits(record_property: Any) -> None:
     *_, harmless = find_invalid([*LARGE_OR_DEEP.values(), "job.l.size() == 1000"])
     assert harmless is None
-    record_property(FIGURE, ["hostile expressions of policies", len(LARGE_OR_DEEP)])
+    record_property(FIGURE, ["hostile policies", len(LARGE_OR_DEEP)])
 
 
 def test_expression_that_is_nested_too_deeply_is_invalid() -> None:

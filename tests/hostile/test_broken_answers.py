@@ -28,7 +28,7 @@ from tests.hostile.sizes import RecordProperty, count_tried, size, some
 from tests.hostile.wire import Break, Wire, a_wire, make_certificate
 from tests.modelarts.serving import Canned
 
-FIGURE = "answers to a create that break on the wire"
+FIGURE = "interrupted responses to a create"
 
 
 @pytest.fixture(scope="module")

@@ -188,7 +188,7 @@ def test_odd_requests_never_cause_a_server_error(cloud: str, record_property: Re
     for seed in range(batches):
         statuses |= check_all_are_answered(cloud, seed, 600)
     assert {200, 201, 400, 401, 404, 405} <= statuses
-    count_tried(record_property, "odd requests to the emulator", batches * 600)
+    count_tried(record_property, "malformed requests to the emulator", batches * 600)
 
 
 # ── the control API ────────────────────────────────────────────────────────────────────────────────

@@ -88,7 +88,7 @@ def test_text_of_a_megabyte_is_refused_soon_and_in_little_memory(
     tmp_path: Path, text: str, record_property: RecordProperty
 ) -> None:
     assert "invalid expression" in (said := refused_soon(tmp_path, text)) or "unknown field" in said
-    count_tried(record_property, "manifests that swell", 1)
+    count_tried(record_property, "damaged manifests", 1)
 
 
 @pytest.mark.parametrize("text", SWELLING.values(), ids=SWELLING)
@@ -99,7 +99,7 @@ def test_manifest_that_swells_is_refused_soon_and_in_little_memory(
     assert "MB in this manifest" in text or "more than" in text or "characters cannot name" in text, text[
         :2000
     ]
-    count_tried(record_property, "manifests that swell", 1)
+    count_tried(record_property, "damaged manifests", 1)
 
 
 #: Runs a command, and prints its exit code and what it took. A process begins with the memory of the one that

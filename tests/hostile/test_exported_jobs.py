@@ -62,4 +62,4 @@ def test_job_with_odd_values_is_exported_or_skipped(form: str, record_property: 
         assert not document.problems
         assert format_text(text, "jobs.yaml") == text
         load_mapping(document.tree, Path(), environ=stack.variables.value_by_name)
-    count_tried(record_property, "jobs with odd values, exported", tried)
+    count_tried(record_property, "jobs with unusual values, exported", tried)

@@ -116,7 +116,7 @@ def test_odd_value_at_any_path_is_accepted_or_refused(attempt: Try, record_prope
         hidden = SECRETS[0] if path[: len(MARKED_AT)] == MARKED_AT else MARKED
         codes.append(attempt(data, "validate", told=f"{path} {name}", hidden=hidden))
     assert {0, 65} <= set(codes)
-    count_tried(record_property, "odd values anywhere in a manifest", len(tried))
+    count_tried(record_property, "damaged manifests", len(tried))
 
 
 def test_plan_of_an_odd_value_at_any_path_is_made_or_refused(
@@ -127,7 +127,7 @@ def test_plan_of_an_odd_value_at_any_path_is_made_or_refused(
     for path, name in tried:
         data = with_value(path, ODD[name]).encode("utf-8", "surrogatepass")
         attempt(data, "plan", "--json", "-t", "local", told=f"{path} {name}")
-    count_tried(record_property, "odd values anywhere in a manifest", len(tried))
+    count_tried(record_property, "damaged manifests", len(tried))
 
 
 def test_damaged_manifest_is_accepted_or_refused(attempt: Try, record_property: RecordProperty) -> None:

@@ -135,7 +135,7 @@ def test_unrepresentable_value_in_an_owned_job_makes_that_job_unknown(
         spoiler.changes = [(path, ODD[name])]
         actions = {action.key: action.action for action in look(service).actions}
         assert actions["odd"] is Action.UNKNOWN, (path, name)
-    count_tried(record_property, "values that no store can hold, in one job", len(chosen))
+    count_tried(record_property, "invalid values in a job", len(chosen))
 
 
 def test_unrepresentable_value_in_a_foreign_job_does_not_change_the_plan(
@@ -152,7 +152,7 @@ def test_unrepresentable_value_in_a_foreign_job_does_not_change_the_plan(
         except Exception as error:
             raise AssertionError((path, name)) from error
     spoiler.name = "odd"
-    count_tried(record_property, "values that no store can hold, in a job of others", len(chosen))
+    count_tried(record_property, "invalid values in a job", len(chosen))
 
 
 ANYTHING: tuple[Any, ...] = (
@@ -174,7 +174,7 @@ def test_any_value_anywhere_in_a_job_does_not_break_the_plan(
             look(service)
         except Exception as error:
             raise AssertionError(chosen) from error
-    count_tried(record_property, "any value anywhere in a job", count)
+    count_tried(record_property, "invalid values in a job", count)
 
 
 # ── parsing ────────────────────────────────────────────────────────────────────────────────────────

@@ -178,7 +178,7 @@ def _redirected(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-ROW = "secrets in every form, in what is written"
+ROW = "secrets in outputs"
 
 
 def test_secret_in_any_spelling_is_redacted_in_text(record_property: RecordProperty) -> None:
@@ -442,7 +442,7 @@ def test_invisible_characters_are_escaped_by_every_writer(
             continue
         assert set(said) & set(characters) <= PLAIN
         assert "\x1b" not in said.replace("\x1b[", "") or "\x1b" not in text
-    count_tried(record_property, "characters that nobody sees, in what is written", len(characters))
+    count_tried(record_property, "invisible characters in outputs", len(characters))
 
 
 def test_rendered_text_keeps_its_colours_and_lines() -> None:

@@ -247,7 +247,7 @@ def test_secret_echoed_by_the_service_is_redacted_by_every_command(
         looked_through += look_through({command: said.out, f"{command} (stderr)": said.err}, ALL, 2)
     looked_through += look_through(written_files(tmp_path), ALL, 1)
     assert REDACTED in shown
-    row = "secrets that a service repeats, in what whole commands leave behind"
+    row = "secrets in outputs"
     count_tried(record_property, row, looked_through)
 
 
@@ -309,7 +309,7 @@ def test_secret_in_any_text_field_of_the_service_leaves_by_no_channel(
     looked_through += look_through({f"message {n}": text for n, text in enumerate(said)}, secret, 2)
     titles = {title.split(": ")[1].split(",")[0] for title in receiver.titles("chat")}
     assert titles == {"drift", "apply failed"}
-    row = "secrets in each text field of the service, in every channel"
+    row = "secrets in outputs"
     count_tried(record_property, row, looked_through)
 
 

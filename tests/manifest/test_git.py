@@ -250,7 +250,7 @@ def test_pipe_that_nobody_writes_to_makes_git_wait_for_a_limited_time(
     with pytest.raises(GitFailed, match="did not end within"):
         _read_all(made, directory)
     assert children() == before
-    count_tried(record_property, "pipes in a repository that git waits for", 1)
+    count_tried(record_property, "hostile git repositories", 1)
 
 
 def _read_all(made: str, directory: Path) -> None:
@@ -284,7 +284,7 @@ def test_path_of_any_length_is_left_out_with_the_reason(
     files = copy_manifests(repository(), made, directory)
     assert files.left_out == {path: why}
     assert copied(directory) == {"!.yaml": "jobs.yaml"}
-    count_tried(record_property, "names and links of any length in a commit", 1)
+    count_tried(record_property, "hostile git repositories", 1)
 
 
 @pytest.mark.parametrize("target", [LONG, "../" * 2000, "x/" * 10_000_000], ids=["name", "up", "20 MB"])
@@ -295,7 +295,7 @@ def test_link_of_any_length_is_left_out(
     files = copy_manifests(repository(), made, directory)
     assert files.left_out == {"link.yaml": "File name too long"}
     assert copied(directory) == {}
-    count_tried(record_property, "names and links of any length in a commit", 1)
+    count_tried(record_property, "hostile git repositories", 1)
 
 
 def test_environment_of_the_caller_changes_nothing_of_what_git_does(

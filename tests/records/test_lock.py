@@ -340,7 +340,7 @@ def test_lock_is_free_after_a_signal_at_any_call_that_takes_it_or_lets_it_go(
         _hold(other, BOB)
         records = place.open()
         records.holder(SCOPE)  # reads what the scope is called, once
-    count_tried(record_property, "signals while a lock is taken or let go", len(calls))
+    count_tried(record_property, "signals", len(calls))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
