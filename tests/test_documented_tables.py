@@ -16,7 +16,6 @@ from jsonschema import Draft202012Validator
 from reconciler.cli.main import cli, run
 from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
-from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.phase import Phase
 from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES, PolicyEntry
 from reconciler.core.stack import Limits, Target
@@ -92,19 +91,15 @@ def test_rules_of_the_decision_are_those_of_the_page_in_their_order() -> None:
     assert {action for rule in RULES for action in rule.actions} == set(Action)
 
 
-@pytest.mark.parametrize(
-    ("page", "heading", "first", "model"),
-    [("decisions", "Lifecycle", "option", Lifecycle), ("guards", "Guards", "limit", Limits)],
-)
-def test_options_and_defaults_are_those_of_the_model(page: str, heading: str, first: str, model: Any) -> None:
-    rows = table(f"docs/concepts/{page}.md", heading, first)
+def test_limits_and_defaults_are_those_of_the_model() -> None:
+    rows = table("docs/concepts/guards.md", "Guards", "limit")
     shown = {name: _default(row[1].strip("`")) for name, row in zip(names(rows), rows, strict=True)}
-    assert shown == {name: field.default for name, field in model.model_fields.items()}
+    assert shown == {name: field.default for name, field in Limits.model_fields.items()}
 
 
 def _default(text: str) -> Any:
-    if text in ("unset", "none"):
-        return None if text == "unset" else ()
+    if text == "unset":
+        return None
     if text.isdigit():
         return int(text)
     return parse_duration(text) if text[0].isdigit() else text
