@@ -35,8 +35,11 @@ from tests.render.recorded_histories import a_quarter
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
-#: Of the site: the home, a guide, and pages with much code and with wide tables.
-SITE_PAGES = ("index", "start/first-job", "guides/sweep", "reference/manifest", "reference/exit-codes")
+#: Of the site: the home, a step, a guide, pages with much code and with tables, and translations.
+SITE_PAGES = (
+    *("index", "start/first-job", "guides/sweep", "reference/manifest", "reference/exit-codes"),
+    *("zh/index", "zh/guides/sweep"),
+)
 SITE_WIDTHS = (1280, 420)
 _WIDTH, _WIDE = 1000, 1280
 _COLUMNS = 110
