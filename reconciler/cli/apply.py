@@ -133,10 +133,10 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
 @opt.command(
     "adopt",
     click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]..."),
-    opt.flag("--accept", "Take a job as it is where it differs from its declaration."),
+    opt.flag("--accept", "Adopt the job even if it differs from its declaration."),
     opt.option(
         "--from-stack OLD",
-        "Adopt all that stack OLD owns of the declared keys: the stack was renamed.",
+        "Adopt the jobs that stack OLD owns under the declared keys, after the stack was renamed.",
         "old",
     ),
     opt.TARGET_OF_KEYS,
@@ -227,9 +227,9 @@ def release_command(
 ) -> int:
     """Take the marker off every revision of KEY, active or ended, after asking.
 
-    What runs goes on, unmanaged; each job keeps the text of its description. Remove the key from the
-    manifest as well: while it is declared, the name of the job is in its way. No sensitive variable needs a
-    value.
+    Running jobs continue, unmanaged, and keep their descriptions. Remove the key from the manifest as well:
+    while it is declared, it is in conflict with the released job, which has its name. Sensitive variables
+    need no value.
     """
     from reconciler.adoption import release_plan
     from reconciler.cli.execution import ApplyRequest, change

@@ -50,8 +50,8 @@ def drift_command(
     """Show what changed on the service since the last apply.
 
     Exits 0 without drift, 2 with drift, and 8 if too little could be read to decide. Changes in
-    the manifest are not drift; they are listed separately as pending. Drift that drift.ignore
-    says is known is listed and not counted.
+    the manifest are not drift; they are listed separately as pending. Drift that drift.ignore lists as
+    known is shown but not counted.
     """
     from reconciler import reconcile
     from reconciler.watch import handing_over, words_of
@@ -328,7 +328,7 @@ def watch_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
     """Check for drift at once and then once every interval, until stopped by a signal.
 
     Each check reads the manifest anew and is a line on stdout: text, or JSON with --json. With --apply
-    changes are applied, too. A check that fails ends nothing; after failures checks come less often.
+    changes are applied, too. A failed check does not end the watch; after failures, checks are less frequent.
     """
     from reconciler.cli.watch import WatchRequest, watch
 

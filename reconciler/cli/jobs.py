@@ -138,9 +138,9 @@ def events(job: str, limit: int, as_json: bool, **where: Any) -> None:
 
 @opt.command("metrics", _JOB, opt.WHERE, _TASK, opt.JSON, of=jobs_command)
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
-    """Print how busy a task's node was: the newest value of each metric, the mean and the highest.
+    """Print the utilization of a task's node, in percent: newest value, mean and maximum of each metric.
 
-    In percent. The service has a value for each minute, a target of kind process one for each ten seconds.
+    The service has a value for each minute, a target of kind process one for each ten seconds.
     """
     from statistics import fmean
 

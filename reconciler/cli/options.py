@@ -343,7 +343,7 @@ LOCK = (
     ),
     option(
         "--lock-timeout",
-        "How long to wait for the lock where another process holds it.",
+        "How long to wait for the lock if another process holds it.",
         "lock_timeout_s",
         type=DURATION,
         default="0s",
@@ -360,7 +360,7 @@ remind = partial(option, "--remind", dest="remind_s", type=DURATION, default="24
 OUT = option("--out FILE", "Save the plan, for `reconciler apply --plan FILE`.", "plan_file", type=FILE)
 TIMEOUT = option("--timeout", "How long to wait for each job.", "timeout_s", type=DURATION, default="10m")
 YES = flag("-y --yes", "Do not ask for confirmation.")
-FORCE = flag("--force", "Override safety guards; not policies.")
+FORCE = flag("--force", "Override all safety guards; policies still apply.")
 GUARDS = (
     many(
         "--allow GUARD",
@@ -372,7 +372,7 @@ GUARDS = (
 )
 DETAILED = flag("--detailed-exitcode", "Exit 2 if there are changes.")
 SHOW_KEEP = flag("--show-keep", "Also list unchanged jobs.")
-SHOW_HISTORY = flag("--show-history", "Also list ended jobs that no key stands for any more.")
+SHOW_HISTORY = flag("--show-history", "Also list ended jobs that no longer stand for a key.")
 
 
 def _check_has_fleet(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

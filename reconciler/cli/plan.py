@@ -119,11 +119,11 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
 )
 def why_command(key: str, as_json: bool, **options: Any) -> int:
     """Show why a key gets its action: the rule that decided, what is declared and where, what was
-    observed, and what would make it otherwise.
+    observed, and what would change it.
 
-    KEY may be an entry with a matrix, which means its members. Also what keeps it from being applied:
+    KEY may be an entry with a matrix, which means its members. Also shows what blocks the action:
     policies, guards, and what the target would reject. -v shows all rules that were asked. Nothing is
-    changed. Exits 8 if the key could not be judged.
+    changed. Exits 8 if the key could not be decided.
     """
     from reconciler import reconcile
 

@@ -52,10 +52,10 @@ CI: .github/workflows/reconciler.yml names the variable and secrets to set."""
 def init_command(directory: Path) -> int:
     """Write a commented manifest, a training, a CI workflow and a .gitignore to start from.
 
-    DIR is made if it does not exist; default: the current directory. A file that exists is never
+    DIR is created if it does not exist; default: the current directory. A file that exists is never
     overwritten, and no manifest is written beside another one. The training runs on this machine, so
-    `reconciler apply` works at once. Of jobs that run already, on a target that is added to the
-    manifest, `reconciler export --all` prints the entries.
+    `reconciler apply` works at once. For jobs that exist already, add their target to the manifest;
+    `reconciler export --all` prints their entries.
     """
     from reconciler.manifest.export import MANIFEST_FILE, PROGRAM_FILE, starting_files
     from reconciler.manifest.files import has_root_file
@@ -170,7 +170,7 @@ def policies_command() -> None:
     of=policies_command,
 )
 def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -> int:
-    """Ask the policies of a stack about the cases in DIR, and compare what they say.
+    """Evaluate the policies of a stack on the cases in DIR, and compare the results.
 
     DIR holds the cases, YAML files with `job` and `expect`, and stands for a stack like PATH of
     other commands; default: the current directory. Neither the service nor credentials are needed.
@@ -199,7 +199,7 @@ def notify_command() -> None:
 
 @opt.command("test", opt.PATHS, opt.VARIABLES, opt.TARGET_NAME, of=notify_command)
 def notify_test(paths: Sequence[Path], **options: Any) -> int:
-    """Send one message to each URL of `notify`, and say what became of it.
+    """Send one message to each URL of `notify`, and report each result.
 
     Exits 1 if one could not be sent. The service is not contacted.
     """
@@ -254,7 +254,7 @@ _TABLES, _ORIGIN = ("states", "fields"), "origin"
     opt.TARGET_NAME,
 )
 def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
-    """Print one of the tables that decide, or where the values of a job come from.
+    """Print a decision table, or where the values of a job come from.
 
     states: what is legal in each phase. fields: what changing each field of a job means. FIELD is one of
     them, such as spec.resource.node_count, schedule_policy or on_change. origin KEY: each value of the
@@ -433,7 +433,7 @@ def serve(
 ) -> None:
     """Speak the service's v2 API on a local port, errors included, until stopped.
 
-    The first line on stdout says where: `listening on http://127.0.0.1:PORT`.
+    The first line on stdout is `listening on http://127.0.0.1:PORT`.
     """
     from reconciler import emulator
     from reconciler.core.addresses import is_loopback
