@@ -105,26 +105,19 @@ def test_manifest_that_swells_is_refused_soon_and_in_little_memory(
 #: Runs a command, and prints its exit code and what it took. A process begins with the memory of the one that
 #: started it, which for the tests is much.
 _MEASURED = """\
-import resource, subprocess, sys
-code = subprocess.run(sys.argv[1:], stdout=sys.stderr).returncode
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(code, used.ru_utime + used.ru_stime, used.ru_maxrss)
+import os, sys
+to_stderr = [(os.POSIX_SPAWN_DUP2, 2, 1)]
+process = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=to_stderr)
+_, status, used = os.wait4(process, 0)
+print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss)
 """
 
 
 def refused_soon(directory: Path, text: str) -> str:
     """What is said of an invalid manifest, within the limits of time and memory."""
     (directory / "m.yaml").write_text(text)
-    command = [
-        sys.executable,
-        "-c",
-        _MEASURED,
-        sys.executable,
-        "-m",
-        "reconciler",
-        "validate",
-        str(directory),
-    ]
+    program = [sys.executable, "-m", "reconciler", "validate", str(directory)]
+    command = [sys.executable, "-S", "-c", _MEASURED, *program]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     code, seconds, kilobytes = done.stdout.split()
     assert code == "65", done.stderr[:2000]

@@ -246,7 +246,7 @@ def test_pipe_that_nobody_writes_to_makes_git_wait_for_a_limited_time(
     Path(".git", name).unlink(missing_ok=True)
     os.mkfifo(Path(".git", name))
     before = children()
-    monkeypatch.setattr("reconciler.manifest.git._LIMIT_S", 0.5)
+    monkeypatch.setattr("reconciler.manifest.git._LIMIT_S", 0.2)
     with pytest.raises(GitFailed, match="did not end within"):
         _read_all(made, directory)
     assert children() == before
@@ -268,7 +268,7 @@ LONG = "x" * 10_000
         (f"{LONG}.yaml", "File name too long"),
         (f"{'é' * 150}.yaml", "File name too long"),
         ("/".join(["x" * 200] * 30) + "/a.yaml", "File name too long"),
-        ("d/" * 1000 + "a.yaml", "it lies more than 200 directories deep"),
+        ("d/" * 250 + "a.yaml", "it lies more than 200 directories deep"),
     ],
     ids=["name", "name in bytes", "path", "depth"],
 )

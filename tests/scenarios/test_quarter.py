@@ -456,6 +456,7 @@ def _evaluate_here(
 def _no_process_for_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of plans would start one each; what it protects from is no subject here."""
     monkeypatch.setattr(reconcile, "_evaluate", _evaluate_here)
+    monkeypatch.setattr("reconciler.manifest.sections.find_invalid", lambda texts: [None] * len(texts))
 
 
 @pytest.mark.usefixtures("_rare_looks")
