@@ -1,6 +1,6 @@
 """The catalog of one target: asked for pre-flight, and right before a replace ends the job that it replaces.
 
-Source: docs/concepts/guards.md, "Pre-flight", and "Apply", point 4.
+Source: docs/concepts/guards.md, "Pre-flight"; docs/concepts/crash-safety.md, "Apply", point 4.
 """
 
 from __future__ import annotations
