@@ -133,15 +133,15 @@ class Execution:
         """Begin the actions one after the other, each in a thread, and return when all have ended.
 
         While as many calls as allowed are under way, others look whether they may be made, or write down
-        how they went: neither must cost the time of a call. Who waits for a job leaves its thread out of
-        the count, so that however many hang the others go on.
+        how they went: neither must cost the time of a call. Who waits for a job does not count, so that
+        however many hang the others go on.
         """
         scheduler = Scheduler(self._parallelism, actions)
         last_of_key: dict[str, Future[Outcome]] = {}
         futures = []
         with ThreadPoolExecutor(len(actions), thread_name_prefix="apply") as pool:
             for place, action in enumerate(actions):
-                scheduler.threads.acquire()
+                scheduler.start(place)
                 tell_start = partial(self._tell_start, action)
                 backend = JournaledBackend(self._terms, action, place, scheduler, tell_start)
                 future = pool.submit(self._run, plan, backend, action, last_of_key.get(action.key))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -47,26 +49,60 @@ class Scheduler:
     """Lets so many actions change something at once, in their order.
 
     What needs capacity begins when the terminations before it were sent; an action that waits for
-    something lets the others pass. `threads` counts the threads of actions that do not wait.
+    something lets the others pass. Those whose turn comes next look ahead, as many as keep every turn in
+    use, and so late that their looks are still fresh then. `now_s` may be any clock.
     """
 
-    def __init__(self, at_once: int, actions: Sequence[PlannedAction]) -> None:
-        self._free = at_once
-        self.threads = threading.Semaphore(3 * at_once)
+    def __init__(
+        self, at_once: int, actions: Sequence[PlannedAction], now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._at_once = self._free = at_once
         self._has_begun = [False] * len(actions)
         self._first = 0  # the first that has not begun
         self._to_free = {place for place, one in enumerate(actions) if one.frees_capacity}
         self._needs_capacity = [one.needs_capacity for one in actions]
-        self._taken: set[int] = set()
         self._guard = threading.Lock()
         #: Those that wait for their turn, each for a lock of its own.
         self._waiting: dict[int, threading.Lock] = {}
+        self._is_next_due = threading.Condition(self._guard)
+        self._now_s = now_s
+        #: Since when an action looks, or has its turn.
+        self._looking: dict[int, float] = {}
+        self._taken: dict[int, float] = {}
+        self._ahead = 0  # have started, and not begun
+        #: How long recent ones looked until they waited for their turn, and had it; None before the first.
+        self._look_s: float | None = None
+        self._turn_s: float | None = None
+
+    def start(self, place: int) -> None:
+        """Wait until the next action is to look whether its call may be made."""
+        with self._guard:
+            while (early_s := self._early_s()) > 0:
+                self._is_next_due.wait(min(early_s, threading.TIMEOUT_MAX))
+            self._ahead += 1
+            self._looking[place] = self._now_s()
+
+    def _early_s(self) -> float:
+        """How many seconds too early the next look would be, by when the turn that it is for may begin."""
+        rounds, nth = divmod(self._ahead - self._free, self._at_once)
+        if rounds < 0:
+            return 0.0
+        if rounds > 1 or self._look_s is None or (rounds and self._turn_s is None):
+            return math.inf
+        look_s = self._look_s
+        turn_s = look_s if self._turn_s is None else self._turn_s
+        now_s = self._now_s()
+        # Turns that are free will have begun by then, as far as anybody can tell just now.
+        since_s = [*sorted(self._taken.values()), *[now_s] * self._free][nth]
+        return max(now_s, since_s + turn_s) + rounds * turn_s - now_s - look_s - FRESH_FOR_S / 2
 
     def take(self, place: int) -> None:
         """Wait until one more may be done, and every action before this one has begun, passed or ended."""
         turn = threading.Lock()
         turn.acquire()
         with self._guard:
+            if (since_s := self._looking.pop(place, None)) is not None:
+                self._look_s = self._recent(self._look_s, since_s)
             self._waiting[place] = turn
             self._give_turns()
         turn.acquire()
@@ -82,8 +118,8 @@ class Scheduler:
                 self._begin(place)
             if has_freed or lets_pass:
                 self._to_free.discard(place)
-            if place in self._taken:
-                self._taken.discard(place)
+            if (since_s := self._taken.pop(place, None)) is not None:
+                self._turn_s = self._recent(self._turn_s, since_s)
                 self._free += 1
             self._give_turns()
 
@@ -92,9 +128,15 @@ class Scheduler:
             self._free and (place := next(filter(self._may_begin, sorted(self._waiting)), None)) is not None
         ):
             self._begin(place)
-            self._taken.add(place)
+            self._taken[place] = self._now_s()
             self._free -= 1
             self._waiting.pop(place).release()
+        if self._early_s() < math.inf:
+            self._is_next_due.notify()
+
+    def _recent(self, mean_s: float | None, since_s: float) -> float:
+        took_s = self._now_s() - since_s
+        return took_s if mean_s is None else mean_s + (took_s - mean_s) / self._at_once
 
     def _may_begin(self, place: int) -> bool:
         if self._has_begun[place]:  # and only takes another turn
@@ -103,7 +145,10 @@ class Scheduler:
         return place <= self._first and not is_held
 
     def _begin(self, place: int) -> None:
-        self._has_begun[place] = True
+        if not self._has_begun[place]:
+            self._has_begun[place] = True
+            self._looking.pop(place, None)
+            self._ahead -= 1
         while self._first < len(self._has_begun) and self._has_begun[self._first]:
             self._first += 1
 
@@ -131,7 +176,7 @@ class JournaledBackend:
         self._terms, self._backend, self._journal = terms, terms.backend, terms.journal
         self._action, self._place, self._scheduler = action, place, scheduler
         self._tell_start = tell_start
-        self._is_taken = self._is_uncounted = self.has_begun = False
+        self._is_taken = self.has_begun = False
         self._is_kept = action.traits.stops_a_job
         self.done: list[Call] = []
         self.observe, self.find = terms.backend.observe, terms.backend.find
@@ -208,9 +253,6 @@ class JournaledBackend:
         """Let everybody go on while the action waits for something, or has ended; idempotent."""
         self._is_taken = False
         self._scheduler.rest(self._place, lets_pass=True)
-        if not self._is_uncounted:
-            self._is_uncounted = True
-            self._scheduler.threads.release()
 
     def begin(self) -> None:
         """Say once that the action has begun."""

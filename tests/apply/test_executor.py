@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import INTERRUPTED, EventStream
+from reconciler.apply.journaled import Scheduler
 from reconciler.core.lock import LockLost
 from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Result, Status, Step
 from reconciler.decide.plan import Action, in_order
@@ -178,6 +180,42 @@ def test_parallelism_limits_concurrent_creates(service: Service, parallelism: in
     result = service.apply(*[a_job(f"job{n}") for n in range(6)], parallelism=parallelism)
     assert result.count(Status.DONE) == 6
     assert most == parallelism
+
+
+@pytest.mark.parametrize(
+    ("turn_s", "looks", "early_s"),
+    [
+        (0.05, 4, math.inf),  # two for each turn, at most
+        (1.0, 2, 0.5),
+        (4.0, 0, 2.5),  # it takes a second, and is fresh for half of one
+    ],
+)
+def test_look_ends_shortly_before_its_turn(
+    service: Service, turn_s: float, looks: int, early_s: float
+) -> None:
+    now = [0.0]
+    actions = service.plan(*[a_job(f"job{n}") for n in range(8)]).actions
+    scheduler = Scheduler(2, actions, lambda: now[0])
+
+    def begin(*places: int) -> None:
+        for place in places:
+            scheduler.start(place)
+        now[0] += 1.0
+        for place in places:
+            scheduler.take(place)
+
+    assert scheduler._early_s() == 0
+    begin(0, 1)
+    now[0] += turn_s
+    for place in (0, 1):
+        scheduler.rest(place)
+    begin(2, 3)
+    ahead = 0
+    while scheduler._early_s() <= 0:
+        scheduler.start(4 + ahead)
+        ahead += 1
+    assert ahead == looks
+    assert scheduler._early_s() == pytest.approx(early_s)
 
 
 # --- interrupted
