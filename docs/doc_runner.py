@@ -48,7 +48,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$|(?<=^sha256:)[0-9a-f]{64}$|(?<=\.id)[0-9a-f]{8}\b", re.M)
 #: How long a process ran is chance, too; what ended at once has no time at all.
 #: How long a process ran: two seconds, or too short to be expected again.
-_DURATION = re.compile(r"^(  Completed +\S+ +\S+).*$|; \d+ node-seconds expected", re.M)
+_DURATION = re.compile(r"^(  Completed +\S+ +\S+).*$|; \d+ node-\w+ expected", re.M)
 _AGE = re.compile(r"(?<=kB  )\d+ s +|(?<=AGE) +(?=STATE)")
 #: Setting the program up is no part of what a page shows, nor is testing it.
 _NOT_RUN = ("{ [ -x .venv/", ".venv/bin/python -m ")

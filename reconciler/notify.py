@@ -267,7 +267,7 @@ def _send(messages: Sequence[tuple[Destination, Message]], warn: Warn = lambda _
         else:
             problem = next(answers)
         if problem:
-            warn(f"not notified ({destination.name}): {problem}")
+            warn(f"notification to {destination.name} failed: {problem}")
         problems.append(problem)
     return problems
 

@@ -608,7 +608,7 @@ class ReadPlan(NamedTuple):
         return Path(os.path.realpath(self.file)).parent
 
     def check_approved(self, digest: str | None) -> None:
-        """See that this is the plan that was approved; if another one was, it is a `StalePlan`."""
+        """Raise `StalePlan` if another plan was approved."""
         if digest is None or digest == self.digest:
             return
         if not digest:

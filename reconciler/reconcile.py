@@ -358,7 +358,7 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
 
 
 def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
-    """See that what is to run again is declared in view, and that a job that is named itself has ended.
+    """Refuse a rerun of what is not declared in view, or of a job that is active.
 
     Raises:
         WrongUsage: a word means no key, or one of an active job.

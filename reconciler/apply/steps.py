@@ -115,7 +115,7 @@ class Steps:
                 self._wait(self._backend.details(job_id), Goal.ENDED)
 
     def _one_before(self) -> tuple[str, str] | None:
-        """See that the revision before has ended: the service may have restarted it since the plan.
+        """Refuse to go on while the revision before is active: the service may have restarted it.
 
         Returns it if it ran what is declared and has completed meanwhile, or turns out to have ended by
         its own auto_stop: nothing is left to do, unless it was made from an older upstream, its schedule

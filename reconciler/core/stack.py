@@ -510,7 +510,7 @@ def _no_match(stack: Stack, pattern: str, known: Iterable[str]) -> Diagnostic:
 def check_keys(
     keys: Iterable[str], stack: Stack, owned: Iterable[str], unmatched: TakeUnmatched | None = None
 ) -> None:
-    """See that keys that were named are keys of the stack, in view or not; `unmatched` as for `narrow`.
+    """Raise an error for a named key that the stack does not have; `unmatched` as for `narrow`.
 
     Raises:
         WrongUsage: one is neither declared nor owned, and `unmatched` is None.

@@ -680,5 +680,8 @@ FOLDED_FROM = 5
 
 
 def spell_work(hours: float) -> str:
-    """Say node-hours for people, small amounts as node-seconds."""
-    return f"{short_number(hours)} node-hours" if hours >= 0.1 else f"{hours * 3600:.0f} node-seconds"
+    """Say node-hours for people, small amounts in node-minutes or node-seconds."""
+    if hours >= 0.1:
+        return f"{short_number(hours)} node-hours"
+    seconds = round(hours * 3600)
+    return f"{round(seconds / 60)} node-minutes" if seconds >= 120 else f"{seconds} node-seconds"

@@ -169,7 +169,7 @@ class Review(Frozen):
         """The fixed last line, word by word as in docs/reference/cli.md, "Review"."""
         counts = ", ".join(f"{number} {kind}" for kind, number in self.summary.items())
         wanted = [f"{number} {ACTIONS[kind].summary}" for kind, number in self.actions.items() if number]
-        return f"Review: {counts}." + (f" If active: {', '.join(wanted)}." if wanted else "")
+        return f"Review: {counts}." + (f" {', '.join(wanted)} where the jobs are active." if wanted else "")
 
 
 @dataclass(frozen=True)

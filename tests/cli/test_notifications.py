@@ -65,7 +65,10 @@ def test_url_that_fails_is_told_and_tried_again_and_changes_no_exit_code(
     notifying("{url: '${var.chat}', on: [missing]}")
     reconciler.setenv("CHAT", receiver.url(f"broken/{SECRET}"))
     reconciler.ends(
-        2, "drift -v -o prometheus=m.prom -o text", err="not notified (notify at jobs.yaml:7:6)", lacks=SECRET
+        2,
+        "drift -v -o prometheus=m.prom -o text",
+        err="notification to notify at jobs.yaml:7:6 failed",
+        lacks=SECRET,
     )
     assert 'reconciler_notifications_failed_total{stack="test",target="there",command="drift"} 1.0' in Path(
         "m.prom"

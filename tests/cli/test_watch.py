@@ -355,4 +355,4 @@ def test_url_that_works_is_not_told_again_while_another_one_fails(watching: Watc
         put_finished_job()
         said = watching("--json", between=[nothing, nothing])
         assert [len(receiver.titles(name)) for name in ("good", "broken")] == [1, 3]
-    assert (codes(said), said.err.count("not notified")) == ([2, 2, 2], 3)
+    assert (codes(said), said.err.count("notification to ")) == ([2, 2, 2], 3)
