@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -48,6 +49,10 @@ def write_pages(directory: str, version: str) -> None:
         command.help = re.sub(r"(?m)^(\s*)([.'])", r"\1\\&\2", text)
     date = datetime.fromtimestamp(get_reproducible_timestamp(), UTC).strftime("%Y-%m-%d")
     write_man_pages("reconciler", cli, version=version, target_dir=directory, date=date)
+    for page in Path(directory).iterdir():
+        # `man` drops characters that are not ASCII, with a warning, where the locale is C.
+        text = page.read_text(encoding="utf-8").replace("\N{HORIZONTAL ELLIPSIS}", "...")
+        page.write_text(text, encoding="utf-8")
 
 
 def _tree(command: Any) -> Iterator[Any]:

@@ -47,6 +47,8 @@ def wheel_problems(path: Path, tracked: set[str]) -> Iterator[str]:
         pages = {name for name in names if name.startswith(manual)}
         if not {f"{manual}.1", f"{manual}-plan.1", f"{manual}-jobs-list.1"} <= pages:
             yield f"{path.name}: man pages are missing"
+        if not all(wheel.read(name).isascii() for name in pages):
+            yield f"{path.name}: a man page has characters that `man` drops in the locale C"
         yield from _differences(
             path.name, names - pages, package | {f"{information}/{name}" for name in _METADATA}
         )
