@@ -306,7 +306,9 @@ class World(RuleBasedStateMachine):
         if self.entries and new not in self.entries:
             old = sorted(self.entries)[place % len(self.entries)]
             entry = self.entries.pop(old)
-            self.entries[new] = replace(entry, **change, formerly=(*entry.formerly, old))
+            # No manifest may name a former key twice, or the key's own.
+            formerly = tuple(dict.fromkeys(key for key in (*entry.formerly, old) if key != new))
+            self.entries[new] = replace(entry, **change, formerly=formerly)
             for key, other in self.entries.items():
                 needs = tuple(new if needed == old else needed for needed in other.needs)
                 self.entries[key] = replace(other, needs=needs)
