@@ -23,6 +23,8 @@ _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s#]*)(#[^)\s]*)?\)")
 _LIST_ITEM = re.compile(r"(?:\d+\.|[-*]) +")
 #: How far Python-Markdown wants the parts of a list's item to be indented.
 _INDENT = 4
+#: The search shows the definition of a key before the pages that only mention it.
+_BOOSTS = {"reference/fields": 2, "reference/manifest": 2, "reference/python": 0.5, "coming-from/": 0.5}
 _IS_BEHIND = '\n\n!!! note "英文版已更新"\n\n    本页的译文落后于英文版，请以英文版为准。\n'
 log = get_plugin_logger(__name__)
 
@@ -36,6 +38,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Make the links that lead out of `docs/` work on the site, and those between translations."""
+    for prefix, boost in _BOOSTS.items():
+        if page.file.src_uri.startswith(prefix):
+            page.meta["search"] = {"boost": boost}
     docs = Path(config.docs_dir)
     here = (docs / page.file.src_uri).parent
     if page.file.src_uri.endswith(".zh.md"):

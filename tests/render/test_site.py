@@ -23,7 +23,7 @@ _SEARCH = """\
 new Promise((done) => {
   const query = document.querySelector(".md-search__input")
   query.focus()
-  query.value = "exit code"
+  query.value = "%s"
   query.dispatchEvent(new Event("keyup", {bubbles: true}))
   query.dispatchEvent(new Event("input", {bubbles: true}))
   const found = () => {
@@ -80,10 +80,18 @@ def test_links_lead_to_the_repository_where_it_has_an_address(monkeypatch: pytes
     )
 
 
-def test_search_works_on_disk(site: Path, browser_page: BrowserPage) -> None:
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("exit code", "reference/exit-codes.html"),
+        ("max_retries", "reference/manifest.html"),
+        ("drift", "concepts/drift.html"),
+    ],
+)
+def test_search_works_on_disk(site: Path, browser_page: BrowserPage, query: str, page: str) -> None:
     browser_page.open(site / "index.html")
-    found = browser_page.run(_SEARCH, awaitPromise=True)
-    assert found.partition("?")[0] == (site / "reference/exit-codes.html").as_uri()
+    found = browser_page.run(_SEARCH % query, awaitPromise=True)
+    assert found.partition("?")[0].partition("#")[0] == (site / page).as_uri()
     assert [url for url in browser_page.requests if url.startswith("http")] == []
 
 
