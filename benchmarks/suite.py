@@ -93,6 +93,8 @@ def rows(jobs: int, rounds: int, wanted: Callable[[str], bool]) -> Iterator[Row]
         for name, theirs in others.items():
             if wanted("plan"):
                 yield Row(jobs, "plan, unchanged", name, in_turn(ours.plan, theirs, rounds=rounds))
+        if wanted("plan") and not others:
+            yield Row(jobs, "plan, unchanged", "", alone(ours.plan, rounds))
         for command in ("validate", "status", "drift"):
             if wanted(command):
                 compared = in_turn(partial(ours.run, command), ours.plan, rounds=rounds)
