@@ -503,19 +503,23 @@ def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
 
     next_event = parser()(text).get_event
     places: EntryPlaces = {}
-    count = 0
+    count = 1  # the root; a key, a value and an item are one each
 
     def scalar(event: Any) -> Any:
         if event.anchor is not None or event.ctag is not None:
             raise _NotPlain
         return event.value if event.style else parse_scalar(event.value)
 
+    def check_limits(depth: int, has_members: bool) -> None:
+        if count > MAX_NODES or (has_members and depth + 1 >= MAX_DEPTH):
+            raise _NotPlain
+
     def collection(start: Any, depth: int, section: str) -> Any:
         nonlocal count
         is_list = start.__class__ is SequenceStartEvent
         if not is_list and start.__class__ is not MappingStartEvent:
             raise _NotPlain
-        if start.anchor is not None or start.ctag is not None or depth >= MAX_DEPTH or count > MAX_NODES:
+        if start.anchor is not None or start.ctag is not None or depth >= MAX_DEPTH:
             raise _NotPlain
         if is_list:
             items: list[Any] = []
@@ -524,6 +528,7 @@ def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
                     scalar(event) if event.__class__ is ScalarEvent else collection(event, depth + 1, "")
                 )
             count += len(items)
+            check_limits(depth, bool(items))
             return items
         result: dict[str, Any] = {}
         while (key := next_event()).__class__ is ScalarEvent:
@@ -540,6 +545,7 @@ def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
         if key.__class__ is not MappingEndEvent:
             raise _NotPlain
         count += 2 * len(result)
+        check_limits(depth, bool(result))
         return result
 
     try:

@@ -223,6 +223,33 @@ def test_values_from_events_are_those_of_the_nodes(text: str) -> None:
     assert repr(by_events.tree) == repr(by_nodes.tree)
 
 
+def _limits_are_those_of_the_nodes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_events = read(text)
+    monkeypatch.setattr(yaml, "_plain_mapping", lambda _: None)
+    assert by_events.problems == read(text).problems
+
+
+@pytest.mark.parametrize("levels", range(MAX_DEPTH - 4, MAX_DEPTH + 3))
+def test_depth_has_the_limit_of_the_nodes(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for begin, inner, end in (("{x: ", "1", "}"), ("{x: ", "", "}"), ("[", "1", "]"), ("[", "", "]")):
+        with monkeypatch.context() as patched:
+            _limits_are_those_of_the_nodes("a: " + begin * levels + inner + end * levels, patched)
+
+
+@pytest.mark.parametrize("count", range(4, 24))
+def test_number_of_nodes_has_the_limit_of_the_nodes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml, "MAX_NODES", 20)
+    members = "".join(f"k{number}: 1, " for number in range(count))
+    for text in (
+        f"a: {list(range(count))}",
+        f"a: {{{members}}}",
+        f"{{{members}}}",
+        f"a: {{{members}}}\nb: []",
+    ):
+        with monkeypatch.context() as patched:
+            _limits_are_those_of_the_nodes(text, patched)
+
+
 def test_plain_mapping_is_read_without_nodes() -> None:
     with mock.patch.object(yaml, "compose") as compose:
         assert read("stack: s\njobs:\n  \u00e9: {a: [1, 'x']}\n").tree == {
