@@ -168,3 +168,12 @@ def test_saved_plan_names_no_credential_as_the_source_of_a_variable() -> None:
 def test_saved_data_hold_no_name_of_the_environment(tmp_path: Any) -> None:
     with pytest.raises(ManifestInvalid):
         resolve({"a": "${env.OS_PASSWORD}"}, {}, variables={}, environ=ENVIRON, base=tmp_path)
+
+
+def test_credential_behind_an_escaped_dollar_is_refused(place: Place) -> None:
+    place.write(
+        r"""stack: s
+policies: [{name: x, deny: "false", message: "\x24{env.HUAWEICLOUD_SDK_SK}"}]
+"""
+    )
+    assert "credential not allowed here" in {one.what for one in place.problems(environ=ENVIRON)}
