@@ -26,7 +26,7 @@ from reconciler.core.settings import APPLY_FAILED, Destination
 from reconciler.decide.drift_check import Drift, DriftComparison, DriftId
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, PackageMissing, Severity
-from reconciler.extras import require
+from reconciler.extras import missing
 from reconciler.secrets import Redactor
 from reconciler.text import printable
 
@@ -326,11 +326,13 @@ def service_of(url: str) -> Any:
     Raises:
         PackageMissing: Apprise is not installed.
     """
-    require("apprise")
     # Its plugins import whatever is there, and some of that is about to be removed from Python.
     with warnings.catch_warnings(), _captured_log():
         warnings.simplefilter("ignore")
-        import apprise
+        try:
+            import apprise
+        except ImportError:
+            raise missing("apprise") from None
 
         asset = apprise.AppriseAsset(app_id="reconciler", app_desc="reconciler")
         return apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)

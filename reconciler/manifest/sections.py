@@ -28,7 +28,7 @@ from reconciler.core.settings import (
 )
 from reconciler.core.stack import POLICY_ACTIONS, DesiredJob, IgnoreRule, JobEntry, Policy
 from reconciler.decide.policies import CaseFile, PolicyCase
-from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage, in_file_order
+from reconciler.errors import Diagnostic, Location, ManifestInvalid, PackageMissing, WrongUsage, in_file_order
 from reconciler.expressions.evaluator import find_invalid
 from reconciler.manifest.expressions import Expander, expand_partly, problems_in
 from reconciler.manifest.files import case_files
@@ -156,7 +156,12 @@ def read_policies(entries: Iterable[MergedEntry]) -> tuple[tuple[Policy, ...], l
         only = POLICY_ACTIONS if read.only is None else tuple(read.only)
         policies[read.name] = Policy(read.name, read.effect, read.expression, read.message or "", only, place)
     # Nothing is started for a stack without policies.
-    found_invalid = find_invalid([read.expression for _, read in valid]) if valid else []
+    try:
+        found_invalid = find_invalid([read.expression for _, read in valid]) if valid else []
+    except PackageMissing:
+        found_invalid = [None] * len(
+            valid
+        )  # a command that asks a policy fails; `destroy` and `unlock` ask none
     for (entry, read), problem in zip(valid, found_invalid, strict=True):
         if problem is not None:
             steps: tuple[PathStep, ...] = (*entry.steps, read.effect.value)

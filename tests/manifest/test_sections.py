@@ -8,9 +8,12 @@ from typing import get_args
 
 import pytest
 
+from reconciler import extras
 from reconciler.core.settings import IgnorableClass
 from reconciler.core.stack import Effect, IgnoreRule
 from reconciler.decide.drift_check import DriftClass
+from reconciler.errors import PackageMissing
+from reconciler.expressions.evaluator import find_invalid
 from tests.manifest.conftest import HEAD, Place
 
 # ── policies ───────────────────────────────────────────────────────────────────────────────────────
@@ -138,3 +141,13 @@ def test_value_that_is_known_only_when_something_is_sent_is_not_sent_to(place: P
     assert destination.problem is not None
     assert destination.problem.what == "notification URL not allowed"
     assert TOKEN not in repr(destination)
+
+
+def test_stack_with_policies_is_read_without_their_extra_where_none_is_asked(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    place.write('stack: s\npolicies: [{name: x, deny: "false", message: m}]\n')
+    assert [policy.name for policy in place.load().stack.policies] == ["x"]
+    with pytest.raises(PackageMissing):
+        find_invalid(["false"])

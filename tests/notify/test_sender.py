@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 
+from reconciler.errors import PackageMissing
 from reconciler.notify import Message, send_all, service_of
 from tests.notify.receiver import Receiver, receiving
 
@@ -71,3 +73,10 @@ def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCapt
 )
 def test_what_apprise_knows(url: str, is_known: bool) -> None:
     assert (service_of(url) is not None) is is_known
+
+
+def test_apprise_that_cannot_be_imported_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(PackageMissing) as missing:
+        service_of("json://h")
+    assert missing.value.diagnostics[0].fix == "pip install 'reconciler[notify]'"
