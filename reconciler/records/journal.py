@@ -275,6 +275,11 @@ class StoredJournal(Journal):
                     else:
                         entry.execute(transaction)
         except BaseException as error:
+            if len(batch) > 1 and not isinstance(error, RecordsUnavailable):
+                for entry in batch:  # what is wrong with one of them is no matter of the others
+                    entry.error = None
+                    self._write_batch([entry])
+                return
             for entry in batch:
                 entry.error = entry.error or error
 

@@ -20,7 +20,7 @@ from reconciler.decide.outcome import Outcome, RunEnd, Status, StepEnd
 from reconciler.decide.plan import Action
 from reconciler.records.database import unavailable
 from reconciler.records.dialects import Transaction
-from reconciler.records.journal import StoredJournal
+from reconciler.records.journal import StoredJournal, _Entry
 from reconciler.records.store import Records
 from reconciler.secrets import SecretText
 from tests.builders import NOW
@@ -385,3 +385,18 @@ def test_last_change_is_the_newest_call_of_a_key_that_took_effect(place: Place) 
         "a": PastChange("a", "create", "create", "apply", "alice", "job-a", NOW)
     }
     assert records.last_changes(ELSEWHERE).keys() == {"b"}
+
+
+def test_fault_of_one_entry_is_no_matter_of_those_written_with_it(journal: StoredJournal) -> None:
+    def faulty(transaction: object) -> None:
+        raise KeyError("a fault")
+
+    journal._is_writing = True
+    with ThreadPoolExecutor(3) as threads:
+        good = threads.submit(journal.before, a_step())
+        wait_for_entries(journal, 1)
+        bad = threads.submit(journal._commit, _Entry(faulty))
+        wait_for_entries(journal, 2)
+        journal._hand_over()
+    assert isinstance(bad.exception(), KeyError)
+    assert good.exception() is None
