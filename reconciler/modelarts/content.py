@@ -44,8 +44,8 @@ def read_content(response: requests.Response) -> bytes:
 def parse(content: bytes) -> Any:
     """Parse JSON. A value that cannot be represented is read as NaN, so that it spoils one job and not all.
 
-    That is a number of more than 300 digits, and whatever lies so deep that the text could not be parsed
-    otherwise. A byte that is no UTF-8 is a lone surrogate, as JSON can spell it too.
+    That is a number of more digits than Python converts, and whatever lies so deep that the text could not be
+    parsed otherwise. A byte that is no UTF-8 is a lone surrogate, as JSON can spell it too.
 
     Raises:
         ValueError: it is not JSON.

@@ -160,7 +160,7 @@ def _node_count(answer: dict[str, Any]) -> int:
 
 def _count(value: Any) -> int:
     if value.__class__ is int:
-        return max(1, value)
+        return value if 0 < value < 1 << 60 else 1
     read = number(value)
     return max(1, int(read)) if read else 1
 
