@@ -417,7 +417,7 @@ def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ..
     if stack.is_partial:
         left_alone = sum(key not in stack.jobs for key in ownership.owned_keys)
         told = [(left_alone, "owned but not in view; left alone")] if left_alone else []
-        if stack.left_out:
+        if stack.chosen is not None:
             told.insert(0, (stack.left_out, "declared but not in view"))
         keys = ((f"{count} key is" if count == 1 else f"{count} keys are", said) for count, said in told)
         if told:
