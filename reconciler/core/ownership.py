@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.identity import Marker, parse_remote_name
@@ -80,8 +81,17 @@ class KeyView:
 
     @property
     def may_be_active(self) -> bool:
-        """Whether a job of the key is active, or may be: it cannot be read, or its phase is not known."""
-        return bool(self.unreadable) or any(r.job.is_active or r.job.phase is None for r in self.owned)
+        """Whether a job of the key is active, or may be: it cannot be read, or its phase is not known.
+
+        A job that has lost its marker counts if the history knows it as the key's.
+        """
+        lost = (
+            one.job
+            for one in self.conflicting_jobs
+            if one.standing is OwnershipState.UNMANAGED and self.past_of(one.job.id)
+        )
+        jobs = chain((one.job for one in self.owned), lost)
+        return bool(self.unreadable) or any(job.is_active or job.phase is None for job in jobs)
 
     @property
     def next_revision(self) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.phase import Phase
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import SAID_AT_JOBS, Denial, PlanWarning, TargetIdentity, node_hours
 from reconciler.decide.actions import KeyDecision
@@ -247,13 +246,11 @@ def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequenc
     if not limits:
         return actions
     creating = {one.key: one for one in actions if one.action is Action.CREATE}
-    restored = {one.key for one in actions if one.reason is Reason.MARKER_RESTORED and _is_active(one)}
     busy: dict[str, list[str]] = {entry: [] for entry in limits}
     for key in sorted({*jobs, *snapshot.ownership.concerned_keys} - stack.former_keys):
         desired = stack.find(key)
         member = desired or sweeps.former_entry(key, snapshot.memory.sweeps)
-        is_busy = key in restored or snapshot.view(key, desired).may_be_active
-        if member and member.sweep in busy and is_busy:
+        if member and member.sweep in busy and snapshot.view(key, desired).may_be_active:
             busy[member.sweep].append(key)
     for entry, limit in limits.items():
         active = busy[entry]
@@ -267,10 +264,6 @@ def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequenc
         for key in waiting[: max(limit - len(active), 0)]:
             held[key] = creating[key].model_copy(update={"max_parallel": limit, "beside": tuple(active)})
     return [held.get(one.key, one) if one.action is Action.CREATE else one for one in actions]
-
-
-def _is_active(action: PlannedAction) -> bool:
-    return action.before is not None and Phase(action.before.phase).is_active
 
 
 def refusals_by(found: Mapping[Guard, GuardFinding]) -> list[Diagnostic]:

@@ -159,9 +159,8 @@ def read_policies(entries: Iterable[MergedEntry]) -> tuple[tuple[Policy, ...], l
     try:
         found_invalid = find_invalid([read.expression for _, read in valid]) if valid else []
     except PackageMissing:
-        found_invalid = [None] * len(
-            valid
-        )  # a command that asks a policy fails; `destroy` and `unlock` ask none
+        # A command that asks a policy fails; `destroy` and `unlock` ask none.
+        found_invalid = [None] * len(valid)
     for (entry, read), problem in zip(valid, found_invalid, strict=True):
         if problem is not None:
             steps: tuple[PathStep, ...] = (*entry.steps, read.effect.value)

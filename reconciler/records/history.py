@@ -1,6 +1,6 @@
 """The history: what each revision was and in which phases it was seen, what applies declared, and the runs.
 
-Source: docs/operations/records.md; docs/operations/records.md, "Records".
+Source: docs/operations/records.md.
 """
 
 from __future__ import annotations

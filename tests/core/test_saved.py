@@ -445,6 +445,18 @@ def test_saved_plan_is_stale_once_more_members_of_a_sweep_are_active_than_may_be
     assert bool(about_the_sweep) is is_stale
 
 
+def test_saved_plan_counts_a_member_whose_marker_was_removed_since() -> None:
+    members = [replace(a_job(key), sweep="s", matrix={"k": key}, max_parallel=3) for key in "abcde"]
+    stack, done = a_stack(*members), [seen(job, phase=DONE) for job in members[2:]]
+    plan = there_and_back(plan_for(stack, *done)).plan
+    again = [seen(members[3], revision=2), seen(members[4], revision=2, description="")]
+    memory = a_memory(past(members[4], 2, R))
+    found = failed_preconditions(
+        plan, a_look(stack, *done, *again, memory=memory), NOW, dict.fromkeys("abcde", "s")
+    )
+    assert found == ("s: d, e are active; max_parallel: 3, and the plan starts 2",)
+
+
 def test_saved_plan_holds_when_the_key_that_a_deferred_one_waits_for_fails() -> None:
     stack = a_stack(UP, DOWN, a_job("b"))
     assert moved(stack, [seen(UP)], [seen(UP, phase=F)]) == ()
