@@ -118,6 +118,8 @@ class Context(NamedTuple):
             allowances=allowances,
             rerun=self.rerun_keys,
             evaluate=partial(_evaluate, stop=self.stop),
+            manifest_digest=self.loaded.manifest_digest,
+            version=__version__,
         )
 
 
@@ -351,7 +353,7 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
     _check_rerun(context, stack, snapshot)
     proposed = _propose(context, plan_context, stack, snapshot)
     checked = _check_catalog(context, proposed.actions) if with_preflight else None
-    plan = describe_code(context, _guarded(context, proposed, checked))
+    plan = describe_code(context, guarded_plan(proposed, checked))
     if context.with_history:
         plan = plan.model_copy(update={"history": planner.history_of(stack, snapshot)})
     return plan
@@ -425,26 +427,14 @@ def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES)
     """What apply would do, with what that rests on; the catalog is not asked."""
     plan_context = context.plan_context(allowances)
     proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
-    made = _guarded(context, proposed)
+    made = guarded_plan(proposed)
     return describe_code(context, made) if context.is_applied else made, proposed.snapshot
-
-
-def _guarded(context: Context, proposed: ProposedPlan, checked: CatalogCheck | None = None) -> Plan:
-    digest = context.loaded.manifest_digest
-    return guarded_plan(proposed, manifest_digest=digest, version=__version__, checked=checked)
 
 
 def destroy_plan(context: Context) -> Plan:
     plan_context = context.plan_context()._replace(destroys=True)
     stack, snapshot = observe(context, plan_context)
-    return make_destroy_plan(
-        stack,
-        snapshot,
-        plan_context,
-        context.target.identity,
-        manifest_digest=context.loaded.manifest_digest,
-        version=__version__,
-    )
+    return make_destroy_plan(stack, snapshot, plan_context, context.target.identity)
 
 
 # --- drift
@@ -471,14 +461,8 @@ def drift(
     # Before the service: what somebody else finds and records meanwhile would look as if it were gone.
     last = recording.last_check(context.scope)
     stack, snapshot = observe(context, plan_context)
-    report = make_drift_report(
-        stack,
-        _with_changes(context, snapshot),
-        plan_context,
-        context.target.identity,
-        manifest_digest=context.loaded.manifest_digest,
-        version=__version__,
-    )
+    snapshot = _with_changes(context, snapshot)
+    report = make_drift_report(stack, snapshot, plan_context, context.target.identity)
     destinations = context.loaded.destinations()
     comparison = compare(
         last,
@@ -542,7 +526,7 @@ def why(context: Context, key: str) -> tuple[Explanation, ...]:
     owned = snapshot.ownership.owned_keys
     check_keys({key}, stack, owned)
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
-    plan = _guarded(context, proposed, _check_catalog(context, proposed.actions))
+    plan = guarded_plan(proposed, _check_catalog(context, proposed.actions))
     keys = stack.named_by(key, {*stack.whole, *stack.jobs, *owned}) or (key,)
     plan = describe_code(context, plan, keys)
     return tuple(explain(one, proposed, plan) for one in keys)

@@ -645,13 +645,7 @@ def needs_whole_list(stack: Stack, snapshot: Snapshot, context: PlanContext) -> 
 
 
 def make_drift_report(
-    stack: Stack,
-    snapshot: Snapshot,
-    context: PlanContext,
-    target: TargetIdentity,
-    *,
-    manifest_digest: str,
-    version: str,
+    stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity
 ) -> DriftReport:
     """Look at every key in view and at what the stack owns."""
     keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
@@ -684,11 +678,11 @@ def make_drift_report(
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
     is_whole = snapshot.ownership.problem is None and not snapshot.ownership.unattributed
     return DriftReport(
-        reconciler_version=version,
+        reconciler_version=context.version,
         created_at=timestamp(context.at_s),
         stack=stack.name,
         target=target,
-        manifest_digest=manifest_digest,
+        manifest_digest=context.manifest_digest,
         complete=unknown == 0 and is_whole,
         drift=tuple(drift),
         pending=tuple(one.pending for one in found if one.pending),

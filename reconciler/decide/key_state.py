@@ -47,7 +47,7 @@ class PlanContext(NamedTuple):
 
     `destroys` says that every job is to end because somebody asked for just that; `rerun` are the keys that
     somebody asked to run again. `changed_files` names what changed in the code of a job since a digest, "" if
-    that is not known.
+    that is not known. `manifest_digest` and `version` are those of the documents that are made.
     """
 
     stack: str
@@ -60,6 +60,8 @@ class PlanContext(NamedTuple):
     rerun: Collection[str] = ()
     evaluate: EvaluateExpressions | None = None
     changed_files: Callable[[DesiredJob, str | None], str] = lambda _, digest: ""
+    manifest_digest: str = ""
+    version: str = ""
 
 
 class Snapshot(NamedTuple):

@@ -306,18 +306,9 @@ def history_of(stack: Stack, snapshot: Snapshot) -> tuple[tuple[str, Before], ..
     return tuple(found)
 
 
-def make_plan(
-    stack: Stack,
-    snapshot: Snapshot,
-    context: PlanContext,
-    target: TargetIdentity,
-    *,
-    manifest_digest: str,
-    version: str,
-) -> Plan:
+def make_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity) -> Plan:
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
-    proposed = propose_plan(stack, snapshot, context, target)
-    return guarded_plan(proposed, manifest_digest=manifest_digest, version=version)
+    return guarded_plan(propose_plan(stack, snapshot, context, target))
 
 
 def _deferred_reruns(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Iterator[PlanWarning]:
@@ -329,21 +320,19 @@ def _deferred_reruns(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -
             yield PlanWarning(what="rerun deferred", why=one.detail, fix=fix, key=one.key)
 
 
-def guarded_plan(
-    proposed: ProposedPlan, *, manifest_digest: str, version: str, checked: CatalogCheck | None = None
-) -> Plan:
+def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) -> Plan:
     """Make a plan of a proposed one: what pre-flight found is blocked, and the guards are asked."""
-    stack, snapshot = proposed.stack, proposed.snapshot
+    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
     denied, warned = (proposed.verdicts.denied, proposed.verdicts.warnings) if proposed.verdicts else ((), ())
     proposed = proposed.without(checked.found if checked else ())
     actions, found = guard(proposed)
     actions = in_turn(proposed, actions)
     return Plan(
-        reconciler_version=version,
-        created_at=timestamp(proposed.context.at_s),
+        reconciler_version=context.version,
+        created_at=timestamp(context.at_s),
         stack=stack.name,
         target=proposed.target,
-        manifest_digest=manifest_digest,
+        manifest_digest=context.manifest_digest,
         complete=all(action.action is not Action.UNKNOWN for action in actions)
         and snapshot.ownership.problem is None
         and not snapshot.ownership.unattributed,
@@ -370,15 +359,7 @@ def guarded_plan(
     )
 
 
-def make_destroy_plan(
-    stack: Stack,
-    snapshot: Snapshot,
-    context: PlanContext,
-    target: TargetIdentity,
-    *,
-    manifest_digest: str,
-    version: str,
-) -> Plan:
+def make_destroy_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity) -> Plan:
     """Terminate what the stack owns, in view: as if every key said `state: absent`."""
     absent = {}
     for key in keys_owned_in_view(stack, snapshot.ownership):
@@ -405,7 +386,7 @@ def make_destroy_plan(
         warnings=(),
     )
     context = context._replace(destroys=True, allowances=EVERY_GUARD)
-    plan = make_plan(emptied, snapshot, context, target, manifest_digest=manifest_digest, version=version)
+    plan = make_plan(emptied, snapshot, context, target)
     warnings = few_of_a_kind(snapshot_warnings(stack, snapshot))
     return plan.model_copy(update={"warnings": warnings, "declared": tuple(stack.whole or stack.jobs)})
 

@@ -64,7 +64,7 @@ def plan_for(
         evaluate=evaluate,
     )
     snapshot = Snapshot(ownership, known, memory=memory)
-    return make_plan(stack, snapshot, situation, TARGET, manifest_digest="sha256:0", version="0")
+    return make_plan(stack, snapshot, situation, TARGET)
 
 
 def plan_everywhere(

@@ -37,7 +37,7 @@ def why(
     snapshot = a_world(stack, *jobs, unreadable=unreadable, memory=memory).look
     context = PlanContext(STACK, at_s=NOW, limits=stack.limits, evaluate=evaluate)
     proposed = propose_plan(stack, snapshot, context, TARGET)
-    return explain(key, proposed, guarded_plan(proposed, manifest_digest="sha256:0", version="1.0"))
+    return explain(key, proposed, guarded_plan(proposed))
 
 
 def one(desired: DesiredJob, **seen_as: Any) -> Explanation:

@@ -222,7 +222,7 @@ def test_key_that_preflight_blocks_is_not_counted_by_a_guard() -> None:
     look = a_world(stack, *jobs).look
     proposed = propose_plan(stack, look, PlanContext(STACK, limits=stack.limits), TARGET)
     finding = PreflightFinding(key="edited-0", reason=PreflightReason.FLAVOR_NOT_OFFERED, detail="no")
-    plan = guarded_plan(proposed, manifest_digest="", version="0", checked=CatalogCheck((finding,)))
+    plan = guarded_plan(proposed, CatalogCheck((finding,)))
     assert {action.key: action.reason for action in plan.blocked} == {"edited-0": Reason.PREFLIGHT}
     assert plan.summary[Action.CREATE] == 4
 

@@ -186,7 +186,7 @@ def plan_of(
     stack = a_stack(desired, *others, **said)
     look = a_world(stack, *jobs, details=details, memory=memory).look._replace(skew_s=skew_s)
     context = PlanContext(STACK, at_s=at_s, limits=stack.limits)
-    return make_plan(stack, look, context, TARGET, manifest_digest="sha256:0", version="0")
+    return make_plan(stack, look, context, TARGET)
 
 
 def decided(desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> PlannedAction:

@@ -48,19 +48,15 @@ class World:
 
     def drift(self) -> DriftReport:
         """What has drifted."""
-        return make_drift_report(
-            self.stack, self.look, self.context, TARGET, manifest_digest="sha256:0", version="0"
-        )
+        return make_drift_report(self.stack, self.look, self.context, TARGET)
 
     def plan(self) -> Plan:
         """What is planned for it."""
-        return make_plan(self.stack, self.look, self.context, TARGET, manifest_digest="sha256:0", version="0")
+        return make_plan(self.stack, self.look, self.context, TARGET)
 
     def destroy_plan(self) -> Plan:
         """What destroy would do."""
-        return make_destroy_plan(
-            self.stack, self.look, self.context, TARGET, manifest_digest="sha256:0", version="0"
-        )
+        return make_destroy_plan(self.stack, self.look, self.context, TARGET)
 
 
 lifecycles = st.fixed_dictionaries(
