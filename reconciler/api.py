@@ -67,13 +67,14 @@ from reconciler.modelarts.observe import find_invalid_value
 from reconciler.modelarts.operations import Event, JobList, Metric, ReportedJob
 from reconciler.modelarts.target import Runtime
 from reconciler.plan_file import (
-    PlanFile,
     ReadPlan,
     SecretSources,
     check_preconditions,
     check_target,
-    plan_file_of,
+    digest_of_document,
+    document_to_save,
     read_plan,
+    write_plan,
 )
 from reconciler.reconcile import Context
 from reconciler.render import FORMATS, Content, View, formats_of, render, render_part
@@ -304,10 +305,10 @@ class Session:
             raise ManifestInvalid(*self.stack._missing)
         core = reconcile.plan(context, allowances, with_preflight=with_preflight)
         records, environ, redact = self._records.url, self._runtime.environ, self._runtime.redactor
-        as_file = partial(
-            plan_file_of, core, context, allowances, records=records, environ=environ, redact=redact
+        to_save = partial(
+            document_to_save, core, context, allowances, records=records, environ=environ, redact=redact
         )
-        return Plan(core, _PlanInputs(context, allowances, as_file), redact)
+        return Plan(core, _PlanInputs(context, allowances, to_save), redact)
 
     def apply(
         self,
@@ -743,7 +744,7 @@ class JobClient:
 class _PlanInputs(NamedTuple):
     context: Context
     allowances: Allowances
-    as_file: Callable[[Path | None], PlanFile]
+    to_save: Callable[[Path | None], dict[str, Any]]
 
 
 def load_plan(path: AnyPath) -> Plan:
@@ -862,7 +863,7 @@ class Plan(_Report):
             Refused: it cannot be saved, see `save`.
         """
         if self._digest is None:
-            self._digest = self._as_file(None).digest
+            self._digest = digest_of_document(self._to_save(None))
         return self._digest
 
     def save(self, path: AnyPath) -> None:
@@ -874,23 +875,23 @@ class Plan(_Report):
             ReconcilerError: the file cannot be written.
         """
         file = Path(path)
-        written = self._as_file(file)
+        document = self._to_save(file)
         try:
-            written.write(file)
+            write_plan(document, file)
         except OSError as error:
             why = f"{file}: {error.strerror}"
             raise ReconcilerError(Diagnostic("cannot write the plan file", why)) from error
-        self._digest = written.digest
+        self._digest = digest_of_document(document)
 
-    def _as_file(self, file: Path | None) -> PlanFile:
+    def _to_save(self, file: Path | None) -> dict[str, Any]:
         made = self._made
         if not isinstance(made, ReadPlan):
-            return made.as_file(file)
+            return made.to_save(file)
         # Its paths are relative to where it was read.
         if file is not None and file.resolve().parent != made.file.resolve().parent:
             why, fix = f"it names files relative to {made.file}", "copy it to a file beside that one"
             raise WrongUsage(Diagnostic("a saved plan stays in its directory", why, fix))
-        return PlanFile(made.document)
+        return made.document
 
     @property
     def _view(self) -> View:

@@ -264,13 +264,6 @@ _Model = TypeVar("_Model", bound=Frozen)
 _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
-class SavedPlan(NamedTuple):
-    """A plan as it was read from a file; secrets in its bodies are references yet."""
-
-    plan: Plan
-    options: SavedOptions
-
-
 def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
     """The saved plan as plain JSON data, not sealed yet. Texts of bodies are escaped: `${` only begins a
     reference."""
@@ -341,7 +334,7 @@ def _without_seal(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "options": options}
 
 
-def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
+def read_document(data: Any, file: Path, version: str, *, strict: bool) -> ReadPlan:
     """Read a saved plan from plain JSON data.
 
     `strict` is for one that is to be applied: another minor version of the program made it stale, and
@@ -389,7 +382,7 @@ def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedP
     # Another version may count other kinds.
     read_now: dict[str, Any] = {"refusals": refusals, "summary": count(plan.actions)}
     read_now |= {"declared": tuple(options.declared), "has_budget": options.has_budget}
-    return SavedPlan(plan.model_copy(update=read_now), options)
+    return ReadPlan(file, plan.model_copy(update=read_now), options, data)
 
 
 def _parts_of(action: PlannedAction) -> Iterator[str]:
@@ -445,32 +438,22 @@ def made_by_other(data: Mapping[str, Any], version: str) -> str | None:
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
-class PlanFile(NamedTuple):
-    """A saved plan as it is written: its document, without secrets, and the digest that names it."""
+def write_plan(document: Mapping[str, Any], file: Path) -> None:
+    """Write the document of `document_to_save`, whole or not at all, so that only its owner may read it.
 
-    document: dict[str, Any]
-
-    @property
-    def digest(self) -> str:
-        """What `apply --approve` is told."""
-        return digest_of_document(self.document)
-
-    def write(self, file: Path) -> None:
-        """Write it, whole or not at all, so that only its owner may read it.
-
-        Raises:
-            WrongUsage: a directory, a device, a pipe or a socket stands there.
-            OSError: it cannot be written.
-        """
-        try:
-            write_file(file, (dump(self.document) + "\n").encode("utf-8", "backslashreplace"), 0o600)
-        except NotRegular as found:
-            fix = "use a regular file, or a new one"
-            why = f"{found.filename} is {found.strerror}"
-            raise WrongUsage(Diagnostic("not a regular file", why, fix)) from None
+    Raises:
+        WrongUsage: a directory, a device, a pipe or a socket stands there.
+        OSError: it cannot be written.
+    """
+    try:
+        write_file(file, (dump(document) + "\n").encode("utf-8", "backslashreplace"), 0o600)
+    except NotRegular as found:
+        fix = "use a regular file, or a new one"
+        why = f"{found.filename} is {found.strerror}"
+        raise WrongUsage(Diagnostic("not a regular file", why, fix)) from None
 
 
-def plan_file_of(
+def document_to_save(
     plan: Plan,
     context: Context,
     allowances: Allowances,
@@ -479,7 +462,7 @@ def plan_file_of(
     records: str | None,
     environ: Mapping[str, str],
     redact: Callable[[str], str],
-) -> PlanFile:
+) -> dict[str, Any]:
     """Make the document of a plan that is to be written to `file`, to which its paths are relative.
 
     `context` and `allowances` are those that the plan was made with. Without a
@@ -545,7 +528,7 @@ def plan_file_of(
         if all(redact(part) == part for part in parts_of(source.get("text", "")) if isinstance(part, str)):
             shown["options"]["sources"][name] = source
     _refuse(map(_why_not_saved, _masked(document, shown)))
-    return PlanFile(sealed(shown))
+    return sealed(shown)
 
 
 def _refuse(reasons: Iterable[tuple[str, str]]) -> None:
@@ -600,7 +583,6 @@ class ReadPlan(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What names it."""
         return digest_of_document(self.document)
 
     @property
@@ -709,13 +691,13 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     except (ValueError, RecursionError):
         why = f"{file}: not a valid JSON document; it may be truncated"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
-    plan, options = read_document(document, str(file), __version__, strict=strict)
+    read = read_document(document, file, __version__, strict=strict)
     is_ours = made_by_other(document, __version__) is None
-    if not strict and is_ours and is_modified(document, plan):
+    if not strict and is_ours and is_modified(document, read.plan):
         why = f"{file}: its seal does not match, so it cannot be applied"
         modified = Diagnostic("plan file modified since it was written", why, "create a new plan")
         warn(modified._replace(severity=Severity.WARNING))
-    return ReadPlan(file, plan, options, document)
+    return read
 
 
 def check_target(context: Context, plan: Plan) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,9 +17,6 @@ from reconciler.cli.context import opened
 from reconciler.cli.output import OutputSpec, requested_outputs, show, show_plan
 from reconciler.errors import ExitCode, Refused
 from reconciler.render import Content
-
-if TYPE_CHECKING:
-    pass
 
 
 @opt.command(
@@ -65,14 +62,14 @@ def plan_command(
         specs = requested_outputs(outputs)
         digest, is_for_github = "", any(spec.format == "github" for spec in specs)
         if plan_file is not None or (is_for_github and os.environ.get("GITHUB_OUTPUT")):
-            from reconciler.plan_file import plan_file_of
+            from reconciler.plan_file import digest_of_document, document_to_save, write_plan
 
             values: Any = {"records": records, "environ": os.environ, "redact": console.redact}
             with nullcontext() if plan_file else suppress(Refused):
-                saved = plan_file_of(plan, context, allowed, plan_file, **values)
-                digest = saved.digest
+                document = document_to_save(plan, context, allowed, plan_file, **values)
+                digest = digest_of_document(document)
                 if plan_file is not None:
-                    saved.write(plan_file)
+                    write_plan(document, plan_file)
     if plan_file is not None:
         _show_beside(digest, specs)
     show_plan(plan, specs, show_keep=show_keep, digest=digest)

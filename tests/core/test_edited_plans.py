@@ -37,6 +37,7 @@ from tests.hostile.sizes import FUZZ, RecordProperty, count_tried
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 VERSION = "0"
+FILE = Path("plan.json")
 OPTIONS = SavedOptions(target=Target(kind=LOCAL), root=".", sources={"token": VariableSource(env="TOKEN")})
 BEFORE = a_job(**OLD)
 FULL = a_job(
@@ -134,12 +135,12 @@ def _edited(data: Any, path: tuple[Any, ...], edit: Callable[[Any, Any], object]
 @pytest.mark.parametrize("name", PLANS)
 def test_edited_plan_is_invalid_wherever_it_was_edited(name: str, record_property: RecordProperty) -> None:
     data = saved(PLANS[name])
-    assert read_document(data, "plan.json", VERSION, strict=True).plan.document() == PLANS[name].document()
+    assert read_document(data, FILE, VERSION, strict=True).plan.document() == PLANS[name].document()
     accepted, count = [], 0
     for said, edited in edits(data):
         count += 1
         try:
-            read_document(edited, "plan.json", VERSION, strict=True)
+            read_document(edited, FILE, VERSION, strict=True)
         except ManifestInvalid:
             continue
         except StalePlan:
@@ -211,13 +212,13 @@ def test_edited_plan_is_not_applied_and_shown_as_far_as_it_can_be_read(edit: str
     data = make(saved(REPLACE))
     data = sealed(data) if is_sealed else data
     with pytest.raises(ManifestInvalid) as caught:
-        read_document(data, "plan.json", VERSION, strict=True)
+        read_document(data, FILE, VERSION, strict=True)
     assert words in str(caught.value)
     if edit in UNREADABLE:
         with pytest.raises(ManifestInvalid):
-            read_document(data, "plan.json", VERSION, strict=False)
+            read_document(data, FILE, VERSION, strict=False)
     else:
-        assert read_document(data, "plan.json", VERSION, strict=False).plan.actions
+        assert read_document(data, FILE, VERSION, strict=False).plan.actions
 
 
 @pytest.mark.parametrize(
@@ -225,9 +226,9 @@ def test_edited_plan_is_not_applied_and_shown_as_far_as_it_can_be_read(edit: str
 )
 def test_plan_of_another_minor_version_is_stale_and_shown(version: str, is_stale: bool) -> None:
     data = sealed(saved(REPLACE) | {"reconciler_version": "1.2.3"})
-    assert read_document(data, "plan.json", version, strict=False)
+    assert read_document(data, FILE, version, strict=False)
     with pytest.raises(StalePlan, match=r"1\.2\.3") if is_stale else nullcontext():
-        read_document(data, "plan.json", version, strict=True)
+        read_document(data, FILE, version, strict=True)
 
 
 #: Values that an edited plan may hold, unsealed; showing them is no fault.
@@ -253,13 +254,13 @@ def test_edited_plan_is_shown_or_invalid(name: str) -> None:
         tried += [(str(path), changed(data, path, value)) for path, value in HOSTILE]
     for said, edited in tried:
         try:
-            plan, options = read_document(edited, "plan.json", VERSION, strict=False)
+            read = read_document(edited, FILE, VERSION, strict=False)
         except ManifestInvalid:
             continue
         view = View(show_keep=True)
-        assert render(Content.PLAN, plan, "text", view), said
-        assert render(Content.PLAN, plan, "json", view), said
-        render_sources(plan, options, options.records)
+        assert render(Content.PLAN, read.plan, "text", view), said
+        assert render(Content.PLAN, read.plan, "json", view), said
+        render_sources(read.plan, read.options, read.options.records)
 
 
 # ── plain JSON, and nothing else ────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from reconciler.decide.plan import Action, Plan
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import Diagnostic
 from reconciler.plan_file import (
-    SavedPlan,
+    ReadPlan,
     document_of,
     failed_preconditions,
     read_document,
@@ -48,9 +49,11 @@ ACTIVE, ENDED = {C, P, R}, {T, DONE, F, TD, AB}
 ANY_WORLD = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def there_and_back(plan: Plan, options: SavedOptions = OPTIONS, *, strict: bool = True) -> SavedPlan:
+def there_and_back(plan: Plan, options: SavedOptions = OPTIONS, *, strict: bool = True) -> ReadPlan:
     """The plan as it is after it was written to a file and read again."""
-    return read_document(json.loads(json.dumps(written(plan, options))), "plan.json", VERSION, strict=strict)
+    return read_document(
+        json.loads(json.dumps(written(plan, options))), Path("plan.json"), VERSION, strict=strict
+    )
 
 
 def written(plan: Plan, options: SavedOptions = OPTIONS) -> dict[str, Any]:

@@ -473,7 +473,7 @@ class World(RuleBasedStateMachine):
         options = SavedOptions(target=Target(kind=LOCAL), root=".")
         text = json.dumps(sealed(document_of(plan, options)))
         self.here.saved = Saved(
-            read_document(json.loads(text), "plan.json", __version__, strict=True).plan,
+            read_document(json.loads(text), Path("plan.json"), __version__, strict=True).plan,
             entries,
             self._state(),
         )
