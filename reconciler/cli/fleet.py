@@ -20,7 +20,7 @@ from reconciler.cli import exits
 from reconciler.cli.console import console
 from reconciler.cli.execution import Interrupt, confirm_shown, interruptible
 from reconciler.cli.exits import Stopped
-from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show, show_below
+from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show
 from reconciler.cli.progress import SAY_AFTER_S, SAY_EVERY_S, BusyLine, can_draw, display
 from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.decide.outcome import Result
@@ -156,8 +156,7 @@ def _apply(
     report = FleetReport.of("apply", results, __version__)
     _show_messages(report)
     if to_do:
-        below = (Content.FLEET, planned)
-        show_below(below, Content.FLEET, report, others, View(), is_redacted=True)
+        show(Content.FLEET, report, others, before=(Content.FLEET, planned), is_redacted=True)
     show(Content.FLEET, report, events, is_redacted=True)
     return first_of([report.exit_code, interrupt.exit or ExitCode.DONE])
 

@@ -146,29 +146,7 @@ def show_result(
     On stdout it stands below the plan. A file holds both, or the result alone, as its format says.
     """
     view = View(at_s=at_s, digest=digest, plan=plan)
-    show_below((Content.PLAN, plan), Content.RESULT, result, outputs, view)
-
-
-def show_below(
-    before: tuple[Content, object],
-    content: Content,
-    value: object,
-    outputs: Sequence[OutputSpec],
-    view: View,
-    *,
-    is_redacted: bool = False,
-) -> None:
-    """Write what became of what was shown `before`, whose place it takes in formats that are whole."""
-    final_outputs.show(content, value, view)
-    for spec in outputs:
-        if FORMATS[spec.format].is_final or spec.format not in formats_of(content):
-            continue
-        text = _rendered(content, value, spec, view)
-        if not FORMATS[spec.format].is_whole:
-            above = "" if spec.file is None else _rendered(*before, spec, view)
-            text = f"{above}\n{text}"
-        _write_output(spec, text, is_redacted=is_redacted)
-    _tell_github(content, value, outputs, view)
+    show(Content.RESULT, result, outputs, view, before=(Content.PLAN, plan))
 
 
 def requested_outputs(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
@@ -183,17 +161,28 @@ def show(
     outputs: Sequence[OutputSpec],
     view: View | None = None,
     *,
+    before: tuple[Content, object] | None = None,
     is_redacted: bool = False,
 ) -> None:
     """Write a value to the outputs, see `requested_outputs`; those that say how the run ended wait for that.
 
-    `is_redacted`: secrets were taken out of its parts already.
+    The value says what became of what was shown `before`: it stands below that, and takes its place in
+    formats that are whole. `is_redacted`: secrets were taken out of its parts already.
     """
     view = view or View()
     final_outputs.show(content, value, view)
     for spec in outputs:
-        if not FORMATS[spec.format].is_final:
-            _write_output(spec, _rendered(content, value, spec, view), is_redacted=is_redacted)
+        form = FORMATS[spec.format]
+        if form.is_final or spec.format not in formats_of(content):
+            continue
+        text = _rendered(content, value, spec, view)
+        if before is not None and not form.is_whole:
+            above = "" if spec.file is None else _rendered(*before, spec, view)
+            text = f"{above}\n{text}"
+        if spec.file is None:
+            console.result(text, is_redacted=is_redacted or form.redacts)
+        else:
+            console.write_file(spec.file, text, is_redacted=is_redacted or form.redacts)
     _tell_github(content, value, outputs, view)
 
 
@@ -224,11 +213,3 @@ def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec],
         append_file(Path(summary), console.encoded(text, is_redacted=True))
     if file := os.environ.get("GITHUB_OUTPUT"):
         append_file(Path(file), console.encoded(step_outputs(content, value, view), is_redacted=True))
-
-
-def _write_output(spec: OutputSpec, text: str, *, is_redacted: bool = False) -> None:
-    is_redacted = is_redacted or FORMATS[spec.format].redacts
-    if spec.file is None:
-        console.result(text, is_redacted=is_redacted)
-    else:
-        console.write_file(spec.file, text, is_redacted=is_redacted)
