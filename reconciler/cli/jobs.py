@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,12 @@ from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import learn_tokens, open_target, say_gaps
 from reconciler.cli.progress import reading
+from reconciler.errors import Diagnostic, ExitCode, ServiceError, Severity, Unauthorized, first_of
+
+if TYPE_CHECKING:
+    from reconciler.cli.context import TargetSession
+    from reconciler.core.observed import ObservedJob
+    from reconciler.modelarts.jobs import JobFilters
 
 _JOB = click.argument("job", metavar="JOB")
 _JOBS = click.argument("jobs", metavar="JOB... [PATH]...", nargs=-1, required=True)
@@ -240,7 +246,8 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
     Secrets become variables whose values the environment gives, and what all jobs share becomes
     defaults. The stack has the name of the one in the current directory.
     """
-    from reconciler.cli import export
+    from reconciler.adoption import export_jobs
+    from reconciler.core.phase import ACTIVE, Phase
     from reconciler.manifest.export import head_of_export
     from reconciler.modelarts.jobs import JobFilters
 
@@ -250,19 +257,57 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
         raise click.UsageError("name jobs, or use --all for all that no stack owns")
     if jobs and any(options.values()):
         raise click.UsageError("filters choose among all jobs; use them with --all")
-    filters = JobFilters(**{**options, "phases": options["phases"] or export.USUAL_PHASES})
+    usual = sorted(phase.value for phase in (ACTIVE | {Phase.COMPLETED}) - {Phase.TERMINATING})
+    filters = JobFilters(**{**options, "phases": options["phases"] or usual})
     with open_target(**where) as there:
-        if all_jobs:
-            found = export.unmanaged_jobs(there, filters)
-        else:
-            found = export.named_jobs(there, jobs)
-        result, code = export.exported(there, found)
+        found, codes = _unmanaged_jobs(there, filters) if all_jobs else _named_jobs(there, jobs)
+        result, problems, notes = export_jobs(there.loaded, there.target, found, console.redact)
+    if problems or notes:
+        console.diagnostics([*problems, *notes])
+    code = first_of([*codes, ExitCode.UNKNOWN if problems else ExitCode.DONE])
     if not result.entries and code:
         return code
-    console.result(export.manifest_text(result, head_of_export(result.target_name)))
+    text = result.text(head_of_export(result.target_name))
+    if console.redact(text) != text:
+        why = "a name holds a value that is known to be secret, and stands there as (sensitive)"
+        fix = "edit the manifest before you use it"
+        console.diagnostics([Diagnostic("a secret is hidden", why, fix, severity=Severity.WARNING)])
+    console.result(text)
     if not result.entries:
         console.say("No matching jobs.")
     return code
+
+
+def _named_jobs(there: TargetSession, names: Sequence[str]) -> tuple[list[ObservedJob], list[ExitCode]]:
+    """The jobs that arguments mean, owned by a stack or not; one that cannot be found hides no other.
+
+    Raises:
+        Unauthorized: the account may not read them.
+    """
+    jobs: list[ObservedJob] = []
+    codes: list[ExitCode] = []
+    for name in names:
+        try:
+            jobs.append(there.find(name))
+        except Unauthorized:
+            raise
+        except ServiceError as failure:
+            console.diagnostics(failure.diagnostics)
+            codes.append(ExitCode(failure.exit_code))
+    return jobs, codes
+
+
+def _unmanaged_jobs(there: TargetSession, filters: JobFilters) -> tuple[list[ObservedJob], list[ExitCode]]:
+    """The jobs that no stack owns."""
+    from reconciler.modelarts.jobs import search_jobs
+
+    with reading():
+        listing = search_jobs(there.target.search, filters, there.clock.now(), order="asc")
+    unmanaged = [job for job in listing.jobs if job.marker is None]
+    if owned := len(listing.jobs) - len(unmanaged):
+        are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"
+        console.say(f"{are} left out; name a job to export it all the same.")
+    return unmanaged, [say_gaps(listing)]
 
 
 @opt.command(
