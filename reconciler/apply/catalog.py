@@ -13,19 +13,16 @@ from typing import Any, TypeVar
 
 from reconciler.core.catalog import (
     EngineOffer,
-    Missing,
     Offers,
     PoolChoice,
     RecordQuota,
-    missing,
     needs_engines,
     needs_flavors,
     pools,
 )
 from reconciler.core.ports import Catalog
-from reconciler.core.values import PreflightReason
 from reconciler.decide.plan import PlannedAction
-from reconciler.decide.preflight import CatalogAnswers, UncheckedPart
+from reconciler.decide.preflight import CatalogAnswers, UncheckedPart, refused_in_body
 from reconciler.errors import Interrupted, NotOffered, NotSupported, Rejected, ServiceError
 
 _T = TypeVar("_T")
@@ -87,9 +84,13 @@ class CatalogReader:
 
 
 def answers_about(
-    reader: CatalogReader, starting: Sequence[PlannedAction], *, with_offers: bool = True
+    reader: CatalogReader,
+    starting: Sequence[PlannedAction],
+    *,
+    with_offers: bool = True,
+    with_quota: bool = True,
 ) -> CatalogAnswers:
-    """Ask what has to be known before these jobs are started, now or later; without offers the quota only.
+    """Ask what has to be known before these jobs are started, now or later.
 
     One part after the other in the thread of the caller, whom an interrupt reaches at once: they are few.
     `unchecked` has those that could not be read.
@@ -124,7 +125,7 @@ def answers_about(
             ask("engines", reader.engines) if any(map(needs_engines, bodies)) else None,
         ),
         {choice: refusal.message for choice, refusal in refusals.items() if refusal is not None},
-        ask("quota", reader.quota) if starting else None,
+        ask("quota", reader.quota) if starting and with_quota else None,
         tuple(unchecked),
     )
 
@@ -149,42 +150,21 @@ class CreateChecks:
             NotOffered: it does not; the words name field, value, the nearest offer and the manifest's place.
             Interrupted: the program is to stop.
         """
-        body, reader = action.desired or {}, self._reader
-        offers = Offers(
-            self._known("flavors", reader.most_nodes) if needs_flavors(body) else None,
-            self._known("engines", reader.engines) if needs_engines(body) else None,
-        )
-        if found := missing(body, offers):
-            raise _not_offered(found, action)
-        for path, pool in pools(body):
-            refusal = self._known(str(pool), partial(reader.pool_refusal, pool))
-            if refusal is not None:
-                why = f"is rejected by the service: {refusal.message}"
-                refused = Missing(PreflightReason.POOL_REJECTED, path, pool.pool_id, why=why)
-                raise _not_offered([refused], action, refusal)
-
-    def _known(self, what: str, ask: Callable[[], _T | None]) -> _T | None:
-        try:
-            return ask()
-        except Interrupted:
-            raise
-        except NotSupported:  # nothing failed: this target has no such part
-            return None
-        except ServiceError as failure:
-            with self._lock:
-                is_new = what not in self._unread
-                self._unread.add(what)
-            if is_new:
-                why = failure.diagnostics[0]
-                self._warn(f"cannot check {what} before replacing: {why.what}: {why.why}")
-            return None
-
-
-def _not_offered(found: list[Missing], action: PlannedAction, refusal: Rejected | None = None) -> NotOffered:
-    source, words = action.source, "; ".join(one.detail for one in found)
-    if source:
-        words += f" ({source.file}:{source.line}:{source.column})"
-    if action.before:
-        words += f"; {action.before.name} was left unchanged"
-    said = {name: getattr(refusal, name) for name in ("code", "status", "request_id")} if refusal else {}
-    return NotOffered(words, **said)
+        answers = answers_about(self._reader, [action], with_quota=False)
+        with self._lock:
+            new = [one for one in answers.unchecked if one.part not in self._unread]
+            self._unread.update(one.part for one in new)
+        for one in new:
+            self._warn(f"cannot check {one.part} before replacing: {one.why}")
+        found = refused_in_body(action.desired or {}, answers)
+        if not found:
+            return
+        source, words = action.source, "; ".join(one.detail for one in found)
+        if source:
+            words += f" ({source.file}:{source.line}:{source.column})"
+        if action.before:
+            words += f"; {action.before.name} was left unchanged"
+        # Where a pool was refused, the refusal is what the service says.
+        refusal = next(filter(None, map(self._reader.pool_refusal, answers.refused_pools)), None)
+        marks = ("code", "status", "request_id") if refusal else ()
+        raise NotOffered(words, **{name: getattr(refusal, name) for name in marks})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reconciler.core.catalog import (
     Missing,
@@ -85,18 +85,22 @@ def find(
     return tuple(sorted(found, key=lambda one: one.key))
 
 
+def refused_in_body(body: Mapping[str, Any], answers: CatalogAnswers) -> list[Missing]:
+    """What a create body names and the target does not take."""
+    refused = [*missing(body, answers.offers)]
+    for path, pool in pools(body):
+        if (said := answers.refused_pools.get(pool)) is not None:
+            why = f"is rejected by the service: {said}"
+            refused.append(Missing(PreflightReason.POOL_REJECTED, path, pool.pool_id, why=why))
+    return refused
+
+
 def _find_in_bodies(
     starting: Iterable[PlannedAction], answers: CatalogAnswers, target: str
 ) -> Iterator[PreflightFinding]:
     """What the bodies of some actions name and the target does not take."""
     for action in starting:
-        body = action.desired or {}
-        refused = [*missing(body, answers.offers)]
-        for path, pool in pools(body):
-            if (said := answers.refused_pools.get(pool)) is not None:
-                why = f"is rejected by the service: {said}"
-                refused.append(Missing(PreflightReason.POOL_REJECTED, path, pool.pool_id, why=why))
-        for one in refused:
+        for one in refused_in_body(action.desired or {}, answers):
             command = _COMMANDS.get(one.reason)
             listed = f"use one of: reconciler {command} --target {target}" if command else None
             if one.reason is PreflightReason.NEEDS_ITS_CONTAINER_IMAGE:
