@@ -2,8 +2,7 @@
 
 The files, each importing only files before it::
 
-    file          whether the SQLite file is there
-    process_lock  the proof that a process is dead
+    file          whether the SQLite file is there; the proof that a process is dead
     schema        tables, what their cells hold, and migrations
     dialects      statements, and what each database does in its own way
     database      connections, transactions, failures, scopes, and what an unchanged plan reads

@@ -13,7 +13,7 @@ from reconciler.core.record import Declared, RecordedRevision, RecordsUnavailabl
 from reconciler.errors import Diagnostic, PackageMissing
 from reconciler.records import dialects
 from reconciler.records.dialects import Dialect, Transaction, dialect_of
-from reconciler.records.process_lock import ProcessLocks
+from reconciler.records.file import ProcessLocks
 from reconciler.records.schema import MIGRATIONS, SCHEMA, TABLES, Damaged, declared_document, dump, latest
 from reconciler.secrets import show
 from reconciler.text import printable

@@ -15,7 +15,7 @@ from reconciler.core.ownership import Revision
 from reconciler.core.past import FinishedWork, PastAction, PastChange, PastRevision, PastRun, PastStep
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import Declared, HistorySnapshot, RevisionId, Scope
-from reconciler.decide.outcome import Status
+from reconciler.decide.outcome import Run, RunEnd, Status
 from reconciler.records.database import IS_SCOPE, storable
 from reconciler.records.dialects import Transaction
 from reconciler.records.lock import Locks
@@ -200,6 +200,27 @@ class History(Locks):
         return found
 
     # --- runs
+
+    def insert_run(
+        self, transaction: Transaction, scope_id: int, run: Run, ended: RunEnd | None = None
+    ) -> int:
+        """Write a run, and its end if it is over; return its number."""
+        row: dict[str, Any] = {
+            "scope_id": scope_id,
+            "kind": run.kind.value,
+            "who": self.text(run.who),
+            "place": self.text(run.where),
+            "command": self.text(run.command),
+            "plan_digest": self.text(run.plan_digest),
+            "at_s": run.at_s,
+        }
+        if ended is not None:
+            row |= self.end_of_run(ended)
+        return self.dialect.insert_numbered(transaction, "reconciler_runs", row)
+
+    def end_of_run(self, ended: RunEnd) -> dict[str, Any]:
+        summary = self.document(ended.summary)
+        return {"ended_at_s": ended.at_s, "result": ended.result, "summary": summary}
 
     def runs(
         self, scope: Scope, *, keys: Collection[str] | None = None, limit: int | None = None

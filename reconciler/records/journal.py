@@ -36,41 +36,6 @@ _SEEN = {
 Warn = Callable[[str], None]
 
 
-class Journals(History):
-    """A store, as far as it is about what is written while a run goes on."""
-
-    def begin(self, run: Run, warn: Warn | None = None) -> StoredJournal:
-        """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any.
-
-        With `warn` calls are made without a journal where the store has become unavailable; it is told once.
-        """
-        scope_id = self.scope_id(run.scope)
-        with self.writing() as transaction:
-            run_id = self.insert_run(transaction, scope_id, run)
-        return StoredJournal(self, run, run_id, scope_id, warn)
-
-    def insert_run(
-        self, transaction: Transaction, scope_id: int, run: Run, ended: RunEnd | None = None
-    ) -> int:
-        """Write a run, and its end if it is over; return its number."""
-        row: dict[str, Any] = {
-            "scope_id": scope_id,
-            "kind": run.kind.value,
-            "who": self.text(run.who),
-            "place": self.text(run.where),
-            "command": self.text(run.command),
-            "plan_digest": self.text(run.plan_digest),
-            "at_s": run.at_s,
-        }
-        if ended is not None:
-            row |= self.end_of_run(ended)
-        return self.dialect.insert_numbered(transaction, "reconciler_runs", row)
-
-    def end_of_run(self, ended: RunEnd) -> dict[str, Any]:
-        summary = self.document(ended.summary)
-        return {"ended_at_s": ended.at_s, "result": ended.result, "summary": summary}
-
-
 class _Entry:
     """What one thread has to write: statements, and whether they may only be written under the lock."""
 
@@ -91,7 +56,7 @@ class StoredJournal(Journal):
     lock, and take it again. Entries that wait while others are written share the next transaction.
     """
 
-    def __init__(self, store: Journals, run: Run, run_id: int, scope_id: int, warn: Warn | None) -> None:
+    def __init__(self, store: History, run: Run, run_id: int, scope_id: int, warn: Warn | None) -> None:
         self._store, self._run, self._run_id, self._scope_id, self._warn = store, run, run_id, scope_id, warn
         self._began_under = store.held.get(run.scope)
         self._lines, self._positions = count(1), count(1)

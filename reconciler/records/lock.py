@@ -21,7 +21,7 @@ from reconciler.core.values import timestamp
 from reconciler.errors import Diagnostic
 from reconciler.records.database import Database, HasNow
 from reconciler.records.dialects import Dialect, Transaction
-from reconciler.records.process_lock import ProcessLock, seize
+from reconciler.records.file import ProcessLock, seize
 from reconciler.text import printable
 
 _FREE = "UPDATE reconciler_locks SET token = '', lifeline = '' WHERE scope_id = :scope_id"

@@ -12,7 +12,8 @@ from reconciler.core.past import RunKind
 from reconciler.core.record import Scope
 from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.dialects import Transaction
-from reconciler.records.journal import Journals
+from reconciler.records.history import History
+from reconciler.records.journal import StoredJournal, Warn
 from reconciler.records.schema import TABLES, Damaged
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _FORGET = (
 )
 
 
-class Records(Journals):
+class Records(History):
     """A store as it is used. Any method may raise `RecordsUnavailable`."""
 
     def check(self) -> None:
@@ -49,6 +50,16 @@ class Records(Journals):
             self.dialect.check(transaction, is_thorough=True)
             for table, columns in TABLES.items():
                 transaction.rows(f"SELECT {', '.join(columns)} FROM {table}")
+
+    def begin(self, run: Run, warn: Warn | None = None) -> StoredJournal:
+        """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any.
+
+        With `warn` calls are made without a journal where the store has become unavailable; it is told once.
+        """
+        scope_id = self.scope_id(run.scope)
+        with self.writing() as transaction:
+            run_id = self.insert_run(transaction, scope_id, run)
+        return StoredJournal(self, run, run_id, scope_id, warn)
 
     def last_check(self, scope: Scope) -> LastCheck:
         """The drift that stands by earlier checks, and when the last one could compare."""

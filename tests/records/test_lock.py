@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.core.lock import Holder, LockHeld, LockLost
 from reconciler.core.record import RecordsUnavailable
-from reconciler.records import process_lock
+from reconciler.records import file as store_file
 from reconciler.records.database import Database
 from reconciler.records.dialects import Transaction
 from reconciler.records.lock import ScopeLock
@@ -256,11 +256,11 @@ def test_lock_of_which_nothing_proves_that_its_holder_is_dead_stays_held(
 ) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     if what == "no boot id":
-        monkeypatch.setattr(process_lock, "_boot_id", lambda: "")
+        monkeypatch.setattr(store_file, "_boot_id", lambda: "")
     with _locked(theirs):
         if what == "another boot":
             _die(theirs)
-            monkeypatch.setattr(process_lock, "_boot_id", lambda: "another-boot")
+            monkeypatch.setattr(store_file, "_boot_id", lambda: "another-boot")
         elif what == "its file was removed":
             assert sqlite.path is not None
             [file] = sqlite.path.parent.glob("records.db.lock-*")

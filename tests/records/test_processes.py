@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from reconciler.core.lock import LockHeld
-from reconciler.records import process_lock
+from reconciler.records import file as store_file
 from tests.records.locations import BOB, LEASE_S, SCOPE, Place, nothing_lost
 from tests.records.process import Process
 
@@ -83,9 +83,9 @@ def test_stopped_process_resumes_without_the_lock(place: Place, start: Callable[
 
 def test_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> None:
     """A forked child inherits what is open, the process lock too."""
-    before = set(process_lock._held)
+    before = set(store_file._held)
     with sqlite.open().locked(SCOPE, BOB, lease_s=LEASE_S, on_lost=nothing_lost):
-        (held,) = set(process_lock._held) - before
+        (held,) = set(store_file._held) - before
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
