@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measuring import run
 from benchmarks.sides import JOB, ROOT, write_in_files
 from reconciler.emulator import Store, create_app
-from reconciler.modelarts.inprocess import connect_inprocess
+from reconciler.modelarts.connect import connect_inprocess
 
 #: `--check` fails above this ratio for ten times the jobs.
 MOST = 12.0

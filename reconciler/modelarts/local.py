@@ -64,8 +64,8 @@ def open_store(
 ) -> Connected:
     """Serve the jobs of a store inside this process, as if they were those of the service."""
     from reconciler.emulator import create_app
+    from reconciler.modelarts.connect import connect_inprocess
     from reconciler.modelarts.http import SessionOptions
-    from reconciler.modelarts.inprocess import connect_inprocess
 
     cleanup.callback(store.close)
     app = create_app(store, project_id=identity.project_id)

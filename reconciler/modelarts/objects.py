@@ -15,27 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from reconciler.core.addresses import endpoint_problem, is_loopback
+from reconciler.core.addresses import is_loopback
 from reconciler.core.stack import Target
-from reconciler.errors import Diagnostic, ManifestInvalid, Rejected, ServiceError, Unauthorized, Unreachable
+from reconciler.errors import Rejected, ServiceError, Unauthorized, Unreachable
 from reconciler.modelarts.auth import AccessKey
 from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.http import Credentials, Network, Request, ServiceSession, sendable
+from reconciler.modelarts.target import service_endpoint
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, S3Store
 
-#: Regions whose addresses do not follow the pattern. Source: docs/reference/code.md, "The object store".
-_ENDPOINTS = {
-    "eu-de": "https://obs.eu-de.otc.t-systems.com",
-    "eu-nl": "https://obs.eu-nl.otc.t-systems.com",
-    "eu-west-101": "https://obs.eu-west-101.myhuaweicloud.eu",
-}
-_IAM_ENDPOINTS = {
-    "eu-de": "https://iam.eu-de.otc.t-systems.com",
-    "eu-nl": "https://iam.eu-nl.otc.t-systems.com",
-    "eu-west-101": "https://iam.eu-west-101.myhuaweicloud.eu",
-}
 #: How long temporary keys are asked for, in seconds, and how near their end they are renewed.
 LIFETIME_S, RENEW_BEFORE_END_S = 3600, 300
 
@@ -67,19 +57,7 @@ def store_endpoint(target: Target) -> str:
     Raises:
         ManifestInvalid: the target says neither, or an address that must not be used.
     """
-    region = (target.region or "").strip()
-    endpoint = (target.obs_endpoint or "").strip().rstrip("/") or _ENDPOINTS.get(region, "")
-    if not endpoint and not region:
-        fix = "add region, or obs_endpoint: https://obs.REGION.myhuaweicloud.com"
-        raise ManifestInvalid(
-            Diagnostic("no endpoint", "the target has neither a region nor an obs_endpoint", fix)
-        )
-    endpoint = endpoint or f"https://obs.{region}.myhuaweicloud.com"
-    # Plain http is for this machine only, whatever the target says of its own endpoint.
-    if problem := endpoint_problem(endpoint, insecure=False):
-        why, fix = problem
-        raise ManifestInvalid(Diagnostic("invalid obs_endpoint", why, fix.partition(", or add insecure")[0]))
-    return endpoint
+    return service_endpoint(target, "obs", target.obs_endpoint, "obs_endpoint")
 
 
 def iam_endpoint(target: Target, environ: Mapping[str, str]) -> str:
@@ -88,16 +66,10 @@ def iam_endpoint(target: Target, environ: Mapping[str, str]) -> str:
     Raises:
         ManifestInvalid: there is none, or it must not be used.
     """
-    region = target.region or ""
-    endpoint = target.iam_endpoint or environ.get("OS_AUTH_URL") or _IAM_ENDPOINTS.get(region, "")
-    if not endpoint and not region:
-        fix = "add region, or iam_endpoint: https://iam.REGION.myhuaweicloud.com"
-        raise ManifestInvalid(
-            Diagnostic("no endpoint", "the target has neither a region nor an iam_endpoint", fix)
-        )
-    endpoint = endpoint.strip() or f"https://iam.{region}.myhuaweicloud.com"
-    if problem := endpoint_problem(endpoint, target.insecure, takes_path=True):
-        raise ManifestInvalid(Diagnostic("invalid iam_endpoint", *problem))
+    named = target.iam_endpoint or environ.get("OS_AUTH_URL")
+    endpoint = service_endpoint(
+        target, "iam", named, "iam_endpoint", insecure=target.insecure, takes_path=True
+    )
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc}"
 

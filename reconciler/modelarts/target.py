@@ -10,10 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from reconciler.core.addresses import endpoint_problem
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
-from reconciler.errors import ManifestInvalid, NotSupported
+from reconciler.errors import Diagnostic, ManifestInvalid, NotSupported
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.secrets import Redactor
 
@@ -160,3 +161,50 @@ def known_values(name: str, target: Target | None, environ: Mapping[str, str]) -
         return identity.model_dump(mode="json")
     known = {"name": name, "kind": target.kind, "workspace_id": str(target.workspace_id)}
     return known if target.project_id is None else {**known, "project_id": target.project_id}
+
+
+# --- where the services of a cloud answer
+
+#: Regions whose addresses end otherwise, all or those of one service. Source: docs/reference/modelarts.md,
+#: "Endpoints"; docs/reference/code.md, "The object store".
+_DOMAINS = {
+    "eu-de": "otc.t-systems.com",
+    "eu-nl": "otc.t-systems.com",
+    "eu-west-101": "myhuaweicloud.eu",
+    "modelarts.ap-southeast-1": "myhuaweicloud.cn",
+}
+
+
+def service_endpoint(
+    target: Target,
+    service: str,
+    named: str | None,
+    field: str,
+    *,
+    insecure: bool | None = None,
+    takes_path: bool = False,
+) -> str:
+    """Return where a service answers: the address that is named, by a `field` say, else that of the region.
+
+    Plain http is for this machine only where `insecure` is None, whatever the target says.
+
+    Raises:
+        ManifestInvalid: there is neither, or it must not be used.
+    """
+    endpoint, region = (named or "").strip().rstrip("/"), (target.region or "").strip()
+    if not endpoint and not region:
+        why = f"the target has neither a region nor an {field}"
+        fix = f"add region, or {field}: https://{service}.REGION.myhuaweicloud.com"
+        raise ManifestInvalid(Diagnostic("no endpoint", why, fix))
+    if not endpoint:
+        if not (region.isascii() and region.replace("-", "").isalnum()):
+            why, fix = f"{region!r} is not a valid region", "use a region id such as cn-north-4"
+            raise ManifestInvalid(Diagnostic(f"invalid {field}", why, fix))
+        domain = _DOMAINS.get(f"{service}.{region}") or _DOMAINS.get(region, "myhuaweicloud.com")
+        endpoint = f"https://{service}.{region}.{domain}"
+    if problem := endpoint_problem(endpoint, bool(insecure), takes_path=takes_path):
+        why, fix = problem
+        if insecure is None:
+            fix = fix.partition(", or add insecure")[0]
+        raise ManifestInvalid(Diagnostic(f"invalid {field}", why, fix))
+    return endpoint

@@ -21,9 +21,8 @@ from reconciler.decide.outcome import ApplyEvent, Outcome, Result
 from reconciler.decide.plan import Allowances, Plan
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifest import LoadedStack
-from reconciler.modelarts.connect import ModelArtsBackend
+from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context
 from reconciler.records.recording import Recording

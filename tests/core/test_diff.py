@@ -15,7 +15,7 @@ from reconciler.core.body import with_identity
 from reconciler.core.observed import ObservedJob
 from reconciler.decide.key_state import Difference, difference
 from reconciler.emulator import Store, create_app
-from reconciler.modelarts.inprocess import connect_inprocess
+from reconciler.modelarts.connect import connect_inprocess
 from reconciler.secrets import SecretText
 from tests.builders import a_job, seen
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from reconciler import reconcile
 from reconciler.decide.plan import Action, Plan
-from reconciler.modelarts.content import parse
+from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.errors import parse
 from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.render import Content, View, render
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack

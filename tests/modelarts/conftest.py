@@ -11,9 +11,8 @@ from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.database import ManualClock
 from reconciler.emulator.store import Store
 from reconciler.modelarts.auth import Anonymous
-from reconciler.modelarts.connect import ModelArtsBackend
+from reconciler.modelarts.connect import ModelArtsBackend, WsgiAdapter
 from reconciler.modelarts.http import ServiceSession, SessionOptions
-from reconciler.modelarts.inprocess import WsgiAdapter
 from tests.modelarts.building import PROJECT, StoppedClock, a_body
 from tests.modelarts.locations import EMULATED, Place, emulated, live, live_variables_missing
 

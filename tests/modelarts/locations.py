@@ -30,9 +30,8 @@ from reconciler.emulator.database import ManualClock
 from reconciler.emulator.server import running
 from reconciler.emulator.store import Store
 from reconciler.errors import NotFound, ServiceError
-from reconciler.modelarts.connect import ModelArtsBackend, connect
+from reconciler.modelarts.connect import ModelArtsBackend, connect, connect_inprocess
 from reconciler.modelarts.http import ServiceResponse
-from reconciler.modelarts.inprocess import connect_inprocess
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, a_body
 
 EMULATED = ("in process", "token", "access key", "otc")

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from reconciler.modelarts.auth import Anonymous, StaticToken
+from reconciler.modelarts.connect import WsgiAdapter
 from reconciler.modelarts.http import Credentials, ServiceSession, SessionOptions
-from reconciler.modelarts.inprocess import WsgiAdapter
 from tests.modelarts.building import TOKEN, StoppedClock
 
 StartResponse = Callable[..., Any]

@@ -14,9 +14,8 @@ from reconciler.emulator.server import running
 from reconciler.errors import Unauthorized
 from reconciler.modelarts.auth import AccessKey, Anonymous, StaticToken, find_credentials
 from reconciler.modelarts.clock import RetryPolicy
-from reconciler.modelarts.connect import connect
+from reconciler.modelarts.connect import WsgiAdapter, connect
 from reconciler.modelarts.http import Credentials, NoCredentials, Request, ServiceSession, SessionOptions
-from reconciler.modelarts.inprocess import WsgiAdapter
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.modelarts.login import IamUnreachable, Login, LoginRefused, PasswordToken
 from reconciler.secrets import CREDENTIAL_NAMES, service_credentials

@@ -12,9 +12,8 @@ from reconciler.emulator.app import Application
 from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.server import running
 from reconciler.errors import ServerError, Unanswered, Unreachable, UnreadableAnswer, WrongPhase
-from reconciler.modelarts.connect import ModelArtsBackend, connect
+from reconciler.modelarts.connect import ModelArtsBackend, connect, connect_inprocess
 from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.inprocess import connect_inprocess
 from tests.modelarts.building import PROJECT, TOKEN, StoppedClock, a_body
 
 

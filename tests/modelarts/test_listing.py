@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import ServerError, Unauthorized
-from reconciler.modelarts.inprocess import connect_inprocess
+from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.observe import (
     ENDLESS,
     MAX_PAGES,

@@ -15,9 +15,8 @@ from reconciler.core.catalog import FlavorOffer, RecordQuota
 from reconciler.core.fields.field_types import Cloud
 from reconciler.errors import NotFound, Rejected, Throttled, Unanswered, UnreadableAnswer
 from reconciler.modelarts.auth import Anonymous
-from reconciler.modelarts.connect import ModelArtsBackend
+from reconciler.modelarts.connect import ModelArtsBackend, WsgiAdapter, connect_inprocess
 from reconciler.modelarts.http import ServiceSession, SessionOptions
-from reconciler.modelarts.inprocess import WsgiAdapter, connect_inprocess
 from reconciler.modelarts.operations import ReportedJob
 from tests.modelarts.building import PROJECT, StoppedClock
 from tests.modelarts.conftest import LocalBackend

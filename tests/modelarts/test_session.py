@@ -20,9 +20,8 @@ from reconciler.emulator.server import running
 from reconciler.errors import ServerError, ServiceError, Throttled, Unanswered, Unreachable, UnreadableAnswer
 from reconciler.modelarts.auth import StaticToken
 from reconciler.modelarts.clock import RetryPolicy, retry_wait_s
-from reconciler.modelarts.connect import ModelArtsBackend, connect
+from reconciler.modelarts.connect import ModelArtsBackend, WsgiAdapter, connect
 from reconciler.modelarts.http import Network, SessionOptions
-from reconciler.modelarts.inprocess import WsgiAdapter
 from tests.modelarts.building import PROJECT, TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, a_request, a_session, a_socket, nobody, session_to
 

@@ -14,9 +14,8 @@ from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.database import ManualClock
 from reconciler.emulator.store import Store
 from reconciler.errors import Rejected, Unauthorized
-from reconciler.modelarts.connect import ModelArtsBackend
+from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.observe import SearchPage
 from tests.modelarts.building import PROJECT, StoppedClock
 from tests.modelarts.conftest import LocalBackend

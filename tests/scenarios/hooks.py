@@ -67,7 +67,7 @@ Send = Callable[..., requests.Response]
 
 def install(accidents: Sequence[Accident], log: str | None, clock_url: str | None) -> None:
     """Watch the requests and the writes of this process, and let its clock run without waiting."""
-    from reconciler.modelarts.inprocess import WsgiAdapter
+    from reconciler.modelarts.connect import WsgiAdapter
     from reconciler.records.database import Database
 
     watch = _Watch(accidents, log)

@@ -143,7 +143,7 @@ def test_single_interrupt_ends_the_wait_and_leaves_a_clean_terminal(waiting: Ter
 
 SLOW = """\
 import threading, time
-from reconciler.modelarts.inprocess import WsgiAdapter
+from reconciler.modelarts.connect import WsgiAdapter
 send = WsgiAdapter.send
 def slow(self, request, **options):
     if request.method == "POST" and request.url.endswith("/training-jobs"):
