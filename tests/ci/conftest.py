@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.emulator import Store, create_app, running
+from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.ci.repository import ACCESS_KEY, PROJECT, SECRET_KEY, Repository
 from tests.git_repository import make_repository
 
@@ -20,9 +20,15 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is no
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
     """A git repository with a manifest, whose target `prod` is an emulated service that checks signatures."""
     directory: Path = tmp_path_factory.mktemp("ci")
-    with Store() as store, pytest.MonkeyPatch.context() as patch:
-        app = create_app(store, project_id=PROJECT, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
-        with running(app) as url:
-            git = make_repository(directory / "repository", patch)
-            git("config", "uploadpack.allowAnySHA1InWant", "true")
-            yield Repository(directory / "repository", git, store, url)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Store(clock=ManualClock()) as store,
+        running(
+            create_app(
+                store, project_id=PROJECT, access_key=ACCESS_KEY, secret_key=SECRET_KEY, tells_time=True
+            )
+        ) as url,
+    ):
+        git = make_repository(directory / "repository", patch)
+        git("config", "uploadpack.allowAnySHA1InWant", "true")
+        yield Repository(directory / "repository", git, store, url)

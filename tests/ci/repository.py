@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reconciler.emulator import Store
 from tests.git_repository import Git, commit
@@ -15,9 +15,9 @@ SECRETS = {
     "HUAWEICLOUD_SDK_SK": SECRET_KEY,
     "HUAWEICLOUD_SDK_PROJECT_ID": PROJECT,
 }
-_HEAD = """\
+HEAD = """\
 apiVersion: reconciler/v1
-stack: vision
+stack: {stack}
 target: local
 
 targets:
@@ -29,7 +29,7 @@ targets:
 
 jobs:
 """
-_JOB = """\
+JOB = """\
   {key}:
     algorithm:
       code_dir: obs://b/code/
@@ -47,10 +47,14 @@ class Repository(NamedTuple):
     store: Store
     url: str
 
-    def commit(self, files: Mapping[str, str] | None = None, /, **lr_by_key: float) -> str:
+    def manifest(self, stack: str = "vision", /, more: str = "", **lr_by_key: float) -> str:
+        """A manifest with these jobs."""
+        jobs = "".join(JOB.format(key=key, lr=lr) for key, lr in lr_by_key.items())
+        return HEAD.format(stack=stack, url=self.url) + jobs + more
+
+    def commit(self, files: Mapping[str, str] | None = None, /, **jobs: Any) -> str:
         """Commit a manifest with these jobs, and other files, on the branch that is checked out."""
-        jobs = "".join(_JOB.format(key=key, lr=lr) for key, lr in lr_by_key.items())
-        return commit(self.git, {**(files or {}), "jobs.yaml": _HEAD.format(url=self.url) + jobs})
+        return commit(self.git, {**(files or {}), "jobs.yaml": self.manifest(**jobs)})
 
     def merge(self, branch: str) -> str:
         """Merge a branch into the one that is checked out; returns the id of the commit."""

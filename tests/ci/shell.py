@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.ci import program
+
 ROOT = Path(__file__).parents[2]
 #: What `pip install` is told; it is here already, and nothing is fetched.
 RECONCILER = "git+https://example.org/reconciler@v1"
@@ -37,11 +39,8 @@ class Shell:
         self._bin, self._home = directory / "bin", directory / "home"
         self._bin.mkdir(parents=True)
         self._home.mkdir()
-        python, root = shlex.quote(sys.executable), shlex.quote(str(ROOT))
-        own = {
-            "python": _PYTHON.format(package=shlex.quote(RECONCILER), python=python),
-            "reconciler": f'#!/bin/sh\nPYTHONPATH={root} exec {python} -m reconciler "$@"\n',
-        }
+        python = _PYTHON.format(package=shlex.quote(RECONCILER), python=shlex.quote(sys.executable))
+        own = {"python": python, "reconciler": program.script()}
         for name, text in {**own, **(commands or {})}.items():
             file = self._bin / name
             file.write_text(text, encoding="utf-8")

@@ -18,8 +18,8 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,7 +161,7 @@ _WARM_UP = (
 
 
 def _obey() -> None:
-    _import_everything()
+    import_everything()
     _warm_up()
     assert threading.enumerate() == [threading.main_thread()]
     gc.collect()
@@ -188,7 +188,8 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _import_everything() -> None:
+def import_everything() -> None:
+    """Import each module of the program."""
     import reconciler
 
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -217,23 +218,40 @@ def _warm_up() -> None:
 
 
 def _become(order: Mapping[str, Any]) -> None:
-    """From here on the child is a `reconciler` that somebody called."""
+    home, name = Path(order["home"]), order["name"]
+    create = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    opened = [
+        os.open(path, flags, 0o600)
+        for path, flags in (
+            (os.devnull, os.O_RDONLY),
+            (home / (name + OUT), create),
+            (home / (name + ERR), create),
+        )
+    ]
+    accidents = [hooks.Accident(**accident) for accident in order["accidents"]]
+    with become(home, order["environ"], order["arguments"], opened):
+        hooks.install(accidents, order["log"], order["clock_url"])
+
+
+@contextmanager
+def become(
+    directory: Path, environ: Mapping[str, str], arguments: Sequence[str], opened: Sequence[int]
+) -> Iterator[None]:
+    """From here on this child is a `reconciler` that somebody called; what stands inside comes before."""
     try:
-        home = Path(order["home"])
         signal.alarm(_LONGEST_S)  # ends the process
-        os.chdir(home)
+        os.chdir(directory)
         os.environ.clear()
-        os.environ.update(order["environ"])
-        _redirect(0, os.devnull, os.O_RDONLY)
-        _redirect(1, home / (order["name"] + OUT), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        _redirect(2, home / (order["name"] + ERR), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.environ.update(environ)
+        for place, descriptor in enumerate(opened):
+            os.dup2(descriptor, place)
+            os.close(descriptor)
         sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - what a process begins with
         sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-        sys.argv = ["reconciler", *order["arguments"]]
+        sys.argv = ["reconciler", *arguments]
         warnings.simplefilter("ignore")
-        accidents = [hooks.Accident(**accident) for accident in order["accidents"]]
-        hooks.install(accidents, order["log"], order["clock_url"])
+        yield
         from reconciler.__main__ import main
 
         main()
@@ -242,12 +260,6 @@ def _become(order: Mapping[str, Any]) -> None:
 
         traceback.print_exc()
         os._exit(99)
-
-
-def _redirect(descriptor: int, path: str | Path, flags: int) -> None:
-    opened = os.open(path, flags, 0o600)
-    os.dup2(opened, descriptor)
-    os.close(opened)
 
 
 if __name__ == "__main__":
