@@ -40,8 +40,7 @@ _CREDENTIALS = (
     r"|id_(rsa|dsa|ecdsa|ed25519)|[._]netrc|\.(pgpass|htpasswd|obsutilconfig|pypirc|npmrc|git-credentials)"
     r"|credentials([^/]*\.(json|csv|ya?ml))?|service-account[^/]*\.json)$"
 )
-_CHUNK, _WORTH_A_THREAD = 1 << 18, 8 * MEGABYTE
-_MAX_IGNORE_FILE = 1 << 20
+_WORTH_A_THREAD, _MAX_IGNORE_FILE = 8 * MEGABYTE, 1 << 20
 
 
 class CodeRejected(Rejected):
@@ -79,27 +78,20 @@ def read_code(source: CodeSource) -> Code:
     # Hashing releases the lock of the interpreter, and so does reading; threads cost more than little code.
     count = min(8, os.cpu_count() or 1, 1 + sum(file.size for file in found) // _WORTH_A_THREAD)
     parts = [found[n::count] for n in range(count)]
-    if count == 1:
-        hashed = [_hashed(found)]
-    else:
-        with ThreadPoolExecutor(count) as pool:
-            hashed = [*pool.map(_hashed, parts)]
-    files = tuple(sorted(file for part in hashed for file in part))
+    with ThreadPoolExecutor(count) as pool:
+        files = tuple(sorted(file for part in pool.map(_hashed, parts) for file in part))
     return Code(source.source.name, files, digest_of(files))
 
 
 def _hashed(found: Sequence[FoundFile]) -> list[CodeFile]:
-    files, buffer = [], memoryview(bytearray(_CHUNK))
+    files = []
     for file in found:
-        hashed, size = hashlib.sha256(), 0
         try:
             with open(file.place, "rb", buffering=0) as stream:  # noqa: PTH123 - one of thousands
-                while count := stream.readinto(buffer):
-                    hashed.update(buffer[:count])
-                    size += count
+                hashed = hashlib.file_digest(stream, "sha256")
+                files.append(CodeFile(file.path, stream.tell(), hashed.hexdigest()))
         except OSError as error:
             raise _unreadable(file.path, error) from error
-        files.append(CodeFile(file.path, size, hashed.hexdigest()))
     return files
 
 
@@ -134,18 +126,21 @@ def _spec_of(lines: Iterable[str]) -> GitIgnoreSpec | None:
 
 
 class _Ignored:
-    """Lines of git's pattern language as git reads them: about an entry, and not about what lies below it."""
+    """Lines of git's pattern language as git reads them: about an entry, and not about what lies below it.
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    They are called `name`, and are about paths below `directory`.
+    """
+
+    def __init__(self, lines: Iterable[str], name: str, directory: str = "") -> None:
         # What ends in `/**/` is about every directory in another one.
-        whole = (re.sub(r"/\*\*/\s*$", "/**/*/", line) for line in lines)
-        spec = _spec_of(whole)
+        spec = _spec_of(re.sub(r"/\*\*/\s*$", "/**/*/", line) for line in lines)
         patterns = reversed([*spec.patterns] if spec else [])
         self._rules = [(_exact(one.regex.pattern), bool(one.include)) for one in patterns if one.regex]
+        self.name, self._start = name, len(directory) + bool(directory)
 
     def leaves_out(self, path: str) -> bool | None:
         """Whether an entry is left out, a directory with a slash behind; None if no line is about it."""
-        return next((is_out for matches, is_out in self._rules if matches(path)), None)
+        return next((is_out for matches, is_out in self._rules if matches(path[self._start :])), None)
 
 
 def _exact(regex: str) -> Callable[[str], object]:
@@ -154,36 +149,27 @@ def _exact(regex: str) -> Callable[[str], object]:
     return re.compile(regex + below if regex.startswith("^") else f".*{regex}").fullmatch
 
 
-class _Rules(NamedTuple):
-    """The patterns of one file of them, which are relative to its directory."""
-
-    directory: str
-    patterns: _Ignored
-    name: str
-
-
 class _SourceWalk:
     def __init__(self, source: CodeSource) -> None:
-        self.root = source.source.resolve()
-        self._root = str(self.root)
-        self.exclude = _Ignored(source.exclude)
-        self.include = _spec_of(source.include)
-        self.included_below = [_literal_start(pattern) for pattern in source.include]
+        self._root = str(source.source.resolve())
+        self._exclude = _Ignored(source.exclude, "`exclude`")
+        self._include = _spec_of(source.include)
+        self._included_below = [_literal_start(pattern) for pattern in source.include]
         self.left_out: Counter[str] = Counter()
 
     def files(self) -> Iterator[FoundFile]:
-        rules: list[_Rules] = []
+        rules: list[_Ignored] = []
         left_out_by = ""
         # A source in a directory that git ignores is ignored with it.
-        above = [self.root, *self.root.parents]
+        above = [Path(self._root), *Path(self._root).parents]
         work_tree = next((n for n, directory in enumerate(above) if (directory / ".git").exists()), 0)
         for n in range(work_tree, 0, -1):
             rules += _rules_in(above[n], IGNORE_FILES[:1])
             left_out_by = left_out_by or self._left_out_by("", f"{above[n - 1]}/", rules)
-        return self._below(str(self.root), "", rules, (str(self.root),), left_out_by)
+        return self._below(self._root, "", rules, (self._root,), left_out_by)
 
     def _below(
-        self, directory: str, below: str, rules: Sequence[_Rules], way: tuple[str, ...], left_out_by: str
+        self, directory: str, below: str, rules: Sequence[_Ignored], way: tuple[str, ...], left_out_by: str
     ) -> Iterator[FoundFile]:
         """List the code in a directory. `below`: its path, with a slash; `way`: the real paths above."""
         try:
@@ -195,23 +181,22 @@ class _SourceWalk:
             self.left_out["being a virtual environment"] += 1
             return
         rules = [*rules, *_rules_in(Path(directory), [name for name in IGNORE_FILES if name in entries])]
-        for name in sorted(entries):
-            if name not in _NEVER_CODE and name not in IGNORE_FILES and not name.endswith(".pyc"):
-                yield from self._entry(entries[name], below + name, rules, way, left_out_by)
+        for name, entry in sorted(entries.items()):
+            if name in _NEVER_CODE or name in IGNORE_FILES or name.endswith(".pyc"):
+                continue
+            path, slash = below + name, "/" if entry.is_dir() else ""
+            out_by = left_out_by or self._left_out_by(path + slash, entry.path + slash, rules)
+            if out_by and not self._is_included(path + slash):
+                self.left_out[out_by] += 1
+                continue
+            real, status = self._checked(entry, path, way)
+            if slash:
+                yield from self._below(entry.path, path + slash, rules, (*way, real), out_by)
+            else:
+                yield FoundFile(path, real, status.st_size)
 
-    def _entry(
-        self,
-        entry: os.DirEntry[str],
-        path: str,
-        rules: Sequence[_Rules],
-        way: tuple[str, ...],
-        left_out_by: str,
-    ) -> Iterator[FoundFile]:
-        slash = "/" if entry.is_dir() else ""
-        left_out_by = left_out_by or self._left_out_by(path + slash, entry.path + slash, rules)
-        if left_out_by and not self._is_included(path + slash):
-            self.left_out[left_out_by] += 1
-            return
+    def _checked(self, entry: os.DirEntry[str], path: str, way: Sequence[str]) -> tuple[str, os.stat_result]:
+        """Check that an entry can be uploaded; return its real path, and its status."""
         _check_name(path)
         if path.count("/") >= MAX_DEPTH:
             raise CodeRejected(f"{path} lies more than {MAX_DEPTH} levels deep", fix="move it up")
@@ -223,47 +208,46 @@ class _SourceWalk:
             status = entry.stat()
         except OSError as error:
             raise _unreadable(path, error) from error
-        if not real.startswith(f"{self._root}/") and real != self._root:
+        if not f"{real}/".startswith(f"{self._root}/"):
             raise CodeRejected(
                 f"{path} is a link that leads out of the code, to {real}",
                 fix="copy what it points to, or leave it out by `exclude`",
             )
-        if slash and real in way:
-            raise CodeRejected(f"{path} is a link to a directory that it stands in", fix="remove the link")
-        if slash:
-            yield from self._below(entry.path, path + slash, rules, (*way, real), left_out_by)
+        if entry.is_dir():
+            if real in way:
+                why = f"{path} is a link to a directory that it stands in"
+                raise CodeRejected(why, fix="remove the link")
         elif not stat.S_ISREG(status.st_mode):
             raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out by `exclude`")
         elif any(re.search(_CREDENTIALS, name) for name in {f"/{path}", real[len(self._root) :]}) and not (
-            self.include and self.include.match_file(path)
+            self._include and self._include.match_file(path)
         ):
             raise CodeRejected(
                 f"{path} looks like a credential",
                 fix="leave it out by `exclude`, or name it by `include` if it is none",
             )
-        else:
-            yield FoundFile(path, real, status.st_size)
+        return real, status
 
-    def _left_out_by(self, seen: str, full: str, rules: Sequence[_Rules]) -> str:
+    def _left_out_by(self, seen: str, full: str, rules: Sequence[_Ignored]) -> str:
         """Name what leaves an entry out; "" if nothing does. Of the ignore files the nearest decides."""
-        if seen and self.exclude.leaves_out(seen):
-            return "`exclude`"
+        if seen and self._exclude.leaves_out(seen):
+            return self._exclude.name
         for one in reversed(rules):
-            is_out = one.patterns.leaves_out(full[len(one.directory) + 1 :])
-            if is_out is not None:
+            if (is_out := one.leaves_out(full)) is not None:
                 return one.name if is_out else ""
         return ""
 
     def _is_included(self, seen: str) -> bool:
         """Whether `include` brings an entry back, or may do so with something below it."""
-        if self.include is None or self.include.match_file(seen):
-            return self.include is not None
+        if self._include is None or self._include.match_file(seen):
+            return self._include is not None
         return seen.endswith("/") and any(
-            start is None or start.startswith(seen) or seen.startswith(start) for start in self.included_below
+            start is None or start.startswith(seen) or seen.startswith(start)
+            for start in self._included_below
         )
 
 
-def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Rules]:
+def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Ignored]:
     for name in names:
         try:
             text = read_file(directory / name, _MAX_IGNORE_FILE).decode("utf-8-sig", "replace")
@@ -271,7 +255,7 @@ def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Rules]:
             continue
         except OSError as error:
             raise _unreadable(str(directory / name), error) from error
-        yield _Rules(str(directory), _Ignored(line.removesuffix("\r") for line in text.split("\n")), name)
+        yield _Ignored((line.removesuffix("\r") for line in text.split("\n")), name, str(directory))
 
 
 def _literal_start(pattern: str) -> str | None:

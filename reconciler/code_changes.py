@@ -124,7 +124,10 @@ class CodeComparison:
         """
         if before in ("", code.digest):
             return code_changes(code.files if before else (), code.files)
-        old = self._recorded(before) or self._asked(address, lambda store: self._stored(store, before))
+        old = self._recorded(before)
+        if old is None:
+            stored = self._asked(address, lambda store: store.stored(self._stack, digits(before)))
+            old = stored and stored.code
         if old is None:
             return None
         known = {file.path: file.sha256 for file in old.files}
@@ -137,10 +140,6 @@ class CodeComparison:
         return with_lines(
             code_changes(old.files, code.files), read_stored, read_below(self._root / code.source)
         )
-
-    def _stored(self, store: CodeStore, digest: str) -> Code | None:
-        found = store.stored(self._stack, digits(digest))
-        return found and Code(found.name, tuple(CodeFile(*file[:3]) for file in found.files), found.digest)
 
     def _missing(self, code: Code, address: str) -> Upload | None:
         """Return what an upload would send; None if the store cannot be read."""

@@ -159,28 +159,11 @@ _UNANSWERED = {
 }
 
 
-class StoredFile(NamedTuple):
-    path: str
-    size: int
-    sha256: str
-    md5: str
-
-
 class StoredCode(NamedTuple):
-    """Code as its manifest object lists it."""
+    """Code as its manifest object lists it, and the ETag of each file."""
 
-    digest: str
-    name: str
-    files: tuple[StoredFile, ...]
-
-    def text(self) -> bytes:
-        document = {
-            "format_version": FORMAT_VERSION,
-            "digest": self.digest,
-            "name": self.name,
-            "files": [file._asdict() for file in self.files],
-        }
-        return (json.dumps(document, ensure_ascii=False) + "\n").encode()
+    code: Code
+    etags: Mapping[str, str]
 
 
 class Upload(NamedTuple):
@@ -195,7 +178,10 @@ class Upload(NamedTuple):
 
 
 class CodeStore:
-    """The code of all stacks below `address`, `obs://BUCKET/PREFIX/`, on which `store` is opened."""
+    """The code of all stacks below `address`, `obs://BUCKET/PREFIX/`, on which `store` is opened.
+
+    Each call raises a ServiceError where the store does not answer, or refuses.
+    """
 
     def __init__(
         self,
@@ -216,52 +202,38 @@ class CodeStore:
     # ── reading ────────────────────────────────────────────────────────────────────────────────
 
     def stored(self, stack: str, place: str) -> StoredCode | None:
-        """Return what the manifest object of a prefix lists; None if there is none that can be read.
-
-        Raises:
-            ServiceError: the store did not answer, or refused.
-        """
+        """Return what the manifest object of a prefix lists; None if there is none that can be read."""
         data = self._get(f"{stack}/{place}/{_MANIFEST}", _MAX_MANIFEST)
         return None if data is None else _read_manifest(data, place)
 
     def digests(self, places: Sequence[tuple[str, str]]) -> set[str]:
-        """Return the whole digests of what lies at places, each a stack and the first digits.
-
-        Raises:
-            ServiceError: the store did not answer, or refused.
-        """
+        """Return the whole digests of what lies at places, each a stack and the first digits."""
         found = self._in_threads(lambda place: self.stored(*place), places)
-        return {stored.digest for stored in found if stored}
+        return {stored.code.digest for stored in found if stored}
 
     def missing(self, stack: str, code: Code, md5_of: Callable[[CodeFile], str]) -> Upload:
-        """Return what an upload would send. `md5_of` hashes a file of the code again.
-
-        Raises:
-            ServiceError: the store did not answer, or refused.
-        """
+        """Return what an upload would send. `md5_of` hashes a file of the code again."""
         prefix = prefix_of(stack, code.digest)
         there = {meta["path"].removeprefix(prefix): meta for meta in self._list(prefix)}
         stored = self.stored(stack, digits(code.digest)) if _MANIFEST in there else None
-        known = {file.path: file.md5 for file in stored.files} if stored else {}
+        known = stored.etags if stored else {}
 
         def is_there(file: CodeFile) -> bool:
             meta = there.get(f"{code.name}/{file.path}")
             if meta is None or meta["size"] != file.size:
                 return False
-            return self._etag(prefix + f"{code.name}/{file.path}", meta) == (
-                known.get(file.path) or md5_of(file)
-            )
+            etag = str(meta["e_tag"] or "").strip('"')
+            if isinstance(self._store, LocalStore):
+                # A directory keeps no hash; its files are read instead.
+                etag = etag_of(self._get(meta["path"], file.size) or b"")
+            return etag == (known.get(file.path) or md5_of(file))
 
         files = tuple(file for file in code.files if not is_there(file))
-        is_listed = stored is not None and stored.digest == code.digest and stored.name == code.name
-        return Upload(files, is_complete=is_listed and not files)
+        is_listed = stored and (stored.code.digest, stored.code.name) == (code.digest, code.name)
+        return Upload(files, is_complete=bool(is_listed) and not files)
 
     def prefixes(self, stack: str | None = None) -> Iterator[Prefix]:
-        """Yield what lies in the store, of one stack or of all, in the order of the names.
-
-        Raises:
-            ServiceError: the store did not answer, or refused.
-        """
+        """Yield what lies in the store, of one stack or of all, in the order of the names."""
         found: dict[Place, dict[str, Any]] = {}
         for meta in self._list(f"{stack}/" if stack else ""):
             parts = meta["path"].split("/", 2)
@@ -271,26 +243,21 @@ class CodeStore:
         read = dict(self._in_threads(lambda place: (place, self.stored(*place)), listed_at))
         for place, metas in sorted(found.items()):
             manifest, stored = metas.pop(_MANIFEST, None), read.get(place)
-            sizes = {path: meta["size"] for path, meta in metas.items()}
-            listed = {f"{stored.name}/{file.path}": file.size for file in stored.files} if stored else {}
+            code, sizes = stored and stored.code, {path: meta["size"] for path, meta in metas.items()}
+            listed = {f"{code.name}/{file.path}": file.size for file in code.files} if code else {}
+            dated = [manifest] if manifest else metas.values()
             yield Prefix(
                 place,
-                stored.digest if stored else None,
-                stored is not None and listed.items() <= sizes.items(),
+                code and code.digest,
+                code is not None and listed.items() <= sizes.items(),
                 len(metas),
                 sum(sizes.values()),
-                max(
-                    meta["last_modified"].timestamp() for meta in ([manifest] if manifest else metas.values())
-                ),
+                max(meta["last_modified"].timestamp() for meta in dated),
                 tuple("/".join((*place, path)) for path in [_MANIFEST] * bool(manifest) + sorted(metas)),
             )
 
     def read(self, stack: str, code: Code, path: str, most: int) -> bytes | None:
-        """Return a file of code that is stored; None if it is gone, or has more bytes than that.
-
-        Raises:
-            ServiceError: the store did not answer, or refused.
-        """
+        """Return a file of code that is stored; None if it is gone, or has more bytes than that."""
         return self._get(f"{prefix_of(stack, code.digest)}{code.name}/{path}", most)
 
     # ── writing ────────────────────────────────────────────────────────────────────────────────
@@ -307,7 +274,6 @@ class CodeStore:
         Raises:
             CodeChanged: a file is not what was hashed any more.
             Interrupted: the program is to stop; what was sent stays, without a manifest object.
-            ServiceError: the store did not answer, or refused.
         """
         hashed: dict[str, str] = {}
 
@@ -332,13 +298,10 @@ class CodeStore:
         if upload.files:
             on_progress(0, upload.size)
         self._in_threads(send, upload.files)
-        files = tuple(
-            StoredFile(file.path, file.size, file.sha256, hashed.get(file.path) or md5_of(file))
-            for file in code.files
-        )
-        self._put(
-            f"{prefix_of(stack, code.digest)}{_MANIFEST}", StoredCode(code.digest, code.name, files).text()
-        )
+        files = [{**file._asdict(), "md5": hashed.get(file.path) or md5_of(file)} for file in code.files]
+        document = {"format_version": FORMAT_VERSION, "digest": code.digest, "name": code.name}
+        text = json.dumps({**document, "files": files}, ensure_ascii=False) + "\n"
+        self._put(f"{prefix_of(stack, code.digest)}{_MANIFEST}", text.encode())
         return upload
 
     def delete(self, prefix: Prefix) -> None:
@@ -348,7 +311,6 @@ class CodeStore:
 
         Raises:
             Interrupted: the program is to stop; what is left counts as incomplete.
-            ServiceError: the store did not answer, or refused.
         """
 
         def delete(key: str) -> None:
@@ -388,12 +350,6 @@ class CodeStore:
 
         found = self._call("list", prefix, listed)
         return [meta for meta in found if meta["path"].startswith(prefix)]
-
-    def _etag(self, key: str, meta: Mapping[str, Any]) -> str:
-        if isinstance(self._store, LocalStore):
-            # A directory keeps no hash; its files are read instead.
-            return etag_of(self._get(key, meta["size"]) or b"")
-        return str(meta["e_tag"] or "").strip('"')
 
     def _call(self, verb: str, key: str, call: Callable[[], Any]) -> Any:
         """Make a request; what passes is waited for, and asked again."""
@@ -506,14 +462,13 @@ def _read_manifest(data: bytes, place: str) -> StoredCode | None:
     """Read a manifest object; None if it is not one of ours, or does not list what its prefix is named by."""
     try:
         document = json.loads(data)
-        files = tuple(
-            StoredFile(**{name: file[name] for name in StoredFile._fields}) for file in document["files"]
-        )
-        stored = StoredCode(document["digest"], document["name"], files)
-        is_right = digest_of(CodeFile(*file[:3]) for file in files) == stored.digest
+        files = tuple(CodeFile(*(file[name] for name in CodeFile._fields)) for file in document["files"])
+        code = Code(document["name"], files, digest_of(files))
+        etags = {file["path"]: file["md5"] for file in document["files"]}
+        is_right = document["digest"] == code.digest and digits(code.digest) == place
     except (ValueError, KeyError, TypeError):
         return None
-    return stored if is_right and digits(stored.digest) == place else None
+    return StoredCode(code, etags) if is_right else None
 
 
 class Uploads:
@@ -530,7 +485,6 @@ class Uploads:
         Raises:
             CodeChanged: a file is not what was hashed any more.
             Interrupted: the program is to stop.
-            ServiceError: the store did not answer, or refused.
         """
         with self._lock:
             # The same files under another name are another place.
