@@ -254,55 +254,47 @@ def _bounded(lines: Sequence[str]) -> str:
 # ── sending ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _send(messages: Sequence[tuple[Destination, Message]], warn: Warn = lambda _: None) -> list[str]:
-    """Send all messages at once; return for each why it failed, "" if it did not, and warn of failures."""
-    try:
-        answers = iter(send_all([(one.url, message) for one, message in messages if one.url is not None]))
-    except PackageMissing as missing:
-        answers = iter([f"{missing.message}; run: {missing.diagnostics[0].fix}"] * len(messages))
-    problems = []
-    for destination, _ in messages:
-        if destination.url is None:
-            problem = destination.problem.why if destination.problem else "its URL has no value"
-        else:
-            problem = next(answers)
-        if problem:
-            warn(f"notification to {destination.name} failed: {problem}")
-        problems.append(problem)
-    return problems
-
-
-def send_all(messages: Sequence[tuple[str, Message]], limit_s: float = SEND_LIMIT_S) -> tuple[str, ...]:
-    """Send each message to its URL; return for each why it was not accepted, "" if it was.
+def _send(
+    messages: Sequence[tuple[Destination, Message]],
+    warn: Warn = lambda _: None,
+    limit_s: float = SEND_LIMIT_S,
+) -> list[str]:
+    """Send all messages at once; return for each why it was not accepted, "" if it was, and warn of failures.
 
     One that takes longer than `limit_s` has failed, even if it arrives later: its thread ends with the
     program.
-
-    Raises:
-        PackageMissing: nothing can be sent.
     """
     problems = [f"no answer within {limit_s:g} s"] * len(messages)
-    services = [service_of(url) for url, _ in messages]
     is_over = False
 
-    def send(number: int) -> None:
+    def send(number: int, service: Any, url: str, message: Message) -> None:
         try:
-            problem = _problem_of_sending(services[number], *messages[number])
+            problem = _problem_of_sending(service, url, message)
         except Exception as error:  # its text may quote the URL
             problem = f"it could not be sent: {type(error).__name__}"
         if not is_over:
             problems[number] = problem
 
-    ends_s = time.monotonic() + limit_s
     threads = []
-    for number in range(len(messages)):
-        thread = threading.Thread(target=send, args=(number,), name="notification", daemon=True)
-        thread.start()
-        threads.append(thread)
+    for number, (one, message) in enumerate(messages):
+        if one.url is None:
+            problems[number] = one.problem.why if one.problem else "its URL has no value"
+            continue
+        try:
+            given = number, service_of(one.url), one.url, message
+        except PackageMissing as missing:
+            problems[number] = f"{missing.message}; run: {missing.diagnostics[0].fix}"
+            continue
+        threads.append(threading.Thread(target=send, args=given, name="notification", daemon=True))
+        threads[-1].start()
+    ends_s = time.monotonic() + limit_s
     for thread in threads:
         thread.join(max(0.0, ends_s - time.monotonic()))
     is_over = True
-    return tuple(problems)
+    for (one, _), problem in zip(messages, problems, strict=True):
+        if problem:
+            warn(f"notification to {one.name} failed: {problem}")
+    return problems
 
 
 def _problem_of_sending(service: Any, url: str, message: Message) -> str:

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
+from reconciler.core.settings import Destination
 from reconciler.errors import PackageMissing
-from reconciler.notify import Message, send_all, service_of
+from reconciler.notify import SEND_LIMIT_S, Message, _send, service_of
 from tests.notify.receiver import Receiver, receiving
 
 SECRET = "tell-nobody-4711"
@@ -23,10 +24,15 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
+def sent(*urls: str, limit_s: float = SEND_LIMIT_S) -> list[str]:
+    """Send a message to each; return why it was not accepted."""
+    return _send([(Destination(url), Message("title", "text")) for url in urls], limit_s=limit_s)
+
+
 def test_each_message_goes_to_its_url(receiver: Receiver) -> None:
     paths = ("one", "two")
-    problems = send_all([(receiver.url(path), Message(f"for {path}", "a\n b")) for path in paths])
-    assert problems == ("", "")
+    messages = [(Destination(receiver.url(path)), Message(f"for {path}", "a\n b")) for path in paths]
+    assert _send(messages) == ["", ""]
     assert [receiver.titles(path) for path in paths] == [["for one"], ["for two"]]
     assert receiver.messages["one"][0]["message"] == "a\n b"
 
@@ -42,7 +48,7 @@ def test_failure_of_one_is_told_without_its_url_and_keeps_no_other_back(
         receiver.url(f"broken/{quote(PUNCTUATED, safe='')}"),
     )
     with caplog.at_level(logging.DEBUG):
-        problems = send_all([(url, Message("title", "text")) for url in urls])
+        problems = sent(*urls)
     assert [bool(problem) for problem in problems] == [True, False, True, True, True]
     assert "500" in problems[0]
     assert receiver.titles("good") == ["title"]
@@ -52,14 +58,13 @@ def test_failure_of_one_is_told_without_its_url_and_keeps_no_other_back(
 
 
 def test_service_that_does_not_answer_in_time_has_failed(receiver: Receiver) -> None:
-    problems = send_all([(receiver.url("hanging"), Message("title", "text"))], limit_s=0.2)
-    assert problems == ("no answer within 0.2 s",)
+    assert sent(receiver.url("hanging"), limit_s=0.2) == ["no answer within 0.2 s"]
 
 
 def test_messages_are_sent_at_the_same_time(receiver: Receiver) -> None:
     """The first one is answered when the second one has come."""
     urls = [f"{receiver.url(path)}?rto=60" for path in ("hanging", "releasing")]
-    assert send_all([(url, Message("title", "text")) for url in urls], limit_s=30) == ("", "")
+    assert sent(*urls, limit_s=30) == ["", ""]
 
 
 def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCaptureFixture) -> None:
