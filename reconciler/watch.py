@@ -356,38 +356,44 @@ def words_of(error: BaseException) -> str:
     return "internal error" if isinstance(error, Exception) else "interrupted"
 
 
-#: The command line and the environment for a command with further arguments.
-MakeCommand = Callable[[str, Sequence[str]], tuple[Sequence[str], Mapping[str, str]]]
+class WatchRequest(NamedTuple):
+    """The options of a watch. `windows` and `max_actions` limit what it applies (no windows: any time)."""
+
+    every_s: float
+    jitter: float
+    check_timeout_s: float
+    remind_s: float
+    applies: bool = False
+    max_actions: int | None = None
+    windows: tuple[Window, ...] = ()
+    listen: tuple[str, int] | None = None
 
 
 @dataclass
 class Checker:
     """Runs the checks of a watch.
 
-    `reports` are the arguments that write the report of a check to files, `directory` is one of our own.
-    `windows` and `max_actions` limit what is applied (no windows: any time). `show_event` gets the events of
-    an apply.
+    `command` returns the command line and the environment for a command with further arguments. `directory`
+    is one of our own, `reports` are the arguments that write the report of a check to files, and `show_event`
+    gets the events of an apply.
     """
 
-    command: MakeCommand
+    request: WatchRequest
+    command: Callable[[str, Sequence[str]], tuple[Sequence[str], Mapping[str, str]]]
     directory: Path
-    timeout_s: float
-    remind_s: float
     reports: Sequence[str] = ()
-    applies: bool = False
-    windows: tuple[Window, ...] = ()
-    max_actions: int | None = None
     stops: Callable[[], int] = lambda: 0
     show_event: Callable[[ApplyEvent], None] = lambda _: None
 
     def run(self) -> CheckReport | None:
         """Check for drift and then, if it is to, apply; None: it was ended because the watch is to stop."""
-        ends_s = time.monotonic() + self.timeout_s
+        request = self.request
+        ends_s = time.monotonic() + request.check_timeout_s
         check = self._check_drift()
-        if check is None or not check.stack or not self.applies or self.stops():
+        if check is None or not check.stack or not request.applies or self.stops():
             return check
         now_s, left_s = time.time(), ends_s - time.monotonic()
-        closes_s = closes_at(self.windows, now_s) if self.windows else float("inf")
+        closes_s = closes_at(request.windows, now_s) if request.windows else float("inf")
         if closes_s is None:
             return replace(check, applied="outside the window")
         return self._apply(check, left_s, closes_s - now_s)
@@ -395,12 +401,13 @@ class Checker:
     def _check_drift(self) -> CheckReport | None:
         lines: list[bytes] = []
         file = self.directory / "handover.json"
-        arguments = ["--since-last", "--remind", f"{self.remind_s:f}s", "--handover", str(file)]
+        arguments = ["--since-last", "--remind", f"{self.request.remind_s:f}s", "--handover", str(file)]
         arguments += ["-o", "json", *self.reports]
-        ended, failed = self._run("drift", arguments, self.timeout_s, lines.append)
+        ended, failed = self._run("drift", arguments, self.request.check_timeout_s, lines.append)
         handover = Handover.read(file)
-        document = _document(lines)
-        if document is None:
+        try:
+            document = json.loads(b"".join(lines))
+        except ValueError:
             if ended.is_stopped:
                 return None
             code, problem = self._failure(ended, handover.problem)
@@ -440,9 +447,9 @@ class Checker:
         def stop_s() -> float:
             return STOP_APPLY_S if EventType.ACTION_STARTED in events else STOP_S
 
-        arguments = ["--yes", "--json", "-o", f"json={file}", "--timeout", f"{self.timeout_s:f}s"]
-        if self.max_actions is not None:
-            arguments += ["--max-actions", str(self.max_actions)]
+        timeout_s, most = self.request.check_timeout_s, self.request.max_actions
+        arguments = ["--yes", "--json", "-o", f"json={file}", "--timeout", f"{timeout_s:f}s"]
+        arguments += [] if most is None else ["--max-actions", str(most)]
         limit_s = min(left_s, open_s)
         ended, failed = self._run("apply", arguments, limit_s, take, stop_s)
         check = replace(check, notifications_failed=check.notifications_failed + failed)
@@ -492,20 +499,13 @@ class Checker:
     def _failure(self, ended: ProcessEnd, problem: str) -> tuple[ExitCode, str]:
         """The exit code of a command that printed no result, and why that is so."""
         if ended.is_out_of_time:
-            limit = format_duration(self.timeout_s)
+            limit = format_duration(self.request.check_timeout_s)
             problem = f"the check was ended after {limit}; raise --check-timeout to give it more time"
             return ExitCode.UNKNOWN, problem
         if ended.code < 0:
             problem = f"the process of the check ended without a result (signal {-ended.code})"
             return ExitCode.INTERNAL_ERROR, problem
         return _exit_code(ended), problem or f"exit code {_exit_code(ended)}"
-
-
-def _document(lines: Sequence[bytes]) -> dict[str, Any] | None:
-    try:
-        return dict(json.loads(b"".join(lines)))
-    except ValueError:
-        return None
 
 
 def _exit_code(ended: ProcessEnd) -> ExitCode:

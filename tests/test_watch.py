@@ -31,6 +31,7 @@ from reconciler.watch import (
     ProcessEnd,
     Watch,
     WatchClock,
+    WatchRequest,
     WatchState,
     next_check,
     watch_figures,
@@ -253,8 +254,8 @@ def test_end_of_an_apply_is_told(
         return ProcessEnd(0) if command[0] == "drift" else end
 
     monkeypatch.setattr(loop, "run_process", run_process)
-    checker = Checker(lambda name, _: ([name], {}), tmp_path, 300.0, 0.0, applies=True, windows=windows)
-    check = checker.run()
+    request = WatchRequest(900.0, 0.0, 300.0, 0.0, applies=True, windows=windows)
+    check = Checker(request, lambda name, _: ([name], {}), tmp_path).run()
     assert check is not None
     assert (check.exit_code, check.applied, check.problem) == (code, applied, problem)
     is_planned = applied.startswith(("applied", "refused", "stopped"))

@@ -330,7 +330,8 @@ def watch_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
     Each check reads the manifest anew and is a line on stdout: text, or JSON with --json. With --apply
     changes are applied, too. A failed check does not end the watch; after failures, checks are less frequent.
     """
-    from reconciler.cli.watch import WatchRequest, watch
+    from reconciler.cli.watch import watch
+    from reconciler.watch import WatchRequest
 
     request = WatchRequest(**{name: options[name] for name in WatchRequest._fields})
     return watch(request, requested_outputs(outputs), click.get_current_context())

@@ -7,11 +7,11 @@ import gc
 import os
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -22,8 +22,7 @@ from reconciler.cli.execution import Lines
 from reconciler.cli.exits import Stopped, handled_by
 from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.core.values import timestamp
-from reconciler.decide.metrics import NOWHERE, Measurement, MetricSource
-from reconciler.decide.watch_window import Window
+from reconciler.decide.metrics import NOWHERE, MetricSource
 from reconciler.errors import Diagnostic, ExitCode, Severity, WrongUsage
 from reconciler.render import FORMATS, Style
 from reconciler.render.json import dump
@@ -35,6 +34,7 @@ from reconciler.watch import (
     CheckReport,
     Watch,
     WatchClock,
+    WatchRequest,
     sleep,
     watch_figures,
 )
@@ -51,17 +51,6 @@ _PASSED_ON = frozenset(
 )
 
 
-class WatchRequest(NamedTuple):
-    every_s: float
-    jitter: float
-    check_timeout_s: float
-    remind_s: float
-    applies: bool
-    max_actions: int | None
-    windows: tuple[Window, ...]
-    listen: tuple[str, int] | None
-
-
 def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Context) -> int:
     """Watch until a signal comes; `context` is that of the command.
 
@@ -72,13 +61,38 @@ def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Con
     _check_options(request, specs)
     gc.enable()  # a run is spared it while it is short; this one may last for years
     signals: list[int] = []
+    where = NOWHERE
+    metric_files = [spec.file for spec in final_outputs.take() if spec.file is not None]
+    files = [spec for spec in specs if spec.file is not None and not FORMATS[spec.format].is_final]
+    reports = [word for spec in files for word in ("-o", f"{spec.format}={spec.file}")]
+
+    def metrics() -> str:
+        return render_metrics(watch_figures(loop.state, where))
+
+    def report(check: CheckReport) -> None:
+        nonlocal where
+        if check.stack:
+            where = MetricSource(check.stack, check.target)
+        _show(check, specs)
+        for file in metric_files:
+            try:
+                console.write_file(file, metrics(), is_redacted=True)
+            except (OSError, WrongUsage) as error:
+                exits.of_exception(error)  # the next check tries again
+
+    def is_healthy() -> bool:
+        return loop.state.is_healthy(loop.clock.elapsed(), request.every_s)
+
     with ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="reconciler-watch-")))
         cleanup.enter_context(handled_by(lambda number, _: signals.append(number)))
-        supervisor = _Supervisor(request, specs, signals, context, directory)
+        command = partial(check_command, context)
+        checker = Checker(request, command, directory, reports, lambda: len(signals), Lines())
+        schedule = CheckInterval(request.every_s, request.jitter)
+        loop = Watch(schedule, checker.run, report, sleep, lambda: bool(signals), WatchClock(), random.random)
         if request.listen is not None:
-            cleanup.enter_context(supervisor.listening(*request.listen))
-        code = supervisor.watch.run()
+            cleanup.enter_context(_listening(*request.listen, metrics, is_healthy))
+        code = loop.run()
     if signals:
         raise Stopped(signals[0])
     return int(code or ExitCode.DONE)
@@ -139,88 +153,41 @@ def check_command(
     return [*command, *arguments, "--", *map(str, context.params["paths"])], environ
 
 
-class _Supervisor:
-    """Reports each check of a watch; all that it knows is the state of the watch, and where it looks."""
+@contextmanager
+def _listening(
+    host: str, port: int, metrics: Callable[[], str], is_healthy: Callable[[], bool]
+) -> Iterator[None]:
+    """Serve the metrics while it watches.
 
-    def __init__(
-        self,
-        request: WatchRequest,
-        specs: Sequence[OutputSpec],
-        signals: list[int],
-        context: click.Context,
-        directory: Path,
-    ) -> None:
-        self._request, self._specs = request, specs
-        self._where = NOWHERE
-        self._metric_files = [spec.file for spec in final_outputs.take() if spec.file is not None]
-        files = [spec for spec in specs if spec.file is not None and not FORMATS[spec.format].is_final]
-        checker = Checker(
-            lambda name, arguments: check_command(context, name, arguments),
-            directory,
-            request.check_timeout_s,
-            request.remind_s,
-            [word for spec in files for word in ("-o", f"{spec.format}={spec.file}")],
-            request.applies,
-            request.windows,
-            request.max_actions,
-            stops=lambda: len(signals),
-            show_event=Lines(),
-        )
-        self.watch = Watch(
-            CheckInterval(request.every_s, request.jitter),
-            check=checker.run,
-            report=self._report,
-            wait=sleep,
-            is_to_stop=lambda: bool(signals),
-            clock=WatchClock(),
-            chance=random.random,
-        )
+    Raises:
+        WrongUsage: the address cannot be listened on.
+    """
+    from reconciler.metrics import MetricsServer
 
-    @contextmanager
-    def listening(self, host: str, port: int) -> Iterator[None]:
-        """Serve the metrics while it watches.
+    try:
+        server = MetricsServer(host, port, metrics, is_healthy)
+    except OSError as error:
+        is_in_use = error.errno == errno.EADDRINUSE
+        fix = "stop what uses the port, or choose another one; 0 picks a free one" if is_in_use else None
+        why = f"{host}:{port}: {error.strerror or error}"
+        raise WrongUsage(Diagnostic("cannot listen", why, fix)) from None
+    with server.serving():
+        console.say(f"listening on {server.url}")
+        yield
 
-        Raises:
-            WrongUsage: the address cannot be listened on.
-        """
-        from reconciler.metrics import MetricsServer
 
-        def is_healthy() -> bool:
-            return self.watch.state.is_healthy(self.watch.clock.elapsed(), self._request.every_s)
-
-        try:
-            server = MetricsServer(host, port, lambda: render_metrics(self._metrics()), is_healthy)
-        except OSError as error:
-            is_in_use = error.errno == errno.EADDRINUSE
-            fix = "stop what uses the port, or choose another one; 0 picks a free one" if is_in_use else None
-            why = f"{host}:{port}: {error.strerror or error}"
-            raise WrongUsage(Diagnostic("cannot listen", why, fix)) from None
-        with server.serving():
-            console.say(f"listening on {server.url}")
-            yield
-
-    def _metrics(self) -> list[Measurement]:
-        return watch_figures(self.watch.state, self._where)
-
-    def _report(self, check: CheckReport) -> None:
-        """Print a check, and publish the metrics. Why a check failed, it has said on stderr itself."""
-        if check.stack:
-            self._where = MetricSource(check.stack, check.target)
-        if OutputSpec("json", None) in self._specs:
-            console.result(dump(check.document(), indent=None) + "\n", is_redacted=True)
-        if OutputSpec("text", None) in self._specs:
-            console.result(render_check(check, console.style(sys.stdout)))
-        console.diagnostics(
-            Diagnostic(one["what"], one["why"], one.get("fix"), severity=Severity.WARNING)
-            for one in check.warnings
-        )
-        if check.problem and not check.is_shown:
-            console.say(f"error: {check.problem}", "error")
-        for file in self._metric_files:
-            try:
-                console.write_file(file, render_metrics(self._metrics()), is_redacted=True)
-            except (OSError, WrongUsage) as error:
-                exits.of_exception(error)  # the next check tries again
+def _show(check: CheckReport, specs: Sequence[OutputSpec]) -> None:
+    """Print a check. Why it failed, it has said on stderr itself."""
+    if OutputSpec("json", None) in specs:
+        console.result(dump(check.document(), indent=None) + "\n", is_redacted=True)
+    if OutputSpec("text", None) in specs:
+        console.result(render_check(check, console.style(sys.stdout)))
+    console.diagnostics(
+        Diagnostic(one["what"], one["why"], one.get("fix"), severity=Severity.WARNING)
+        for one in check.warnings
+    )
+    if check.problem and not check.is_shown:
+        console.say(f"error: {check.problem}", "error")
 
 
 def render_check(check: CheckReport, style: Style) -> str:
