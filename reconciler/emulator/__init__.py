@@ -18,7 +18,7 @@ Whatever refuses a request raises `ApiError`. A file imports only files that sta
     validation responses                       a create request, an update, the response about a job
     search database store                      the jobs, in SQLite
     auth control                               how it is set up, guarded, and directed by tests
-    jobs logs app server                       the operations, and how they are called
+    jobs app server                            the operations, and how they are called
 """
 
 from reconciler.emulator.app import Application, create_app

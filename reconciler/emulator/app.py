@@ -17,7 +17,7 @@ from werkzeug.http import http_date
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
-from reconciler.emulator import jobs, logs
+from reconciler.emulator import jobs
 from reconciler.emulator.auth import CLOUDS, Authenticator, Settings
 from reconciler.emulator.control import (
     CONTROL_CALLS,
@@ -69,13 +69,13 @@ ROUTES = (
     Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", jobs.flavors),
     Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", jobs.engines),
     Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", jobs.quotas, HUAWEI),
-    Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", logs.events),
-    Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", logs.tasks, HUAWEI),
-    Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", logs.stages, HUAWEI),
-    Route("ShowTrainingJobLogsPreview", "GET", f"{_JOB}/tasks/<task_id>/logs/preview", logs.log_preview),
-    Route("ShowObsUrlOfTrainingJobLogs", "GET", f"{_JOB}/tasks/<task_id>/logs/url", logs.log_url),
-    Route("ShowTrainingJobLogsFromAom", "GET", f"{_JOB}/logs/<task_id>", logs.log_lines, HUAWEI),
-    Route("ShowTrainingJobMetrics", "GET", f"{_JOB}/metrics/<task_id>", logs.metrics),
+    Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", jobs.events),
+    Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", jobs.tasks, HUAWEI),
+    Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", jobs.stages, HUAWEI),
+    Route("ShowTrainingJobLogsPreview", "GET", f"{_JOB}/tasks/<task_id>/logs/preview", jobs.log_preview),
+    Route("ShowObsUrlOfTrainingJobLogs", "GET", f"{_JOB}/tasks/<task_id>/logs/url", jobs.log_url),
+    Route("ShowTrainingJobLogsFromAom", "GET", f"{_JOB}/logs/<task_id>", jobs.log_lines, HUAWEI),
+    Route("ShowTrainingJobMetrics", "GET", f"{_JOB}/metrics/<task_id>", jobs.metrics),
     Route("CreateTrainJobTags", "POST", f"{_TAGS}/<job_id>/tags/create", jobs.create_tags, HUAWEI),
     Route("DeleteTrainJobTags", "DELETE", f"{_TAGS}/<job_id>/tags/delete", jobs.delete_tags, HUAWEI),
     Route("ShowTrainJobTags", "GET", f"{_TAGS}/<job_id>/tags", jobs.show_tags, HUAWEI),
@@ -87,7 +87,7 @@ ROUTES = (
 MORE_ROUTES = (
     Route("ShowTrainingFlavorMaxAvailableResource", "GET", _POOL_FLAVORS, jobs.pool_flavor, HUAWEI),
     Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", jobs.change_quotas, HUAWEI),
-    Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", logs.route_plan, HUAWEI),
+    Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", jobs.route_plan, HUAWEI),
 )
 """Operations that no command of `reconciler` offers; it calls the first itself, before it replaces a job."""
 

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -100,7 +101,7 @@ class Fault:
 
     def is_for(self, method: str, operation: str, path: str, body: bytes = b"") -> bool:
         is_chosen = self.method in {None, method} and self.operation in {None, operation}
-        if not is_chosen or (self.path is not None and not _matches(self.path, path)):
+        if not is_chosen or (self.path is not None and not fnmatchcase(path, self.path)):
             return False
         if self.effect is not Effect.MOVED_LIST:
             return True
@@ -114,19 +115,6 @@ class Fault:
 MAX_DELAY_S = 3600
 #: Signs of a regular expression; no path of the service has them.
 _REGEX_SIGNS = frozenset("^$()[]{}|\\+?")
-
-
-def _matches(pattern: str, path: str) -> bool:
-    """Whether a path is what a pattern says; each text between stars is looked for once."""
-    first, *between = pattern.split("*")
-    if not between:
-        return path == pattern
-    last, at = between.pop(), len(first)
-    for text in between:
-        if (found := path.find(text, at)) < 0:
-            return False
-        at = found + len(text)
-    return path.startswith(first) and path.endswith(last) and len(path) - len(last) >= at
 
 
 def read_fault(body: Mapping[str, Any]) -> Fault:

@@ -53,7 +53,7 @@ class Server:
             _close_on_lost_responses(app),
             map=self._map,
             sockets=[listening],
-            _dispatcher=_dispatcher(threads),
+            threads=threads,
             ident="emulator",
             # Idle connections do not keep other clients out for long.
             connection_limit=MAX_CONNECTIONS,
@@ -131,25 +131,6 @@ def running(app: WSGIApplication, host: str = "127.0.0.1", port: int = 0) -> Ite
     finally:
         server.stop()
         thread.join()
-
-
-def _dispatcher(most: int) -> Any:
-    """Return a dispatcher of at most `most` threads, each started when all others are busy."""
-    from waitress.task import ThreadedTaskDispatcher
-
-    class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self._growing = threading.Lock()
-
-        def add_task(self, task: Any) -> None:
-            with self._growing:
-                super().add_task(task)
-                are_busy = len(self.queue) > len(self.threads) - self.active_count
-                if are_busy and len(self.threads) < most and not self.stop_count:
-                    self.set_thread_count(len(self.threads) + 1)
-
-    return Dispatcher()
 
 
 def _channel_class() -> type:
