@@ -25,7 +25,7 @@ from reconciler.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.modelarts import content as content_module
+from reconciler.modelarts import errors as bodies
 from reconciler.modelarts.auth import StaticToken
 from reconciler.modelarts.connect import connect
 from reconciler.modelarts.http import Network, ServiceSession, SessionOptions, json_bytes, query_of
@@ -261,7 +261,7 @@ def test_ca_bundle_of_the_environment_is_used(certificate: tuple[Path, Path], na
 )
 @pytest.mark.timeout(20)
 def test_overlong_answer_is_unreadable(head: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2 * MB)
+    monkeypatch.setattr(bodies, "LONGEST_ANSWER", 2 * MB)
     with (
         a_socket(endless(OK + head + b"\r\n", piece)) as url,
         session_to(url) as session,
@@ -295,7 +295,7 @@ def test_inflating_answer_is_refused_before_decompression(
     encodings: tuple[str, ...], said: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few bytes that claim to be much more cost no memory: why urllib3 has the lower bound that it has."""
-    monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2 * MB)
+    monkeypatch.setattr(bodies, "LONGEST_ANSWER", 2 * MB)
     app = Canned((200, packed(*encodings), {"Content-Encoding": ", ".join(said)}))
     with running(app) as url, session_to(url) as session:
         tracemalloc.start()
