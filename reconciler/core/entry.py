@@ -55,14 +55,7 @@ from reconciler.core.scalar import escape, holds_odd_number, save, variables_of
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from reconciler.errors import Diagnostic, ReconcilerError
-from reconciler.secrets import (
-    SecretText,
-    is_credential_name,
-    is_identity_name,
-    leaves,
-    looks_secret,
-    show,
-)
+from reconciler.secrets import SecretText, is_credential_name, is_identity_name, leaves, looks_secret, show
 
 Tree = dict[str, Any]
 

@@ -17,22 +17,10 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import (
-    Flag,
-    Strict,
-    Text,
-    described,
-    optional,
-)
+from reconciler.core.fields.field_types import Flag, Strict, Text, described, optional
 from reconciler.core.scalar import scalar_text
 from reconciler.text import parse_duration
 

@@ -12,14 +12,7 @@ from urllib.parse import unquote
 from pydantic import AfterValidator, BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import (
-    Choice,
-    Exclusive,
-    Flag,
-    Strict,
-    described,
-    optional,
-)
+from reconciler.core.fields.field_types import Choice, Exclusive, Flag, Strict, described, optional
 from reconciler.core.stack import Effect, JobEntry, Keys, Limits, Prices, TargetEntry
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import is_credential_name

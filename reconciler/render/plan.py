@@ -9,22 +9,9 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.masking import texts_in
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import (
-    FOLDED_FROM,
-    Action,
-    Plan,
-    PlannedAction,
-    spell_code_changes,
-    spell_work,
-)
+from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, spell_code_changes, spell_work
 from reconciler.render import Style, View
-from reconciler.render.groups import (
-    explain_group,
-    fold_alike,
-    in_order_for_people,
-    look_of_action,
-    place_in,
-)
+from reconciler.render.groups import explain_group, fold_alike, in_order_for_people, look_of_action, place_in
 from reconciler.render.text import (
     FORCES_NEW_JOB,
     INDENT,
