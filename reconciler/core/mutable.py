@@ -142,10 +142,7 @@ def _form(path: _Path, value: Any) -> Any:
 
 
 def _nest(path: _Path, value: Any) -> Canonical:
-    nested: Canonical = {}
-    if value is not None:
-        put_at(nested, path, value)
-    return nested
+    return {} if value is None else _put([(path, value)])
 
 
 def description_change(wanted: str, found: str) -> Change:
@@ -226,11 +223,8 @@ def renewed_marker(
 def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud) -> dict[str, Any]:
     """The body of the service's update call: the whole description, and all declared fields legal now."""
     assert job.phase is not None
-    body: dict[str, Any] = {"description": str(Description(desired.description, marker))}
-    for path, value in _fields(desired.body):
-        if is_changeable(path, job.phase, cloud):
-            put_at(body, path, value)
-    return body
+    description = str(Description(desired.description, marker))
+    return {"description": description, **legal_now(desired.body or {}, job.phase, cloud)}
 
 
 def overwritten_fields(body: Mapping[str, Any], job: ObservedJob) -> tuple[Change, ...]:
@@ -246,11 +240,14 @@ def overwritten_fields(body: Mapping[str, Any], job: ObservedJob) -> tuple[Chang
 
 def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, Any]:
     """The mutable fields of a create body that hold no secret, for the history; or those that do."""
-    part: dict[str, Any] = {}
-    for path, value in _fields(body):
-        if holds_secret(value) is secret:
-            put_at(part, path, value)
-    return part
+    return _put((path, value) for path, value in _fields(body) if holds_secret(value) is secret)
+
+
+def _put(fields: Iterable[tuple[_Path, Any]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in fields:
+        put_at(tree, path, value)
+    return tree
 
 
 def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
@@ -266,10 +263,7 @@ def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
 
 def with_secrets_of(body: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     """The recorded mutable part, with the fields of a body that it leaves out because they hold a secret."""
-    whole = mutable_part(body, secret=True)
-    for path, value in _fields(part):
-        put_at(whole, path, value)
-    return whole
+    return _put((*_fields(mutable_part(body, secret=True)), *_fields(part)))
 
 
 def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change], list[Change]]:
@@ -323,19 +317,7 @@ def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
     return (*missing, *(".".join(path) for path, _, _ in _differing(sent, job.body)))
 
 
-def legal_now(body: dict[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
-    """Return the body of an update without what the phase, which may have moved since, does not allow."""
-
-    def legal(tree: dict[str, Any], above: _Path) -> dict[str, Any]:
-        kept = {}
-        for name, value in tree.items():
-            path = (*above, name)
-            if path not in mutable_paths():
-                value = legal(value, path) if isinstance(value, dict) else value
-            elif not is_changeable(path, phase, cloud):
-                continue
-            if value != {}:
-                kept[name] = value
-        return kept
-
-    return legal(body, ())
+def legal_now(body: Mapping[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
+    """The mutable fields of a body that can be changed in a phase, which may have moved since."""
+    fields = ((path, value_at(body, path)) for path in mutable_paths() if is_changeable(path, phase, cloud))
+    return _put((path, value) for path, value in fields if value not in (None, {}))
