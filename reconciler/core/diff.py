@@ -77,7 +77,8 @@ class _Guess:
     """The likeliest declaration, and in which fields it may have been another.
 
     `likely` and `unlikely` are the other values, in the order in which they are tried; `unknown` those of
-    fields that no model knows, which are the service's own unless `raw` declared them.
+    fields that no model knows, which are the service's own unless `raw` declared them. `secrets` are
+    changes of fields that hold another value than the sensitive one that is declared.
     """
 
     keeps_named_lists: bool
@@ -85,6 +86,7 @@ class _Guess:
     likely: list[_Option] = field(default_factory=list)
     unlikely: list[_Option] = field(default_factory=list)
     unknown: list[_Option] = field(default_factory=list)
+    secrets: list[Change] = field(default_factory=list)
 
     @classmethod
     def of(cls, reported: Canonical, declared: Canonical) -> _Guess:
@@ -126,10 +128,12 @@ class _Guess:
     ) -> Canonical:
         base: Canonical = {}
         for name in (*declared, *(name for name in reported if name not in declared)):
-            place, below = (*path, name), _rule_below(rule, name)
+            place, below = (*path, name), _rule_below(rule, name, is_declared=bool(declared))
             if name not in reported:
-                # It was added, unless the service reports it never.
-                was_added = below is not None and below.is_reported
+                # It was added, unless the service reports it never; an item of a list is compared as a whole.
+                is_in_item = any(isinstance(part, int) for part in path)
+                is_shown = below.is_reported if below is not None else place == (CODE,)
+                was_added = is_shown or is_in_item
                 value = _ABSENT if was_added else declared[name]
                 self.likely.append(_Option(place, declared[name] if was_added else _ABSENT))
             elif name not in declared:
@@ -154,6 +158,9 @@ class _Guess:
                 return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
         if isinstance(declared, SecretName):
             self._perhaps(path, reported)
+            if declared.value != reported:
+                shown = (part for part in path if isinstance(part, str))
+                self.secrets.append(_change(shown, REDACTED, declared, forces_new_job=True))
             return declared
         self._perhaps_secret(path)
         if declared == reported:
@@ -214,12 +221,14 @@ class _Guess:
                 self._perhaps(path, f"${{parameter.{name}}}")
 
 
-def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
-    """The rule of a member; what holds of a whole object holds of its fields."""
+def _rule_below(rule: FieldRule, name: str, *, is_declared: bool) -> FieldRule | None:
+    """The rule of a member; what holds of an object that is not declared holds of its fields."""
     member = member_rule(rule, name)
     if member is None or rule.keyed_by:
         return member
-    inherited = {Mark.NOT_REPORTED} if rule.has_named_members else {Mark.NOT_REPORTED, Mark.FILLED_IN}
+    inherited = (
+        {Mark.NOT_REPORTED} if rule.has_named_members or is_declared else {Mark.NOT_REPORTED, Mark.FILLED_IN}
+    )
     if not (inherited & rule.marks) - member.marks:
         return member
     member = copy(member)
@@ -367,110 +376,48 @@ class Comparable(NamedTuple):
 def comparable_with_details(reported: Canonical, declared: Canonical) -> Comparable:
     """Make a job that the service returned comparable with what is declared now.
 
-    What only the service sets is left out, and what it may fill in never counts as removed; what it does
-    not report cannot be compared. Source: docs/concepts/revisions.md, "Comparison";
-    docs/reference/modelarts.md, "Responses".
+    Before is the likeliest declaration: what only the service sets is left out, and what it may fill in never
+    counts as removed. What it does not report cannot be compared. Source: docs/concepts/revisions.md,
+    "Comparison"; docs/reference/modelarts.md, "Responses".
     """
-    declared = dict(declared)
-    rerun = ["lifecycle.rerun"] if declared.pop(RERUN, None) is not None else []
-    pruner = _Pruner(keeps_named_lists=not is_by_reference(declared))
-    after = pruner.declared(declared, reported, rules())
-    before = pruner.reported(reported, declared, rules())
-    return Comparable(
-        before,
-        after,
-        (*pruner.unreported, *rerun),
-        tuple(sorted(pruner.secrets, key=lambda change: change.path)),
-    )
+    guess = _Guess.of(reported, declared)
+    unreported: list[str] = []
+    after = _reported_part(declared, reported, unreported)
+    before = _reported_part(guess.base, reported, [])
+    secrets = sorted(guess.secrets, key=lambda change: change.path)
+    return Comparable(before, after, tuple(unreported), tuple(secrets))
 
 
 def unreported_among(
     changes: Iterable[Change], before: Canonical, after: Canonical, reported: Canonical
 ) -> tuple[str, ...]:
     """The paths of those changes between two declarations that show in no field of the details."""
-    pruner = _Pruner(keeps_named_lists=True)
+    unreported: list[str] = []
     for form in (before, after):
-        pruner.declared(form, reported, rules())
-    below = tuple(f"{path}." for path in pruner.unreported)
+        _reported_part(form, reported, unreported)
+    below = tuple(f"{path}." for path in unreported)
     return tuple(
-        change.path for change in changes if change.path in pruner.unreported or change.path.startswith(below)
+        change.path for change in changes if change.path in unreported or change.path.startswith(below)
     )
 
 
-class _Pruner:
-    """Walks both forms beside the rules."""
+def _reported_part(form: Canonical, reported: Canonical, unreported: list[str]) -> Canonical:
+    """What of a declaration the service reports; the paths of all else are added to `unreported`."""
 
-    def __init__(self, *, keeps_named_lists: bool) -> None:
-        self._keeps_named_lists = keeps_named_lists
-        self.unreported: list[str] = []
-        self.secrets: list[Change] = []
-
-    def declared(
-        self, declared: Canonical, reported: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
-    ) -> Canonical:
-        """What is declared, without what the service does not report."""
+    def walk(form: Canonical, reported: Canonical, rule: FieldRule, path: tuple[str, ...]) -> Canonical:
         result: Canonical = {}
-        for name, value in declared.items():
-            member = member_rule(rule, name)
-            other = reported.get(name)
+        for name, value in form.items():
+            place, member, other = (*path, name), member_rule(rule, name), reported.get(name)
             # Where the code of a job lies, and so which it is, is reported.
-            is_unknown_and_unseen = member is None and other is None and (*path, name) != (CODE,)
+            is_unknown_and_unseen = member is None and other is None and place != (CODE,)
             if is_unknown_and_unseen or (member and not member.is_reported):
-                self.unreported.append(spell_path((*path, name)))
+                unreported.append(spell_path(place))
             elif isinstance(value, dict):
-                below = other if isinstance(other, dict) else {}
-                if kept := self.declared(value, below, member or _FREE, (*path, name)):
+                kept = walk(value, other if isinstance(other, dict) else {}, member or _FREE, place)
+                if kept or not value:
                     result[name] = kept
             else:
                 result[name] = value
         return result
 
-    def reported(
-        self, reported: Canonical, declared: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
-    ) -> Canonical:
-        """What the service returned, without what it set by itself."""
-        result: Canonical = {}
-        for name, value in reported.items():
-            member = member_rule(rule, name)
-            if member is not None and not member.is_reported:
-                continue
-            mine = declared.get(name)
-            if name not in declared:
-                if (removed := self._removed(value, member, rule)) is not None:
-                    result[name] = removed
-            elif member is None and isinstance(value, dict) and isinstance(mine, dict):
-                # Declared by `raw`: its own members are compared, others are the service's.
-                result[name] = {k: v for k, v in value.items() if k in mine}
-            else:
-                kept = self._matched(value, mine, member or _FREE, (*path, name))
-                if kept != {} or not isinstance(mine, dict):
-                    result[name] = kept
-        return result
-
-    def _matched(self, value: Any, mine: Any, rule: FieldRule, path: tuple[str, ...]) -> Any:
-        """One reported value beside the declared one: secrets by their names, lists item by item."""
-        if isinstance(value, dict) and isinstance(mine, dict):
-            return self.reported(value, mine, rule, path)
-        if isinstance(mine, SecretName):
-            if mine.value != value:
-                self.secrets.append(_change(path, REDACTED, mine, forces_new_job=True))
-            return mine
-        if isinstance(value, list) and isinstance(mine, list) and len(value) == len(mine):
-            pairs = zip(value, mine, strict=True)
-            return [self._matched(one, other, rule.item or _FREE, path) for one, other in pairs]
-        return value
-
-    def _removed(self, value: Any, member: FieldRule | None, parent: FieldRule) -> Any:
-        """What of an undeclared value was declared once: None for what the service may have put there."""
-        is_object = isinstance(value, dict)
-        if parent.has_named_members:
-            if parent.keyed_by == "name" and not self._keeps_named_lists:
-                return None  # it may be the algorithm's own
-            return (self.reported(value, {}, member) if member and is_object else value) or value
-        if member is None:
-            return None
-        if member.is_filled_in and not (member.has_named_members and is_object):
-            return None
-        if is_object and (member.has_named_members or member.members):
-            return self.reported(value, {}, member) or None
-        return value
+    return walk(form, reported, rules(), ())
