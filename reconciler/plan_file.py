@@ -470,9 +470,8 @@ def document_to_save(
     None for what the manifest says. Secrets are masked where only people read them.
 
     Raises:
-        Refused: a body holds a secret that nobody could find again without the manifest, or a number that
-            JSON does not know; a password was given on the command line; or a secret is in what the plan is
-            carried out by.
+        Refused: a body holds a secret that nobody could find again without the manifest; a password was
+            given on the command line; or a secret is in what the plan is carried out by.
     """
     loaded = context.loaded
     unresolvable = {
@@ -514,14 +513,6 @@ def document_to_save(
         sources=sources,
     )
     document = document_of(plan, options)
-    try:
-        json.dumps(document, allow_nan=False)
-    except ValueError:
-        why, fix = (
-            "a body contains infinity or NaN, which JSON does not allow",
-            "use a finite number, or quoted text",
-        )
-        raise Refused(Diagnostic("a value that cannot be saved", why, fix)) from None
     shown: dict[str, Any] = redacted(document, redact)
     # Elsewhere the text of a sensitive variable is masked as a whole; here it names other variables.
     for name, source in document["options"]["sources"].items():

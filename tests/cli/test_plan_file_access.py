@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,11 +37,6 @@ def pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def bound_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-
-
 def large(path: Path) -> None:
     with path.open("wb") as stream:
         stream.truncate(MOST_BYTES + 1)
@@ -64,7 +58,6 @@ def test_plan_that_is_no_regular_file_or_too_large_is_refused_and_blocks_nothing
     rows = {
         "directory": (directory, 64, "a directory"),
         "pipe": (pipe, 64, "a pipe"),
-        "socket": (bound_socket, 64, "a socket"),
         "device": (link_to("/dev/zero"), 64, "a device"),
         "nothing": (link_to("nowhere"), 64, "file not found"),
         "loop": (link_to("loop"), 1, "Too many levels"),
@@ -85,14 +78,6 @@ def test_link_to_a_plan_is_read_and_its_root_found_from_the_file(reconciler: Rec
     for command in reversed(COMMANDS):
         reconciler.ends(0, f"{command} elsewhere/link.plan")
     assert not (elsewhere / ".reconciler").exists()
-
-
-@pytest.mark.usefixtures("plan")
-def test_plan_is_written_for_its_owner_alone_and_read_whoever_can_write_it(reconciler: Reconciler) -> None:
-    assert PLAN.stat().st_mode & 0o777 == 0o600
-    PLAN.chmod(0o666)
-    reconciler.ends(0, SHOW, lacks="warning")
-    reconciler.ends(0, APPLY)
 
 
 def test_root_whose_name_is_no_text_is_found(reconciler: Reconciler) -> None:
@@ -117,7 +102,6 @@ def test_value_is_looked_for_in_a_regular_file_only(world: World) -> None:
     for make, found in (
         (directory, "it is a directory"),
         (pipe, "it is a pipe"),
-        (bound_socket, "it is a socket"),
         (link_to("/dev/zero"), "it is a device"),
         (link_to("/dev/stdin"), "cannot be read: "),
         (large, "it is larger than 16 MB"),

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from reconciler.core.scalar import Reference, escape, parts_of, save, unresolvable_references
+from reconciler.core.scalar import escape, save, unresolvable_references
 from reconciler.core.settings import Variable, VariableSource
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifest.expressions import Expander
@@ -115,14 +115,6 @@ def test_secrets_survive_with_value_and_reference(
     assert unresolvable_references(tree) == ()
     if isinstance(value, SecretText):
         assert found["a"][1]["b"].reference == value.reference
-
-
-@given(HOSTILE, HOSTILE)
-def test_escaped_text_reads_back_in_front_of_an_expression_too(text: str, behind: str) -> None:
-    assert "".join(map(str, parts_of(escape(text)))) == text
-    parts = parts_of(escape(text, before_expression=True) + "${var.x}" + escape(behind))
-    assert [part for part in parts if isinstance(part, Reference)] == [("var.x", "${var.x}", True)]
-    assert "".join(part if isinstance(part, str) else "|" for part in parts) == f"{text}|{behind}"
 
 
 # Where values come from now
