@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -52,39 +51,20 @@ def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Recon
     assert reconciler("plan --json --force").document["summary"]["create"] == 1
 
 
-@pytest.mark.parametrize("secret", ["true", "name", 'quo"te\\d', "keep"])
-def test_secret_that_looks_like_json_breaks_no_document(world: World, secret: str) -> None:
-    world.setenv("MY_TOKEN", secret)
-    text = world.manifest("a", more="variables:\n  token: {env: MY_TOKEN, sensitive: true}\n")
-    write(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
-    plan = world("plan --json").document
-    assert plan["complete"] is True
-    assert plan["actions"][0]["after"]["name"] == "a"
-    message = f"refused: {json.dumps({'TOKEN': secret})}"
-    world.fail("CreateTrainingJob", status=400, message=message)
-    said = world("apply --yes --json")
-    [failed] = [event for event in said.events if event["type"] == "action_failed"]
-    assert secret not in failed["message"]
-    assert json.dumps(secret)[1:-1] not in failed["message"]
-
-
-def test_environment_that_is_gone_shows_no_value(world: World) -> None:
-    world.setenv("MY_TOKEN", "hunter2secret")
-    more = "variables:\n  token: {env: MY_TOKEN, sensitive: true}\n"
-    text = world.manifest("a", more=more)
-    world.apply(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
-    for without in (text, world.manifest("a")):
-        write(without)
-        for said in (world("plan"), world("plan --json")):
-            assert "hunter2secret" not in said.out + said.err
-            assert "environments" in said.out
-
-
 @pytest.mark.parametrize("file", ["nowhere/plan.json", "jobs.yaml/plan.json", "/dev/full", "x" * 300])
 def test_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
     write(manifest("a"))
     said = reconciler.ends(1, "plan -o", f"json={file}")
     assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
+
+
+@pytest.mark.parametrize("option", ["--out ", "-o json="])
+def test_output_that_no_file_can_take_is_wrong_use(reconciler: Reconciler, option: str) -> None:
+    write(manifest("a"))
+    reconciler.ends(64, f"plan {option}.")
+    if option == "--out ":
+        reconciler.ends(64, "plan --out /dev/null", err="/dev/null is a device")
+    assert not list(Path().glob(".*.tmp"))
 
 
 def broken_link(path: Path) -> None:
@@ -111,21 +91,6 @@ def test_file_that_cannot_be_read_is_no_absent_job(
     Path("stack/sub/more.yaml").unlink()
     make(Path("stack/sub/more.yaml"))
     reconciler.ends(65, "apply --yes stack")
-
-
-def test_output_goes_into_a_device_of_the_system_and_keeps_a_mode(
-    reconciler: Reconciler, tmp_path: Path
-) -> None:
-    write(manifest("a"))
-    kept = tmp_path / "kept.json"
-    kept.write_text("old")
-    kept.chmod(0o640)
-    reconciler.ends(0, "plan -o json=/dev/null -o json=kept.json")
-    assert Path("/dev/null").is_char_device()
-    assert json.loads(kept.read_text())["stack"] == "test"
-    assert kept.stat().st_mode & 0o777 == 0o640
-    reconciler.ends(64, "plan -o json=.")
-    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_sensitive_value_in_a_mutable_field_converges(world: World) -> None:
@@ -168,3 +133,18 @@ def test_every_command_that_shows_the_emulator_names_it(reconciler: Reconciler) 
     for line in ("apply --yes", *shown, "destroy --yes", "release a --yes"):
         assert "(emulator: jobs are pretended)" in reconciler(line).out, line
     assert "emulator: jobs are pretended" in reconciler("plan -o html").out
+
+
+def test_stack_renamed_in_place_would_run_finished_work_again(world: World) -> None:
+    text = world.manifest(*"abcde")
+    write(text, "here/jobs.yaml")
+    world.ends(0, "apply -y here")
+    world.time.sleep(86400)
+    world.ends(0, "plan here")
+    for job in world.store.jobs():  # the service forgets every record
+        world.store.delete(job.project, job.id)
+    for place, other in (("here", "test"), ("elsewhere", None)):
+        write(text.replace("stack: test", "stack: renamed"), f"{place}/jobs.yaml")
+        actions = world(f"plan --json {place}").document["actions"]
+        assert [action["rerun_of_stack"] for action in actions] == [other] * 5
+    world.ends(3, "plan here", err="reconciler adopt --from-stack test")

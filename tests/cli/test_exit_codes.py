@@ -89,14 +89,6 @@ def test_invalid_manifest_is_65_and_says_where(reconciler: Reconciler, text: str
         reconciler.ends(65, command, err=[f"error: {words}", "jobs.yaml"], lacks="Traceback")
 
 
-def test_plan_is_0_and_with_detailed_exitcode_2_where_there_are_changes(reconciler: Reconciler) -> None:
-    write(manifest("a"))
-    reconciler.ends(0, "plan")
-    reconciler.ends(2, "plan --detailed-exitcode")
-    reconciler.ends(0, "apply --yes")
-    reconciler.ends(0, "plan --detailed-exitcode")
-
-
 def test_without_credentials_it_is_7(reconciler: Reconciler) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     reconciler.ends(7, "plan", err="fix:")

@@ -209,20 +209,6 @@ def test_case_that_is_invalid_says_where(
     reconciler.ends(65, "policies test policies", err=place)
 
 
-@pytest.mark.parametrize(
-    "job", ["{}", "{description: hi}", "{spec: {auto_stop: 8h}}", "{tasks: [{role: worker}]}"]
-)
-def test_what_is_always_there_is_there_in_a_case_that_says_nothing(reconciler: Reconciler, job: str) -> None:
-    asks = (
-        "has(job.spec.auto_stop) && job.spec.auto_stop.duration > 8 || job.spec.resource.node_count > 1 "
-        '|| job.algorithm.parameters.exists(p, p.name == "x") || size(job.algorithm.environments) > 0 '
-        '|| job.lifecycle.on_failure == "retry"'
-    )
-    write(stack("a", more=f"policies: [{{name: p, deny: '{asks}'}}]\n"))
-    write(f"job: {job}\nexpect: {{}}\n", "cases/one.yaml")
-    reconciler.ends(0, "policies test")
-
-
 def test_case_may_say_action_target_and_key(reconciler: Reconciler) -> None:
     conditions = (
         'job.key == "given" && action.node_hours == null && action.cost == 5 && target.name == "prod" '

@@ -89,18 +89,3 @@ def test_tightening_gives_nothing_and_follows_no_link(tmp_path: Path) -> None:
     assert stat.S_IMODE(read_only.stat().st_mode) == 0o400
     assert stat.S_IMODE(directory.stat().st_mode) == 0o500
     directory.chmod(0o700)
-
-
-@pytest.mark.parametrize("option", ["--out=", "-ojson="])
-def test_output_replaces_a_planted_link_and_does_not_follow_it(reconciler: Reconciler, option: str) -> None:
-    write(manifest("a"))
-    Path("victim").write_text("precious", encoding="utf-8")
-    for leads_to in ("victim", "nowhere", "/dev/null"):
-        Path("out").unlink(missing_ok=True)
-        Path("out").symlink_to(leads_to)
-        reconciler.ends(0, f"plan {option}out")
-        assert not Path("out").is_symlink()
-    assert Path("victim").read_text(encoding="utf-8") == "precious"
-    assert {path.name for path in Path().iterdir()} == {"jobs.yaml", "victim", "out", ".reconciler"}
-    reconciler.ends(64, f"plan {option}.")
-    reconciler.ends(64, "plan --out /dev/null", err="/dev/null is a device")

@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from tests.cli.conftest import Reconciler, write
 
 HEAD = "stack: vision\ntargets: {here: {kind: local}}\nvariables: {bucket: {default: b}}\n"
@@ -119,29 +117,3 @@ def test_same_stack_in_every_form_has_the_same_plan_byte_for_byte(reconciler: Re
 
 
 # --- a sweep that grows
-
-
-def sweep(*rates: str) -> str:
-    values = ", ".join(rates)
-    return (
-        HEAD
-        + DEFAULTS
-        + f"jobs:\n  sweep: {{matrix: {{lr: [{values}], seed: [1, 2, 3, 4]}}, "
-        + f'algorithm: {{{CODE}, parameters: {{lr: "${{matrix.lr}}", seed: "${{matrix.seed}}"}}}}}}\n'
-    )
-
-
-@pytest.mark.parametrize("place", [0, 2, 4])
-def test_one_more_value_of_a_sweep_plans_exactly_the_new_members(reconciler: Reconciler, place: int) -> None:
-    rates = [f"0.{n}" for n in range(101, 105)]
-    write(sweep(*rates))
-    reconciler.ends(0, "apply -y")
-    rates.insert(place, "1e-5")
-    write(sweep(*rates))
-    document = reconciler("plan --json").document
-    new = [action for action in document["actions"] if action["action"] != "keep"]
-    assert [(action["key"], action["action"]) for action in new] == [
-        (f"sweep-lr-0_00001-seed-{seed}", "create") for seed in (1, 2, 3, 4)
-    ]
-    assert document["summary"] | {"create": 0, "keep": 0} == dict.fromkeys(document["summary"], 0)
-    assert (document["summary"]["create"], document["summary"]["keep"]) == (4, 16)
