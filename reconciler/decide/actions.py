@@ -101,7 +101,7 @@ def draft(
         action=action,
         reason=reason,
         detail=detail,
-        before=before_of(shown),
+        before=None if action is Action.CREATE else before_of(shown),
         aged_out_as=shown.job.phase_text if shown and shown.is_aged_out else None,
         ended_badly=action is Action.KEEP and (ended_badly or reason in BAD_ENDS),
         formerly=shown.marker.key if shown and shown.marker.key != state.key else None,
@@ -135,17 +135,17 @@ def as_it_is(revision: Revision) -> After:
 # --- what starts a job
 
 
-def create(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
+def create(
+    state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = (), **more: Any
+) -> Decision:
     latest = state.latest
     completed = latest is not None and latest.job.phase is Phase.COMPLETED
-    action = draft(state, Action.CREATE, reason, detail, changes=changes, **_started(state))
-    return action.model_copy(
-        update={
-            "before": None,
-            "rerun_of": latest.number if latest and completed else None,
-            "follows": latest.job.id if latest and not latest.is_aged_out else None,
-        }
-    )
+    follows = {
+        "rerun_of": latest.number if latest and completed else None,
+        "follows": latest.job.id if latest and not latest.is_aged_out else None,
+    }
+    more = _started(state) | follows | more
+    return alone(state, Action.CREATE, reason, detail, changes=changes, **more)
 
 
 def next_revision(
@@ -154,8 +154,7 @@ def next_revision(
     """Create the next revision; wait for a termination that is under way."""
     if state.phase is Phase.TERMINATING:
         reason, detail = Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}"
-    action = create(state, reason, detail, changes)
-    return Decision([action.model_copy(update=more) if more else action])
+    return create(state, reason, detail, changes, **more)
 
 
 def replacement(
@@ -163,7 +162,7 @@ def replacement(
 ) -> Decision:
     """Replace the job; `lost_time` is how long it may have run by then, None: however long."""
     more |= {"replace_order": state.desired.lifecycle.replace_order, **_started(state)}
-    return Decision([draft(state, Action.REPLACE, reason, detail, changes=changes, **more)])
+    return alone(state, Action.REPLACE, reason, detail, changes=changes, **more)
 
 
 def _started(state: KeyState) -> dict[str, Any]:
@@ -243,8 +242,7 @@ def keep(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ..
     if state.ignored:
         detail += f"; {state.ignored}"
     after, ended_badly = as_it_is(state.as_declared), bool(state.bad_end)
-    action = draft(state, Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=ended_badly)
-    return Decision([action])
+    return alone(state, Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=ended_badly)
 
 
 def keep_or_update(
@@ -362,13 +360,6 @@ def end(
     return draft(state, Action.TERMINATE, reason, said, revision=revision)
 
 
-# --- what nothing can be done about
-
-
-def unreadable(state: KeyState, why: str) -> PlannedAction:
-    return draft(state, Action.UNKNOWN, Reason.UNREADABLE, why)
-
-
 def of_unknown_digest(state: KeyState, revision: Revision) -> PlannedAction:
     detail = f"digest {revision.marker.digest} needs a newer reconciler"
     return draft(state, Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=revision)
@@ -391,7 +382,7 @@ def completed(state: KeyState, decision: Decision) -> Decision:
             continue
         # A key has one active job. But the old one stays until the new one has shown that it runs, also where
         # an apply stopped waiting for that.
-        if latest and is_starting and state.creates_first:
+        if latest and is_starting and state.desired.lifecycle.replace_order == "create_first":
             detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
             more.append(draft(state, Action.DEFER, Reason.SUPERSEDED, detail, revision=one))
         else:

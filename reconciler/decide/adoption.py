@@ -30,7 +30,7 @@ from reconciler.core.phase import Operation, may
 from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change, PlanWarning
-from reconciler.decide.actions import as_it_is, draft, of_unknown_digest, release_command, unreadable, update
+from reconciler.decide.actions import as_it_is, draft, of_unknown_digest, release_command, update
 from reconciler.decide.key_state import KeyState, PlanContext, Snapshot
 from reconciler.decide.plan import Action, After, PlannedAction, Reason
 
@@ -199,7 +199,7 @@ def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
 def release(state: KeyState) -> list[PlannedAction]:
     """Take the marker off every revision of a key; what cannot be written on now is blocked."""
     if why := _why_unread(state.ownership, state.view):
-        return [unreadable(state, why)]
+        return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, why)]
     actions = []
     for revision in state.view.owned:
         job = revision.job
@@ -255,7 +255,7 @@ class RenamedStack:
         # Nothing of what the new stack has is touched, so none of it stands for the key.
         state = KeyState(KeyView(key, self.context.stack), desired, Snapshot(self.ownership), self.context)
         if why := _why_unread(self.ownership, theirs):
-            return [unreadable(state, why)]
+            return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, why)]
         if (clash := _clash(view.owned, theirs.owned, self.old)) is not None:
             return [draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]
         return [self._moved(state, revision) for revision in theirs.owned]

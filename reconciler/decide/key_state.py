@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from reconciler.core.code import CODE, declared_form, is_shortened, known_code, 
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
+from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import RevisionText
@@ -30,13 +30,8 @@ from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason
 
 if TYPE_CHECKING:
     from reconciler.core.past import PastChange
-    from reconciler.core.ports import (
-        EvaluateExpressions,
-    )
+    from reconciler.core.ports import EvaluateExpressions
 
-
-#: A run that ended this close to its auto_stop, or later, was stopped by it (docs/concepts/decisions.md).
-AUTO_STOP_SLACK_S = 300.0
 _ENDED_OTHERWISE_THAN_WELL = frozenset({Phase.FAILED, Phase.ABNORMAL, Phase.TERMINATING, Phase.TERMINATED})
 #: The service rounds times; an end this close to a creation is not after it.
 _SAME_TIME_S = 1.0
@@ -157,30 +152,6 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
     if desired and desired.schedule and desired.lifecycle.overlap == "replace":
         return as_declared[-1]
     return max(as_declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
-
-
-def name_holders(view: KeyView, latest: Revision | None) -> list[ConflictingJob]:
-    """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
-
-    So the revisions of two stacks never interleave.
-    """
-    number = latest.number if latest and view.owned else 0
-    return [one for one in view.conflicting_jobs if one.number > number]
-
-
-def adoption_order(
-    conflicting_jobs: Iterable[ConflictingJob], view: KeyView, latest: Revision | None
-) -> list[ConflictingJob]:
-    """The unmanaged ones of these: first what holds a name that the key needs, what is active, what is newer.
-
-    A conflict names the first of them.
-    """
-    in_the_way = {one.job.id for one in name_holders(view, latest)}
-    return sorted(
-        (one for one in conflicting_jobs if one.standing is OwnershipState.UNMANAGED),
-        key=lambda one: (one.job.id in in_the_way, one.job.is_active, one.number),
-        reverse=True,
-    )
 
 
 # --- what was edited
@@ -345,10 +316,11 @@ def stopped_itself(desired: DesiredJob, job: ObservedJob) -> bool:
 
 
 def has_run_for(duration_s: float | None, hours: float | None) -> bool:
-    """Whether a run came to its auto_stop, give or take five minutes, or a tenth of one below an hour."""
-    if hours is None:
-        return False
-    return (duration_s or 0.0) >= hours * 3600 - min(AUTO_STOP_SLACK_S, hours * 360)
+    """Whether a run came to its auto_stop, give or take five minutes, or a tenth of one below an hour.
+
+    Source: docs/concepts/decisions.md.
+    """
+    return hours is not None and (duration_s or 0.0) >= hours * 3600 - min(300.0, hours * 360)
 
 
 def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> Attempt | None:
@@ -420,24 +392,13 @@ def newest_completed(view: KeyView) -> int | None:
     return max(numbers, default=None)
 
 
-def completion_of(view: KeyView) -> Completion | None:
-    """The last completion of a key, by the service or else the history; None if none is known."""
-    found = (
-        Completion(view.key, revision.number, at_s)
-        for revision in view.ever_owned
-        if revision.job.phase is Phase.COMPLETED and (at_s := revision.job.ended_at_s()) is not None
-    )
-    return max(found, key=lambda completion: completion.at_s, default=None)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class KeyState:
     """One key at one moment.
 
     `entry` is None for a key that no file declares; `former_entry` is then a job of the entry that no longer
-    produces it, if it was a member of one. `upstream` are the last completions of the keys that this one
-    needs, `upstream_reruns` those of these keys that are about to complete once more, and `completed` the
-    numbers of their newest completed revisions.
+    produces it, if it was a member of one. `upstream` are the keys that this one needs, and `upstream_reruns`
+    those of them that are about to complete once more.
 
     What is said of the job of the key, from `desired` on, may be asked only where the entry, the revision and
     its phase are known: where `is_there` is true, that is.
@@ -448,9 +409,8 @@ class KeyState:
     snapshot: Snapshot
     context: PlanContext
     former_entry: DesiredJob | None = None
-    upstream: tuple[Completion, ...] = ()
+    upstream: tuple[KeyState, ...] = ()
     upstream_reruns: tuple[str, ...] = ()
-    completed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -494,7 +454,12 @@ class KeyState:
 
     @cached_property
     def name_holders(self) -> list[ConflictingJob]:
-        return name_holders(self.view, self.latest)
+        """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
+
+        So the revisions of two stacks never interleave.
+        """
+        number = self.latest.number if self.latest and self.view.owned else 0
+        return [one for one in self.view.conflicting_jobs if one.number > number]
 
     @property
     def rename_problem(self) -> str | None:
@@ -514,9 +479,18 @@ class KeyState:
         keys = sorted({r.marker.key for r in old})
         return f"formerly: {', '.join(keys)}, but {self.key} already has revisions"
 
-    @property
-    def creates_first(self) -> bool:
-        return self.entry is not None and self.entry.lifecycle.replace_order == "create_first"
+    @cached_property
+    def completion(self) -> Completion | None:
+        """The last completion of the key, by the service or else the history; None if none is known.
+
+        What is to be absent will not complete again: who needs it keeps what was made from it.
+        """
+        found = (
+            Completion(self.key, revision.number, at_s)
+            for revision in (self.view.ever_owned if self.declared else ())
+            if revision.job.phase is Phase.COMPLETED and (at_s := revision.job.ended_at_s()) is not None
+        )
+        return max(found, key=lambda completion: completion.at_s, default=None)
 
     # --- its job
 
@@ -530,9 +504,15 @@ class KeyState:
         assert self.entry is not None
         return self.entry
 
+    @cached_property
+    def completed(self) -> Mapping[str, int]:
+        """The numbers of the newest completed revisions of the keys that this one needs."""
+        numbers = {one.key: newest_completed(one.view) for one in self.upstream}
+        return {key: number for key, number in numbers.items() if number is not None}
+
     def numbered(self, number: int) -> DesiredJob:
         """The entry as it is sent for a revision: with its number, and with those of what it needs."""
-        return self.desired.numbered(number, self.completed.get)
+        return self.desired.numbered(number, lambda key: self.completed.get(key))
 
     def number_in(self, revision: Revision) -> int:
         """The number that stands in the texts of a job: that of its name, if it has a name of the key."""
@@ -686,8 +666,6 @@ class KeyState:
 
     @property
     def bad_end(self) -> str:
-        if self.revision.job.phase not in _ENDED_OTHERWISE_THAN_WELL:
-            return ""
         return bad_end_of(self.revision, self.made_as(self.revision))
 
     # --- its schedule and its upstream
@@ -719,7 +697,8 @@ class KeyState:
         created_at_s = self.revision.job.created_at_s
         if created_at_s is None:
             return ()
-        return tuple(one for one in self.upstream if one.at_s > created_at_s + _SAME_TIME_S)
+        last = (one.completion for one in self.upstream)
+        return tuple(one for one in last if one is not None and one.at_s > created_at_s + _SAME_TIME_S)
 
 
 def state_of(key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext) -> KeyState:

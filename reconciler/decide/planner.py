@@ -31,15 +31,12 @@ from reconciler.decide.guards import (
 )
 from reconciler.decide.guards import warnings as guard_warnings
 from reconciler.decide.key_state import (
-    Completion,
     KeyState,
     PlanContext,
     Snapshot,
-    completion_of,
     keys_in_view,
     keys_owned_in_view,
     keys_with_upstream,
-    newest_completed,
     state_of,
 )
 from reconciler.decide.plan import EVERY_GUARD, Action, Before, Plan, PlannedAction, Reason
@@ -201,30 +198,21 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
     """
     decisions: dict[str, KeyDecision] = {}
     finished, entries = FinishedElsewhere(stack, snapshot), SweepEntries(stack)
-    completions: dict[str, Completion | None] = {}
-    completed: dict[str, int | None] = {}
     keys = keys_with_upstream(stack, snapshot.ownership)
     upstream = {key: job.needs if (job := stack.find(key)) and not job.is_absent else () for key in keys}
-    needed_keys = frozenset(chain.from_iterable(upstream.values()))
     for key in TopologicalSorter(upstream).static_order():
         desired = stack.find(key)
-        needs = desired.needs if desired else ()
-        needed = {other: decisions[other].own for other in needs if other in decisions}
+        needed = {other: decisions[other] for other in upstream.get(key, ()) if other in decisions}
         state = KeyState(
             snapshot.view(key, desired),
             desired,
             snapshot,
             context,
             entries.former_entry(key, snapshot.memory.sweeps),
-            tuple(filter(None, map(completions.get, needs))),
-            tuple(other for other, own in needed.items() if runs_again(own)),
-            {other: number for other in needs if (number := completed.get(other)) is not None},
+            tuple(one.state for one in needed.values()),
+            tuple(other for other, one in needed.items() if runs_again(one.own)),
         )
-        if key in needed_keys:
-            completed[key] = newest_completed(state.view)
-            # What is to be absent will not complete again: who needs it keeps what was made from it.
-            completions[key] = completion_of(state.view) if state.declared else None
-        decisions[key] = _decided(state, needed, finished)
+        decisions[key] = _decided(state, {other: one.own for other, one in needed.items()}, finished)
     return decisions
 
 

@@ -35,7 +35,6 @@ from reconciler.decide.actions import (
 from reconciler.decide.key_state import (
     Completion,
     KeyState,
-    adoption_order,
     bad_run,
     next_attempt,
     stopped_itself,
@@ -71,12 +70,11 @@ class Rule(NamedTuple):
 
 def decide(state: KeyState) -> Decision:
     """Choose the actions for one key, by the first of `RULES` that applies."""
-    applies: dict[Scope | None, bool] = {None: True}  # each scope is asked once
     for rule in RULES:
-        if rule.scope not in applies:
-            applies[rule.scope] = rule.scope(state)  # type: ignore[misc]
-        if applies[rule.scope] and (decision := rule.judge(state)) is not None:
-            decision = decision if rule.scope is None else completed(state, decision)
+        if rule.scope and not rule.scope(state):
+            continue
+        if (decision := rule.judge(state)) is not None:
+            decision = completed(state, decision) if rule.scope else decision
             return decision._replace(rule=rule.name)
     raise AssertionError("the last rule applies to every job that the others leave")
 
@@ -215,17 +213,14 @@ RULES: list[Rule] = []
 
 
 def _new(state: KeyState) -> bool:
-    """No job of the key exists, or is on record."""
     return not state.is_there
 
 
 def _there(state: KeyState) -> bool:
-    """A job is declared, and one of a known phase stands for the key."""
     return state.is_there
 
 
 def _same(state: KeyState) -> bool:
-    """The same, and nothing of it was edited that its digest covers."""
     return state.is_there and state.edit is None
 
 
@@ -349,12 +344,12 @@ def judge_history_unreadable(state: KeyState) -> Decision | None:
 
 @rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", None, Action.CONFLICT)
 def judge_name_taken(state: KeyState) -> Decision | None:
-    if not state.name_holders:
-        return None
     others = [one for one in _by_number(state) if _as_ours(state, one) is None]
-    holder = next(iter([*adoption_order(others, state.view, state.latest), *others]), None)
-    if holder is None:
+    if not others:
         return None
+    # Of those that can be adopted the active one is named, else the newest.
+    unmanaged = [one for one in others if one.standing is OwnershipState.UNMANAGED]
+    holder = max(unmanaged, key=lambda one: (one.job.is_active, one.number), default=others[0])
     job, marker = holder.job, holder.job.marker
     way_out = f"adopt it ({adopt_command(state.key, job.id)})"
     if holder.standing is OwnershipState.FOREIGN and marker is not None:
@@ -388,7 +383,7 @@ def _as_ours(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
 
 @rule("No job of the key exists or is on record", _new, Action.CREATE)
 def judge_not_found(state: KeyState) -> Decision:
-    return Decision([create(state, Reason.NOT_FOUND, "new")])
+    return create(state, Reason.NOT_FOUND, "new")
 
 
 @rule("The digest differs, and what was declared before could not be read", None, Action.UNKNOWN)
@@ -504,8 +499,7 @@ def judge_upstream_newer(state: KeyState) -> Decision | None:
     if state.edit is not None and not (lifecycle.on_change == "keep" or state.edit_waits):
         return None
     if state.upstream_reruns:
-        said = spell_reruns(state.upstream_reruns)
-        return Decision([create(state, Reason.UPSTREAM_NEWER, said, state.changes)])
+        return create(state, Reason.UPSTREAM_NEWER, spell_reruns(state.upstream_reruns), state.changes)
     if not state.newer_upstream:
         return None
     detail = f"{made_from_older(state.newer_upstream)}; on_upstream: rerun"

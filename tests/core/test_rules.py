@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 
-from reconciler.decide.key_state import KeyState, PlanContext, completion_of, keys_in_view
+from reconciler.decide.key_state import KeyState, PlanContext, keys_in_view, state_of
 from reconciler.decide.rules import RULES, Rule, decide
 from tests.builders import NOW, STACK
 from tests.core.worlds import World, worlds
@@ -26,12 +26,9 @@ def test_decision_names_the_first_rule_that_applies_and_has_an_action_of_it(worl
     look, situation = world.look, PlanContext(STACK, at_s=NOW, allowances=world.allowances)
     for key in keys_in_view(world.stack, look.ownership):
         desired = world.stack.find(key)
-        upstream = [
-            completion
-            for needed in (desired.needs if desired else ())
-            if (completion := completion_of(look.view(needed, world.stack.find(needed))))
-        ]
-        state = KeyState(look.view(key, desired), desired, look, situation, upstream=tuple(upstream))
+        needed = desired.needs if desired else ()
+        upstream = tuple(state_of(one, world.stack.find(one), look, situation) for one in needed)
+        state = KeyState(look.view(key, desired), desired, look, situation, upstream=upstream)
         decision = decide(state)
         passed, [rule, *_] = before_and_from(decision.rule)
         asked = (one for one in passed if one.scope is None or one.scope(state))
