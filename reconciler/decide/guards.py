@@ -103,8 +103,7 @@ def block(
         desired = stack.find(action.key) if action.traits.starts_a_job else None
         if needed := tuple(key for key in (desired.needs if desired else ()) if key in blocks):
             said = f"waiting for {', '.join(needed)}, which is blocked; then"
-            held = action.instead(Action.DEFER, Reason.NEEDS_PENDING, said)
-            action = held.model_copy(update={"waits_for": needed, "follows": None})
+            action = action.instead(Action.DEFER, Reason.NEEDS_PENDING, said, waits_for=needed, follows=None)
         found.append(action)
     return found
 
@@ -145,10 +144,6 @@ class ProposedPlan(NamedTuple):
     decided: Sequence[PlannedAction]
     actions: Sequence[PlannedAction]
     verdicts: Verdicts | None
-
-    def without(self, findings: Iterable[PreflightFinding]) -> ProposedPlan:
-        """The same with the keys blocked of which pre-flight found something."""
-        return self._replace(actions=block(self.actions, blocks_of(findings), self.stack))
 
     @property
     def owns_nothing(self) -> bool:
@@ -256,28 +251,24 @@ def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequenc
         active = busy[entry]
         members = (member.key for member in sweeps.members[entry])
         waiting = [key for key in members if key in creating and key not in active]
-        for key in waiting[max(limit - len(active), 0) :]:
-            ahead = tuple([*active, *waiting][:limit])
-            said = f"waits for its turn (max_parallel: {limit}), then"
-            deferred = creating[key].instead(Action.DEFER, Reason.WAITS_FOR_TURN, said)
-            held[key] = deferred.model_copy(update={"waits_for": ahead, "cost": creating[key].cost})
-        for key in waiting[: max(limit - len(active), 0)]:
-            held[key] = creating[key].model_copy(update={"max_parallel": limit, "beside": tuple(active)})
+        said, ahead = f"waits for its turn (max_parallel: {limit}), then", tuple([*active, *waiting][:limit])
+        for place, key in enumerate(waiting, len(active)):
+            one = creating[key]
+            if place < limit:
+                held[key] = one.model_copy(update={"max_parallel": limit, "beside": tuple(active)})
+                continue
+            more = {"waits_for": ahead, "cost": one.cost}
+            held[key] = one.instead(Action.DEFER, Reason.WAITS_FOR_TURN, said, **more)
     return [held.get(one.key, one) if one.action is Action.CREATE else one for one in actions]
 
 
-def refusals_by(found: Mapping[Guard, GuardFinding]) -> list[Diagnostic]:
-    """Why the plan as a whole must not be applied; none if it may be."""
-    return [diagnostic(guard, one) for guard, one in found.items() if GUARDS[guard].refuses_the_plan]
-
-
-def warnings(proposed: ProposedPlan) -> tuple[PlanWarning, ...]:
+def first_apply_warning(proposed: ProposedPlan) -> Iterator[PlanWarning]:
     """Say what is most often right, and may be a mistake: the first apply to a second target."""
     memory, name = proposed.snapshot.memory, proposed.stack.name
-    if not (proposed.owns_nothing and proposed.starting and memory.elsewhere) or memory.knows_stack:
-        return ()
-    why = f"stack {name} has no job on this target; the history knows it on {'; '.join(memory.elsewhere)}"
-    return (PlanWarning(what="first apply to this target", why=why),)
+    if proposed.owns_nothing and proposed.starting and memory.elsewhere and not memory.knows_stack:
+        elsewhere = "; ".join(memory.elsewhere)
+        why = f"stack {name} has no job on this target; the history knows it on {elsewhere}"
+        yield PlanWarning(what="first apply to this target", why=why)
 
 
 def _empty(proposed: ProposedPlan) -> GuardFinding | None:
@@ -343,11 +334,7 @@ def _too_many_reruns(proposed: ProposedPlan) -> GuardFinding | None:
         f"of stack {stack.name}; {limit}"
     )
     said = f"{len(again)} of {keys} keys would run finished work again; {limit}"
-    return GuardFinding(why, again, said, _keeping(again) + REVIEW)
-
-
-def _keeping(again: Sequence[PlannedAction]) -> str:
-    return "".join(f"{way}, or " for way in ways_to_keep_work(again))
+    return GuardFinding(why, again, said, ways_to_keep_work(again) + REVIEW)
 
 
 def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
@@ -448,7 +435,7 @@ def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ..
             figures = spell_cost(sum_of(one.cost for one in counted if one.cost), has_budget=True)
             figures += " would be started"
         keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_NAMES)
-        fix = way_out(guard, _keeping(actions) + REVIEW)
+        fix = way_out(guard, ways_to_keep_work(actions) + REVIEW)
         found.append(Diagnostic(GUARDS[guard].title, f"blocks {keys}: {figures}", fix))
     return tuple(found)
 

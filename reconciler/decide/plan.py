@@ -454,15 +454,16 @@ class PlannedAction(Frozen):
         """Whether what needs capacity is sent only after its termination was."""
         return self.traits.stops_a_job and not self.needs_capacity
 
-    def not_carried_out(self, action: Action, reason: Reason, detail: str) -> PlannedAction:
+    def not_carried_out(self, action: Action, reason: Reason, detail: str, **more: Any) -> PlannedAction:
         """The same key with nothing done about it: what would be sent, made or discarded goes."""
-        cleared = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
-        return self.model_copy(update={**cleared, "action": action, "reason": reason, "detail": detail})
+        update = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
+        update |= {"action": action, "reason": reason, "detail": detail, **more}
+        return self.model_copy(update=update)
 
-    def instead(self, action: Action, reason: Reason, said: str) -> PlannedAction:
+    def instead(self, action: Action, reason: Reason, said: str, **more: Any) -> PlannedAction:
         """The same key while something holds it back, which is said before what would be done."""
         why = "" if self.reason is Reason.NOT_FOUND else f": {self.detail}"
-        return self.not_carried_out(action, reason, f"{said} {self.action.value}{why}")
+        return self.not_carried_out(action, reason, f"{said} {self.action.value}{why}", **more)
 
     def block(self, reason: Reason, by: tuple[str, ...], detail: str) -> PlannedAction:
         """The same key, kept from what would be done by a guard, a policy or pre-flight.
@@ -470,9 +471,9 @@ class PlannedAction(Frozen):
         What it would discard, cost and run again stays on it, for people; sums and guards do not count it.
         """
         names = ("elapsed", "nodes", "cost", "rerun_of", "rerun_of_key", "rerun_of_stack")
-        more = {"blocked_action": self.action, "blocked_by": by, "follows": None}
-        held = self.instead(Action.BLOCKED, reason, f"{detail}; blocks")
-        return held.model_copy(update={name: getattr(self, name) for name in names} | more)
+        more = {name: getattr(self, name) for name in names}
+        more |= {"blocked_action": self.action, "blocked_by": by, "follows": None}
+        return self.instead(Action.BLOCKED, reason, f"{detail}; blocks", **more)
 
     @property
     def rests_on(self) -> str | None:

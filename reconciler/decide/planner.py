@@ -20,16 +20,17 @@ from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, t
 from reconciler.decide.actions import PROTECTED, KeyDecision, before_of
 from reconciler.decide.cost import cost_of
 from reconciler.decide.guards import (
+    REFUSES_THE_PLAN,
     CatalogCheck,
     ProposedPlan,
     block,
     blocks_of,
+    diagnostic,
+    first_apply_warning,
     guard,
     in_turn,
-    refusals_by,
     sums_of,
 )
-from reconciler.decide.guards import warnings as guard_warnings
 from reconciler.decide.key_state import (
     KeyState,
     PlanContext,
@@ -42,10 +43,6 @@ from reconciler.decide.key_state import (
 from reconciler.decide.plan import EVERY_GUARD, Action, Before, Plan, PlannedAction, Reason
 from reconciler.decide.renames import FinishedElsewhere, SweepEntries, rename_hints
 from reconciler.decide.rules import decide, details_needed_of, made_from_older, rests_on_absence, spell_reruns
-
-#: The warning that not all of a stack is in view.
-PARTIAL_VIEW = "partial view"
-
 
 # --- what a key needs
 
@@ -101,11 +98,10 @@ def held_back(
     if not waiting:
         return action
     reruns = [key for key in waiting if runs_again(action_by_key.get(key))]
+    kind, waits_for = (Action.DEFER, Reason.NEEDS_PENDING), tuple(waiting)
     if action.reason is Reason.UPSTREAM_NEWER and reruns:
-        held = action.not_carried_out(Action.DEFER, Reason.NEEDS_PENDING, spell_reruns(reruns))
-    else:
-        held = action.instead(Action.DEFER, Reason.NEEDS_PENDING, f"waiting for {', '.join(waiting)}, then")
-    return held.model_copy(update={"waits_for": tuple(waiting)})
+        return action.not_carried_out(*kind, spell_reruns(reruns), waits_for=waits_for)
+    return action.instead(*kind, f"waiting for {', '.join(waiting)}, then", waits_for=waits_for)
 
 
 # --- all keys together
@@ -242,8 +238,8 @@ def _decided(
     # Beside a job of the key that is protected, and so runs on. A replace has as many jobs run as before.
     if own.action is Action.CREATE and protected:
         names = ", ".join(one.before.name for one in protected if one.before)
-        own = own.not_carried_out(Action.BLOCKED, Reason.PROTECTED, f"{names} is active, and {PROTECTED}")
-        own = own.model_copy(update={"follows": None})
+        why = f"{names} is active, and {PROTECTED}"
+        own = own.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why, follows=None)
     if state.is_there and own.traits.keeps_the_job and (newer := state.newer_upstream):
         last, job = max(newer, key=lambda one: one.at_s), state.revision.job
         why = f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {job.name} was created"
@@ -254,8 +250,7 @@ def _decided(
     if not rests_on_absence(own, state) or state.ownership.proves_absence:
         return KeyDecision(state, own, more, warnings, rule, chosen)
     why = "not everything could be read, so it is unknown whether a newer job of this key exists"
-    unknown = own.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
-    unknown = unknown.model_copy(update={"changes": (), "follows": None})
+    unknown = own.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why, changes=(), follows=None)
     return KeyDecision(state, unknown, [], warnings, rule, chosen, is_proven=False)
 
 
@@ -312,7 +307,8 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
     """Make a plan of a proposed one: what pre-flight found is blocked, and the guards are asked."""
     stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
     denied, warned = (proposed.verdicts.denied, proposed.verdicts.warnings) if proposed.verdicts else ((), ())
-    proposed = proposed.without(checked.found if checked else ())
+    blocks = blocks_of(checked.found if checked else ())
+    proposed = proposed._replace(actions=block(proposed.actions, blocks, stack))
     actions, found = guard(proposed)
     actions = in_turn(proposed, actions)
     return Plan(
@@ -331,7 +327,7 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
         warnings=few_of_a_kind(
             (
                 *snapshot_warnings(stack, snapshot),
-                *guard_warnings(proposed),
+                *first_apply_warning(proposed),
                 *rename_hints(stack, snapshot),
                 *_deferred_reruns(proposed, actions),
                 *warned,
@@ -343,7 +339,7 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
                 *(checked.warnings if checked else ()),
             )
         ),
-        **sums_of(actions, refusals_by(found)),
+        **sums_of(actions, [diagnostic(name, found[name]) for name in found if name in REFUSES_THE_PLAN]),
     )
 
 
@@ -391,7 +387,7 @@ def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ..
         keys = ((f"{count} key is" if count == 1 else f"{count} keys are", said) for count, said in told)
         if told:
             why = "; ".join(f"{count} {said}" for count, said in keys)
-            warnings.append(PlanWarning(what=PARTIAL_VIEW, why=why))
+            warnings.append(PlanWarning(what="partial view", why=why))
     warnings += unread(ownership)
     if memory.problem is not None:
         why = f"{memory.problem}; whatever depends on it is unknown"

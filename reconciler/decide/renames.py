@@ -308,12 +308,14 @@ class FinishedElsewhere:
         return {digest: work for digest, work in completed if is_known(digest)}
 
 
-def ways_to_keep_work(again: Collection[PlannedAction]) -> Iterator[str]:
+def ways_to_keep_work(again: Collection[PlannedAction]) -> str:
     """What keeps the finished work of keys that were renamed, or moved here from other stacks."""
+    ways = ""
     if any(action.rerun_of_key is not None and action.rerun_of_stack is None for action in again):
-        yield "name the old key under `formerly` of the new one"
+        ways = "name the old key under `formerly` of the new one, or "
     for stack in sorted({action.rerun_of_stack for action in again if action.rerun_of_stack is not None}):
-        yield f"take the jobs of stack {stack} over ({rename_command(stack)})"
+        ways += f"take the jobs of stack {stack} over ({rename_command(stack)}), or "
+    return ways
 
 
 def digests_of_form(digest: str) -> frozenset[str]:
