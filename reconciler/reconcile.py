@@ -536,10 +536,9 @@ def status(context: Context) -> StatusReport:
     """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
     from reconciler.decide.reports import make_status  # a plan needs none of it
 
-    made, snapshot = plan_with_snapshot(context)
-    stack = narrow(context.loaded.stack, context.only, snapshot.ownership.owned_keys, context.unmatched)
-    changes = context.recording.last_changes(context.scope)
-    return make_status(stack, snapshot, made, context.plan_context(), changes)
+    plan_context = context.plan_context()
+    proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
+    return make_status(proposed, _guarded(context, proposed), context.recording.last_changes(context.scope))
 
 
 def apply(

@@ -9,22 +9,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from reconciler.core.body import summarize
+from reconciler.core.body import placed, summarize
+from reconciler.core.canonical import value_at
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.past import Call, PastChange
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import fields_in
-from reconciler.core.stack import DesiredJob, Effect, Stack
+from reconciler.core.stack import DesiredJob, Effect
 from reconciler.core.values import (
     Frozen,
     Head,
     PlanWarning,
     Source,
-    TargetIdentity,
     timestamp,
     timestamp_or_none,
 )
@@ -32,8 +32,6 @@ from reconciler.decide.actions import KeyDecision
 from reconciler.decide.guards import ProposedPlan, diagnostic, guard
 from reconciler.decide.key_state import (
     KeyState,
-    PlanContext,
-    Snapshot,
     keys_in_view,
     keys_owned_in_view,
     state_of,
@@ -53,9 +51,6 @@ from reconciler.decide.renames import SweepEntries
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
 from reconciler.errors import ExitCode
 from reconciler.text import few
-
-if TYPE_CHECKING:
-    from reconciler.core.ports import EvaluateExpressions
 
 # --- the jobs of a stack now
 
@@ -194,25 +189,23 @@ class StatusReport(Head):
         return f"Status as of {self.created_at}: {found or 'no jobs'}."
 
 
-def make_status(
-    stack: Stack, snapshot: Snapshot, plan: Plan, context: PlanContext, changes: Mapping[str, PastChange]
-) -> StatusReport:
-    """Put together what was seen and what the plan of that moment says, for each key in view.
+def make_status(proposed: ProposedPlan, plan: Plan, changes: Mapping[str, PastChange]) -> StatusReport:
+    """Say where each key in view stands, by what was seen and what the plan of that moment says.
 
     `changes` are the last changes of each key, as far as the history knows. Beside every key that is
     declared there are undeclared ones that own an active job, and those that were asked for by name.
     """
+    stack = proposed.stack
     actions: dict[str, list[PlannedAction]] = {}
     for action in plan.actions:
         actions.setdefault(action.key, []).append(action)
     jobs: list[JobStatus] = []
-    for key in sorted({*stack.jobs, *keys_owned_in_view(stack, snapshot.ownership)}):
-        desired = stack.jobs.get(key)
-        former = desired.formerly if desired else ()
-        found = [changes[name] for name in (key, *former) if name in changes]
+    for key in sorted({*stack.jobs, *keys_owned_in_view(stack, proposed.snapshot.ownership)}):
+        state = _decision_on(key, proposed).state
+        former_keys = state.entry.formerly if state.entry else ()
+        found = [changes[name] for name in (key, *former_keys) if name in changes]
         change = max(found, key=lambda one: one.at_s, default=None)
-        rows = _Key(state_of(key, desired, snapshot, context), actions.get(key, []), change)
-        jobs += rows.of_key(is_asked_for=key in (stack.chosen or ()))
+        jobs += _rows(state, actions.get(key, []), change, is_asked_for=key in (stack.chosen or ()))
     summary = Counter(one.phase for one in jobs if one.phase is not None)
     return StatusReport(
         **_head_of(plan),
@@ -227,85 +220,94 @@ def _head_of(plan: Plan) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in Head.model_fields}
 
 
-class _Key(NamedTuple):
-    """What is known of one key."""
+def _decision_on(key: str, proposed: ProposedPlan) -> KeyDecision:
+    """What was decided about a key; of one out of the plan's view only what is known of it."""
+    stack, snapshot = proposed.stack, proposed.snapshot
+    if key in keys_in_view(stack, snapshot.ownership):
+        return proposed.decisions[key]
+    former_entry = SweepEntries(stack).former_entry(key, snapshot.memory.sweeps)
+    state = state_of(key, stack.find(key), snapshot, proposed.context)
+    return KeyDecision(replace(state, former_entry=former_entry))
 
-    state: KeyState
-    actions: list[PlannedAction]
-    change: PastChange | None
 
-    def of_key(self, *, is_asked_for: bool) -> Iterator[JobStatus]:
-        """The newest revision first, then every other active one; nothing of a key that is over."""
-        view, latest = self.state.view, self.state.latest
-        active = [r for r in view.owned if r.job.is_active]
-        if not (self.state.declared or is_asked_for or active or view.unreadable):
-            return
-        # The action about the key itself: the start of its next revision, or that on its newest one. What
-        # stands in the way may be told of another revision; it stands in the way of the key.
-        starting = (a for a in self.actions if a.before is None)
-        stuck = (a for a in self.actions if a.traits.stands_in_the_way or a.action is Action.UNKNOWN)
-        action = next(starting, None) or (self._action_on(latest) if latest else None) or next(stuck, None)
-        # What was not read may be there: only a look that found it missing says that it has aged out.
-        is_unread = latest is not None and latest.is_aged_out and _is_unknown(action)
-        yield self._row(action, None if is_unread else latest, is_newest=True)
-        for revision in sorted(active, key=lambda r: r.number, reverse=True):
-            if revision is not latest:
-                yield self._row(self._action_on(revision), revision, is_newest=False)
+def _rows(
+    state: KeyState, actions: Sequence[PlannedAction], change: PastChange | None, *, is_asked_for: bool
+) -> Iterator[JobStatus]:
+    """The newest revision first, then every other active one; nothing of a key that is over."""
+    latest = state.latest
+    active = [r for r in state.view.owned if r.job.is_active]
+    if not (state.declared or is_asked_for or active or state.view.unreadable):
+        return
+    on_job = {action.before.id: action for action in reversed(actions) if action.before}
+    # The action about the key itself: the start of its next revision, or that on its newest one. What
+    # stands in the way may be told of another revision; it stands in the way of the key.
+    starting = (a for a in actions if a.before is None)
+    stuck = (a for a in actions if a.traits.stands_in_the_way or a.action is Action.UNKNOWN)
+    action = next(starting, None) or (on_job.get(latest.job.id) if latest else None) or next(stuck, None)
+    # What was not read may be there: only a look that found it missing says that it has aged out.
+    is_unread = latest is not None and latest.is_aged_out and _is_unknown(action)
+    yield _row(state, action, None if is_unread else latest, change, is_newest=True)
+    for revision in sorted(active, key=lambda r: r.number, reverse=True):
+        if revision is not latest:
+            yield _row(state, on_job.get(revision.job.id), revision, change, is_newest=False)
 
-    def _action_on(self, revision: Revision) -> PlannedAction | None:
-        return next((a for a in self.actions if a.before and a.before.id == revision.job.id), None)
 
-    def _row(self, action: PlannedAction | None, revision: Revision | None, *, is_newest: bool) -> JobStatus:
-        declared, at_s = self.state.declared, self.state.at_s
-        job, more = revision.job if revision else None, dict[str, Any]()
-        nodes, flavor = _resources((job and job.body) or (declared and declared.body) or {})
-        if revision is not None and job is not None:
-            has_ended = job.phase is not None and job.phase.is_terminal
-            secondary = job.secondary_phase
-            more = {
-                "revision": revision.number,
-                "aged_out": revision.is_aged_out,
-                "name": job.name,
-                "job": job.id,
-                "phase": job.phase_text,
-                "secondary_phase": secondary if secondary and secondary != job.phase_text else None,
-                "created_at": timestamp_or_none(job.created_at_s),
-                "started_at": timestamp_or_none(job.started_at_s),
-                "ended_at": timestamp_or_none(job.ended_at_s()) if has_ended else None,
-                "queued_s": round(job.queued_s(at_s), 3),
-                "ran_s": round(job.ran_s(at_s), 3),
-            }
-        return JobStatus(
-            key=self.state.key,
-            declared=declared is not None,
-            newest=is_newest,
-            nodes=nodes if job is None else job.node_count,
-            flavor=flavor,
-            waits_for=None if _is_unknown(action) else _waits_for(action, job),
-            next_run_at=action.next_run_at if action else None,
-            next_run=(action.next_run or None) if action else None,
-            last_change=self._last_change(job),
-            problem=action.detail if action and _is_unknown(action) else None,
-            **more,
-        )
+def _row(
+    state: KeyState,
+    action: PlannedAction | None,
+    revision: Revision | None,
+    change: PastChange | None,
+    *,
+    is_newest: bool,
+) -> JobStatus:
+    declared, job, more = state.declared, revision.job if revision else None, dict[str, Any]()
+    nodes, flavor = _resources((job and job.body) or (declared and declared.body) or {})
+    if revision is not None and job is not None:
+        has_ended = job.phase is not None and job.phase.is_terminal
+        secondary = job.secondary_phase
+        more = {
+            "revision": revision.number,
+            "aged_out": revision.is_aged_out,
+            "name": job.name,
+            "job": job.id,
+            "phase": job.phase_text,
+            "secondary_phase": secondary if secondary and secondary != job.phase_text else None,
+            "created_at": timestamp_or_none(job.created_at_s),
+            "started_at": timestamp_or_none(job.started_at_s),
+            "ended_at": timestamp_or_none(job.ended_at_s()) if has_ended else None,
+            "queued_s": round(job.queued_s(state.at_s), 3),
+            "ran_s": round(job.ran_s(state.at_s), 3),
+        }
+    return JobStatus(
+        key=state.key,
+        declared=declared is not None,
+        newest=is_newest,
+        nodes=nodes if job is None else job.node_count,
+        flavor=flavor,
+        waits_for=None if _is_unknown(action) else _waits_for(action, job),
+        next_run_at=action.next_run_at if action else None,
+        next_run=(action.next_run or None) if action else None,
+        last_change=_last_change(change, job),
+        problem=action.detail if action and _is_unknown(action) else None,
+        **more,
+    )
 
-    def _last_change(self, job: ObservedJob | None) -> LastChange | None:
-        """The latest of: what the history tells of the key, the job's creation, and its end.
 
-        A recorded call on this very job tells of its creation, or termination, better than the service.
-        """
-        change, found = self.change, list[LastChange]()
-        if change is not None and (job is None or change.job == job.id):
-            found.append(LastChange(at=timestamp(change.at_s), what=change.action, who=change.who or None))
-        if job is None:
-            return found[0] if found else None
-        if job.created_at_s is not None and not found:
-            found.append(LastChange(at=timestamp(job.created_at_s), what="created"))
-        ended_at_s = job.ended_at_s()
+def _last_change(change: PastChange | None, job: ObservedJob | None) -> LastChange | None:
+    """The latest of: what the history tells of the key, the job's creation, and its end.
+
+    A recorded call on this very job tells of its creation, or termination, better than the service.
+    """
+    found = list[LastChange]()
+    if change is not None and (job is None or change.job == job.id):
+        found.append(LastChange(at=timestamp(change.at_s), what=change.action, who=change.who or None))
+    if job is not None and job.created_at_s is not None and not found:
+        found.append(LastChange(at=timestamp(job.created_at_s), what="created"))
+    if job is not None and job.phase is not None and job.phase.is_terminal:
         was_ended = change is not None and change.job == job.id and change.call == Call.TERMINATE
-        if job.phase is not None and job.phase.is_terminal and ended_at_s is not None and not was_ended:
+        if (ended_at_s := job.ended_at_s()) is not None and not was_ended:
             found.append(LastChange(at=timestamp(ended_at_s), what=job.phase_text))
-        return max(found, key=lambda change: change.at, default=None)
+    return max(found, key=lambda one: one.at, default=None)
 
 
 def _is_unknown(action: PlannedAction | None) -> bool:
@@ -336,18 +338,12 @@ def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting
 
 def _resources(body: Mapping[str, Any]) -> tuple[int | None, str | None]:
     """Nodes and flavors of a create body or of an answer; None where nothing is said."""
-    spec, tasks = body.get("spec"), body.get("tasks")
-    parts: list[Any] = []
-    if isinstance(spec, Mapping) and spec.get("resource"):
-        parts = [spec["resource"]]
-    elif isinstance(tasks, list):
-        parts = [task.get("task_resource") for task in tasks if isinstance(task, Mapping)]
-    found = [resource for resource in parts if isinstance(resource, Mapping)]
+    found = [resource for _, resource in placed(body, "spec.resource", "task_resource") if resource]
     if not found:
         return None, None
     counts = [resource.get("node_count") for resource in found]
-    nodes = sum(count if isinstance(count, int) else 1 for count in counts)
     flavors = dict.fromkeys(str(r["flavor_id"]) for r in found if r.get("flavor_id"))
+    nodes = sum(count if isinstance(count, int) else 1 for count in counts)
     return nodes, " + ".join(flavors) or None
 
 
@@ -375,27 +371,17 @@ class GuardVerdict(Frozen):
     fix: str | None = None
 
 
-def policy_verdicts(
-    stack: Stack,
-    target: TargetIdentity,
-    actions: Iterable[PlannedAction],
-    evaluate: EvaluateExpressions | None = None,
-) -> Iterator[PolicyVerdict]:
+def _policy_verdicts(proposed: ProposedPlan, actions: Iterable[PlannedAction]) -> Iterator[PolicyVerdict]:
     """What the policies of a stack say of some actions, those that deny first, with the values they saw."""
+    stack, target = proposed.stack, proposed.target
     policies = {policy.name: policy for policy in stack.policies}
     around = {"stack": stack.name, "target": target.model_dump(mode="json")}
     for action in actions:
         subject = planned(action, stack.find(action.key))
         if subject is None:
             continue
-        verdicts = judge_plan(stack, target, [action], evaluate)
+        verdicts = judge_plan(stack, target, [action], proposed.context.evaluate)
         seen = {"job": subject.job, "action": subject.action, **around}
-
-        def value_of(path: str, seen: Any = seen) -> Any:
-            for name in path.split("."):
-                seen = seen.get(name) if isinstance(seen, Mapping) else None
-            return seen
-
         problems = {one.policy: one.problem for one in verdicts.denied}
         for name in (*problems, *(one.policy for one in verdicts.warned)):
             policy = policies[name]
@@ -405,17 +391,9 @@ def policy_verdicts(
                 message=policy.message,
                 problem=problems.get(name),
                 expression=policy.expression,
-                values={path: value_of(path) for path in fields_in(policy.expression)},
+                values={path: value_at(seen, path.split(".")) for path in fields_in(policy.expression)},
                 source=Source.of(policy.location),
             )
-
-
-def guard_verdicts(key: str, proposed: ProposedPlan) -> Iterator[GuardVerdict]:
-    """The guards that block a key, or refuse the plan because of one of its actions, among others."""
-    for name, found in guard(proposed)[1].items():
-        if any(action.key == key for action in found.because_of):
-            said = diagnostic(name, found)
-            yield GuardVerdict(guard=name, what=said.what, why=said.why, fix=said.fix)
 
 
 # --- why a key gets its action
@@ -495,13 +473,8 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
 
     `plan` is what is proposed for the whole stack after the guards.
     """
-    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
-    if key in keys_in_view(stack, snapshot.ownership):
-        decision = proposed.decisions[key]
-    else:  # nothing is done about it, whatever the rules would say
-        entry = SweepEntries(stack).former_entry(key, snapshot.memory.sweeps)
-        state = state_of(key, stack.find(key), snapshot, context)
-        decision = KeyDecision(replace(state, former_entry=entry))
+    stack, snapshot = proposed.stack, proposed.snapshot
+    decision = _decision_on(key, proposed)
     desired = decision.state.entry
     own = [action for action in proposed.decided if action.key == key]
     # In the order in which they were decided.
@@ -513,14 +486,19 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         rules.append(RuleCheck(name=rule.name, when=rule.when, applies=rule.name == decision.rule))
         if rules[-1].applies:
             break
+    guards = []
+    for name, refusal in guard(proposed)[1].items():
+        if any(action.key == key for action in refusal.because_of):
+            said = diagnostic(name, refusal)
+            guards.append(GuardVerdict(guard=name, what=said.what, why=said.why, fix=said.fix))
     # What the rule chose for the key, where its action became another one.
     chosen = decision.chosen.action if decision.chosen and actions else None
     return Explanation(
         **_head_of(plan),
         key=key,
         actions=actions,
-        policies=tuple(policy_verdicts(stack, plan.target, own, context.evaluate)),
-        guards=tuple(guard_verdicts(key, proposed)),
+        policies=tuple(_policy_verdicts(proposed, own)),
+        guards=tuple(guards),
         rules=tuple(rules),
         chosen=chosen if actions and actions[0].action is not chosen else None,
         declared=_declared(desired) if desired else None,

@@ -668,7 +668,7 @@ def test_why_of_a_deferred_link_names_its_rule_and_its_way_out(announced: World)
 
 
 def test_status_of_a_deferred_link_names_what_it_waits_for(announced: World) -> None:
-    jobs = make_status(announced.stack, announced.look, announced.plan(), announced.context, {}).jobs
+    jobs = make_status(announced.proposed(), announced.plan(), {}).jobs
     [train] = [row for row in jobs if row.key == "train"]
     assert (train.phase, train.waits_for is not None) == ("Completed", True)
     assert train.waits_for is not None

@@ -442,7 +442,7 @@ def test_status_says_when_a_key_starts_next(
 ) -> None:
     stack = a_stack(a_job(lifecycle=NIGHTLY if next_run else {}))
     world = a_world(stack, job, details={})
-    report = make_status(stack, world.look, world.plan(), world.context, {})
+    report = make_status(world.proposed(), world.plan(), {})
     [one] = report.jobs
     assert (one.waits_for.kind if one.waits_for else None) is kind
     assert one.next_run == next_run

@@ -31,7 +31,7 @@ def status_of(
 ) -> StatusReport:
     stack = narrow(a_stack(*entries), only, [job.marker.key for job in jobs if job.marker])
     world = a_world(stack, *jobs, unreadable=tuple(unreadable))
-    return make_status(stack, world.look, world.plan(), world.context, {one.key: one for one in changes})
+    return make_status(world.proposed(), world.plan(), {one.key: one for one in changes})
 
 
 def line(one: JobStatus) -> tuple[int | None, str | None, str | None]:

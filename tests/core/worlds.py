@@ -17,9 +17,10 @@ from reconciler.core.scalar import spelled
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.actions import KeyDecision
 from reconciler.decide.drift import DriftReport, make_drift_report
+from reconciler.decide.guards import ProposedPlan
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan
-from reconciler.decide.planner import decisions_of, make_destroy_plan, make_plan
+from reconciler.decide.planner import decisions_of, make_destroy_plan, make_plan, propose_plan
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
@@ -53,6 +54,10 @@ class World:
     def plan(self) -> Plan:
         """What is planned for it."""
         return make_plan(self.stack, self.look, self.context, TARGET)
+
+    def proposed(self) -> ProposedPlan:
+        """The same before the guards."""
+        return propose_plan(self.stack, self.look, self.context, TARGET)
 
     def destroy_plan(self) -> Plan:
         """What destroy would do."""
