@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -14,7 +13,7 @@ from reconciler.connection import open_recording, records_url
 from reconciler.core.addresses import file_url, parse_store_url
 from reconciler.core.observed import Listing
 from reconciler.core.ownership import sort_by_key
-from reconciler.core.ports import Clock, SupportsDiagnosis, SupportsSearch
+from reconciler.core.ports import SupportsDiagnosis, SupportsSearch
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from reconciler.records.store import Records
 
 LOCK = "lock"
-
-
 _MAY_LIST, _MAY_READ = "may list jobs", "may read a job"
 #: What IAM calls the rights that these need.
 _LIST, _GET = "modelarts:trainJob:list", "modelarts:trainJob:get"
@@ -53,11 +50,9 @@ class Examination:
     `given` is the address that `--records` says; `place` where the target is, as far as that is known by now.
     """
 
-    def __init__(
-        self, loaded: LoadedStack, name: str, target: Target, clock: Clock, given: str | None = None
-    ) -> None:
-        self._loaded, self._name, self._target, self._clock = loaded, name, target, clock
-        self._given = given
+    def __init__(self, loaded: LoadedStack, name: str, target: Target, given: str | None = None) -> None:
+        self._loaded, self._name, self._target, self._given = loaded, name, target, given
+        self._runtime = runtime()
         self._store: Records | None = None
         self._has_records = False
         self.place: dict[str, str | None] = {
@@ -78,12 +73,12 @@ class Examination:
             yield from self._of_records(cleanup)
             identity = None
             with suppress(errors.ManifestInvalid):  # connecting says what is wrong
-                identity = identity_of(self._name, self._target, os.environ)
+                identity = identity_of(self._name, self._target, self._runtime.environ)
             if identity is not None:
                 yield self._of_lock(identity)
             rest = _STEPS if identity is not None else (LOCK, *_STEPS)
             try:
-                opening = connected(self._name, self._target, self._loaded.root, runtime())
+                opening = connected(self._name, self._target, self._loaded.root, self._runtime)
                 place = cleanup.enter_context(opening)
             except LocalFileFailed as failure:
                 yield of_failure("target", failure)
@@ -104,7 +99,7 @@ class Examination:
 
     def _of_records(self, cleanup: ExitStack) -> Iterator[Check]:
         try:
-            url = records_url(self._target, self._given, self._loaded.records_url, runtime())
+            url = records_url(self._target, self._given, self._loaded.records_url, self._runtime)
         except errors.ManifestInvalid as invalid:
             yield from _problems("records", invalid.diagnostics)
             yield from unchecked(("history",), "the record store URL is incomplete")
@@ -123,7 +118,7 @@ class Examination:
                 why = f"{file.parent}: {error.strerror or error}"
                 check = wrong("records", why, f"{file.parent} must be a writable directory")
         if check is None:
-            recording = open_recording(url, root, runtime())
+            recording = open_recording(url, root, self._runtime)
             cleanup.callback(recording.close)
             try:
                 self._store = recording.reading()
@@ -149,7 +144,7 @@ class Examination:
             holder = self._store.holder(Scope.of(self._loaded.stack.name, identity))
         except RecordsUnavailable as unavailable:
             return _problems(LOCK, unavailable.diagnostics)[0]
-        return judge.of_lock(holder, self._clock.now())
+        return judge.of_lock(holder, self._runtime.clock.now())
 
     def _of_service(self, place: Connected) -> Iterator[Check]:
         backend, identity, is_embedded = place.backend, place.identity, self._target.traits.is_embedded
@@ -166,7 +161,7 @@ class Examination:
         elif diagnosis:
             yield well("credentials", diagnosis.credentials_origin)
         else:
-            yield _lacking("credentials", place.not_supported("say where its credentials come from"))
+            yield _unsupported(place, "credentials", "say where its credentials come from")
         failure = listing.problem if isinstance(listing.problem, ServiceError) else None
         is_answer = isinstance(failure, errors.Unauthorized | errors.Rejected)
         if failure and (isinstance(failure, LocalFileFailed) or not is_answer):
@@ -179,7 +174,7 @@ class Examination:
         elif diagnosis:
             clock = judge.of_clock(diagnosis.skew_s)
         else:
-            clock = _lacking("clock", place.not_supported("tell the time of its service"))
+            clock = _unsupported(place, "clock", "tell the time of its service")
         yield clock
         if failure and clock.health is Health.WRONG:
             # Another signature that fails brings the key nearer to being locked.
@@ -228,6 +223,10 @@ def _problems(name: str, diagnostics: Sequence[Diagnostic]) -> list[Check]:
     return [wrong(name, f"{said.what}: {said.why}", said.fix) for said in diagnostics]
 
 
+def _unsupported(place: Connected, name: str, feature: str) -> Check:
+    return Check(name, Health.UNCHECKED, place.not_supported(feature).message)
+
+
 def _list(place: Connected) -> Listing:
     try:
         if isinstance(place.backend, SupportsSearch):
@@ -236,10 +235,6 @@ def _list(place: Connected) -> Listing:
     except errors.Unauthorized as failure:
         return Listing(problem=failure)
     return Listing(list(seen.jobs), list(seen.unreadable), seen.problem)
-
-
-def _lacking(name: str, refusal: errors.NotSupported) -> Check:
-    return Check(name, Health.UNCHECKED, refusal.message)
 
 
 def _shut_out(failure: errors.Unauthorized, rest: Sequence[str]) -> Iterator[Check]:

@@ -24,7 +24,6 @@ from reconciler.cli.context import known, load_stack
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.files import write_file, write_new_file
-from reconciler.modelarts.clock import SystemClock
 from reconciler.render import Content
 from reconciler.text import printable
 
@@ -317,7 +316,7 @@ def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
 
     loaded = load_stack(**stack, offline=True)
     name, chosen = loaded.target(stack["target"])
-    examination = Examination(loaded, name, chosen, SystemClock(), records)
+    examination = Examination(loaded, name, chosen, records)
     checks = list(examination.checks())
     place = examination.place
     if as_json:

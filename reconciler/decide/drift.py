@@ -68,7 +68,7 @@ from reconciler.secrets import matches_redacted, show
 # --- the mutable fields of one job
 
 
-class FieldDrift(NamedTuple):
+class _FieldDrift(NamedTuple):
     """Mutable fields of a job: `modified` ones differ from what `basis` says, `pending` ones were edited."""
 
     modified: tuple[Change, ...]
@@ -77,9 +77,9 @@ class FieldDrift(NamedTuple):
     compared: MutableChanges
 
 
-def compare_fields(
+def _compare_fields(
     declared: DesiredJob, revision: Revision, applied: Declared | None, cloud: Cloud
-) -> FieldDrift:
+) -> _FieldDrift:
     """Compare a job with what was last applied to it, and where that is not known with what is declared."""
     job, marker = revision.job, revision.marker
     # A renaming that waits to be applied is said apart, so the key is the one on the marker.
@@ -115,7 +115,7 @@ def compare_fields(
         for one in differing
         if one.path != MARKER_SCHEDULE
     )
-    return FieldDrift(modified, pending, basis, wanted)
+    return _FieldDrift(modified, pending, basis, wanted)
 
 
 def _restored(recorded: Any, *others: Any) -> Any:
@@ -161,8 +161,8 @@ def check_key(state: KeyState, rerun: str = "") -> Findings:
     drift = (*(check.of_declared() if state.declared else check.of_undeclared()), *check.stuck())
     pending = None
     if said := "; ".join(check.pending()):
-        is_there = state.latest is not None and not state.latest.is_aged_out
-        pending = Pending(key=state.key, job=state.revision.job.id if is_there else None, detail=said)
+        job = state.latest.job.id if state.latest and not state.latest.is_aged_out else None
+        pending = Pending(key=state.key, job=job, detail=said)
     return Findings(drift, pending, tuple(check.warnings()))
 
 
@@ -212,20 +212,18 @@ class _KeyCheck:
     # --- drift
 
     def of_declared(self) -> Iterator[Drift]:
-        """What is not as it was left, of a key that is declared."""
-        view, latest, declared = self.state.view, self.state.latest, self.state.desired
+        view, latest = self.state.view, self.state.latest
         if self.state.rename_problem:
             return
         yield from self._duplicates()
         yield from self.unowned()
         if not view.owned:
             missing = self._missing()
-            yield from [missing] if missing else self._missed(declared)
+            yield from [missing] if missing else self._missed()
             return
-        ended = self._ended(view.aged_out or view.owned[-1])
-        if ended:
+        if ended := self._ended(view.aged_out or view.owned[-1]):
             yield ended
-        yield from self._missed(declared)
+        yield from self._missed()
         fields = self._fields
         if not (fields and fields.modified and latest) or self.rerun or self._retry(latest):
             return
@@ -286,8 +284,7 @@ class _KeyCheck:
             return None
         detail = "declared, but no job exists"
         if latest is not None:
-            made = self.state.made_as(latest)
-            is_done = latest.job.phase is Phase.COMPLETED or stopped_itself(made, latest.job)
+            is_done = latest.job.phase is Phase.COMPLETED or self._stopped_itself(latest)
             if is_done or _was_stopped(latest):
                 return None
             last = view.remembered[-1]
@@ -313,7 +310,7 @@ class _KeyCheck:
     def _ended(self, last: Revision) -> Drift | None:
         """How the last revision ended, with all the work that it did in vain, if that is drift."""
         job, latest = last.job, self.state.latest
-        if stopped_itself(self.state.made_as(last), job) or (last.is_aged_out and _is_hidden(self.state)):
+        if self._stopped_itself(last) or (last.is_aged_out and _is_hidden(self.state)):
             return None
         if self.rerun and latest and latest.job.id == job.id:
             return None
@@ -325,6 +322,9 @@ class _KeyCheck:
             return None
         work = node_hours(job.duration_s, job.node_count)
         return self.entry(class_, last, detail, began_at_s=job.ended_at_s(), work=work)
+
+    def _stopped_itself(self, revision: Revision) -> bool:
+        return stopped_itself(self.state.made_as(revision), revision.job)
 
     def _terminated_by(self, last: Revision) -> str:
         """By whom a job was terminated, as far as the history says; "" if an apply did it."""
@@ -341,13 +341,13 @@ class _KeyCheck:
         attempt = self.state.retry_of(last)
         return None if attempt is None or attempt.reason is Reason.RETRIES_EXHAUSTED else attempt
 
-    def _missed(self, declared: DesiredJob) -> Iterator[Drift]:
+    def _missed(self) -> Iterator[Drift]:
         """A time of the schedule at which nothing was active, and for which nothing was started in time."""
-        view, latest, schedule = self.state.view, self.state.latest, declared.schedule
+        view, latest, schedule = self.state.view, self.state.latest, self.state.desired.schedule
         since_s = view.last_start_s
         if latest is None or schedule is None or since_s is None or _is_hidden(self.state):
             return
-        counts_from_s = declared.schedule_counts_from(latest.marker.schedule)
+        counts_from_s = self.state.counts_from_s
         if counts_from_s is None or any(revision.job.is_active for revision in view.owned):
             return
         since_s = max(since_s, counts_from_s)
@@ -383,7 +383,6 @@ class _KeyCheck:
     # --- pending
 
     def pending(self) -> Iterator[str]:
-        """What apply would bring about because the manifest says so."""
         state, latest, declared = self.state, self.state.latest, self.state.declared
         if declared is None:
             if self._removal_is_pending:
@@ -421,8 +420,7 @@ class _KeyCheck:
                     paths[paths.index("code")] = f"code ({files})"
             yield said + (f": {', '.join(paths)} changed" if paths else "")
         elif _was_stopped(latest) and not (
-            stopped_itself(self.state.made_as(latest), latest.job)
-            or (phase is Phase.TERMINATED and self._terminated_by(latest))
+            self._stopped_itself(latest) or (phase is Phase.TERMINATED and self._terminated_by(latest))
         ):
             yield f"declared again; r{latest.number} was stopped by us"
         elif attempt := self._retry(latest):
@@ -436,7 +434,7 @@ class _KeyCheck:
         return bool(state.declared and state.latest) and not (state.has_declared_digest or state.ignored)
 
     @cached_property
-    def _fields(self) -> FieldDrift | None:
+    def _fields(self) -> _FieldDrift | None:
         """The mutable fields of the revision that stands for the key; None where none can be compared."""
         latest, declared = self.state.latest, self.state.declared
         if latest is None or declared is None or latest.is_aged_out:
@@ -445,12 +443,11 @@ class _KeyCheck:
             return None
         past = self.state.view.past_of(latest.job.id)
         declared = self.state.numbered_as(latest)
-        return compare_fields(declared, latest, past.declared if past else None, self.state.context.cloud)
+        return _compare_fields(declared, latest, past.declared if past else None, self.state.context.cloud)
 
     # --- what a person should know
 
     def warnings(self) -> Iterator[PlanWarning]:
-        """What is no drift, and looks odd."""
         state, latest, key = self.state, self.state.latest, self.state.key
         for revision in state.view.owned:
             past, now = state.view.past_of(revision.job.id), revision.job.phase
