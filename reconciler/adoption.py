@@ -102,13 +102,13 @@ def release_plan(context: Context, key: str) -> Plan:
 
 
 def move_plan(context: Context, old: str) -> MovePlan:
-    """Decide what it takes to rename a stack to this one.
+    """Decide what it takes to rename a stack to this one; `check_old_name` takes the name.
 
     Raises:
-        WrongUsage: that is no other stack.
+        WrongUsage: no job is of that stack, and the name is nearly that of another one.
+        RecordsUnavailable: the history of that stack cannot be read.
     """
     stack = context.loaded.stack
-    check_old_name(context, old)
     seen, snapshot = survey(context)
     names = frozenset({*stack.jobs, *stack.former_keys})
     ownership = sort_by_key(seen, old, names)

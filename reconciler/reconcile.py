@@ -538,7 +538,7 @@ def status(context: Context) -> StatusReport:
 
     plan_context = context.plan_context()
     proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
-    return make_status(proposed, _guarded(context, proposed), context.recording.last_changes(context.scope))
+    return make_status(proposed, guarded_plan(proposed), context.recording.last_changes(context.scope))
 
 
 def apply(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change, PlanWarning
 from reconciler.decide.actions import as_it_is, draft, of_unknown_digest, release_command, update
-from reconciler.decide.key_state import KeyState, PlanContext, Snapshot
+from reconciler.decide.key_state import KeyState, PlanContext, Snapshot, state_of
 from reconciler.decide.plan import Action, After, PlannedAction, Reason
 
 
@@ -83,7 +83,6 @@ class Candidate:
     def refused(
         self, action: Action, reason: Reason, detail: str, changes: tuple[Change, ...] = ()
     ) -> PlannedAction:
-        """An action that says why the job is not taken."""
         return draft(self.state, action, reason, detail, revision=self.revision, changes=changes)
 
 
@@ -198,8 +197,8 @@ def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
 
 def release(state: KeyState) -> list[PlannedAction]:
     """Take the marker off every revision of a key; what cannot be written on now is blocked."""
-    if why := _why_unread(state.ownership, state.view):
-        return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, why)]
+    if state.unreadable:
+        return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, state.unreadable)]
     actions = []
     for revision in state.view.owned:
         job = revision.job
@@ -217,12 +216,6 @@ def release(state: KeyState) -> list[PlannedAction]:
         )
         actions.append(_not_writable(state, revision) or released)
     return actions
-
-
-def _why_unread(ownership: Ownership, view: KeyView) -> str | None:
-    if view.unreadable:
-        return view.unreadable[0].why
-    return "the list could not be read" if ownership.problem is not None else None
 
 
 def release_warnings(desired: DesiredJob | None, actions: Iterable[PlannedAction]) -> tuple[PlanWarning, ...]:
@@ -251,14 +244,14 @@ class RenamedStack:
 
     def moved(self, view: KeyView, desired: DesiredJob | None, key: str) -> list[PlannedAction]:
         """Move the revisions of one key; `view` is what the stack has of it under its new name."""
-        theirs = self.ownership.view(key)
+        theirs = state_of(key, None, Snapshot(self.ownership), self.context)
         # Nothing of what the new stack has is touched, so none of it stands for the key.
-        state = KeyState(KeyView(key, self.context.stack), desired, Snapshot(self.ownership), self.context)
-        if why := _why_unread(self.ownership, theirs):
-            return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, why)]
-        if (clash := _clash(view.owned, theirs.owned, self.old)) is not None:
+        state = replace(theirs, view=KeyView(key, self.context.stack), entry=desired)
+        if theirs.unreadable:
+            return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, theirs.unreadable)]
+        if (clash := _clash(view.owned, theirs.view.owned, self.old)) is not None:
             return [draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]
-        return [self._moved(state, revision) for revision in theirs.owned]
+        return [self._moved(state, revision) for revision in theirs.view.owned]
 
     def _moved(self, state: KeyState, revision: Revision) -> PlannedAction:
         job = revision.job

@@ -10,23 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from reconciler.core.catalog import (
-    Missing,
-    Offers,
-    PoolChoice,
-    RecordQuota,
-    missing,
-    pools,
-)
+from reconciler.core.catalog import Missing, Offers, PoolChoice, RecordQuota, missing, pools
 from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning, PreflightReason, few_of_a_kind
 from reconciler.decide.guards import CatalogCheck, block, blocks_of, sums_of
-from reconciler.decide.plan import (
-    Plan,
-    PlannedAction,
-    PreflightFinding,
-    in_order,
-)
+from reconciler.decide.plan import Plan, PlannedAction, PreflightFinding, in_order
 
 #: The command that lists what is offered.
 _COMMANDS = {PreflightReason.FLAVOR_NOT_OFFERED: "flavors", PreflightReason.ENGINE_NOT_OFFERED: "engines"}
@@ -65,23 +53,26 @@ def find(
     A job that is refused for its body takes no record of the quota. Where the quota does not suffice for all
     that draw on it, it stops all of them; a negative one is none.
     """
-    found = [*_find_in_bodies(starting, answers, target)]
-    refused = {one.key for one in found}
-    starting = [action for action in starting if action.key not in refused]
+    found: list[PreflightFinding] = []
+    for action in starting:
+        for one in refused_in_body(action.desired or {}, answers):
+            fix = None
+            if command := _COMMANDS.get(one.reason):
+                fix = f"use one of: reconciler {command} --target {target}"
+            elif one.reason is PreflightReason.NEEDS_ITS_CONTAINER_IMAGE:
+                fix = f"set `images: host` on target {target} to run the command without its image"
+            says: dict[str, Any] = {"reason": one.reason, "path": one.path, "detail": one.detail, "fix": fix}
+            found.append(PreflightFinding(key=action.key, source=action.source, **says))
+    refused_keys = {one.key for one in found}
+    starting = [action for action in starting if action.key not in refused_keys]
     quota = answers.quota
     if quota is not None and quota.quota is not None and quota.used is not None and quota.quota >= 0:
         left = max(0, quota.quota - quota.used)
-        left_of = f"{left} of {quota.quota} job records are left in the project"
-        found += (
-            PreflightFinding(
-                key=action.key,
-                reason=PreflightReason.QUOTA_EXCEEDED,
-                detail=f"{left_of}, and {len(starting)} would be created",
-                fix=_DELETE,
-                source=action.source,
-            )
-            for action in (starting if len(starting) > left else ())
-        )
+        detail = f"{left} of {quota.quota} job records are left in the project, "
+        detail += f"and {len(starting)} would be created"
+        says = {"reason": PreflightReason.QUOTA_EXCEEDED, "detail": detail, "fix": _DELETE}
+        for action in starting if len(starting) > left else ():
+            found.append(PreflightFinding(key=action.key, source=action.source, **says))
     return tuple(sorted(found, key=lambda one: one.key))
 
 
@@ -93,26 +84,6 @@ def refused_in_body(body: Mapping[str, Any], answers: CatalogAnswers) -> list[Mi
             why = f"is rejected by the service: {said}"
             refused.append(Missing(PreflightReason.POOL_REJECTED, path, pool.pool_id, why=why))
     return refused
-
-
-def _find_in_bodies(
-    starting: Iterable[PlannedAction], answers: CatalogAnswers, target: str
-) -> Iterator[PreflightFinding]:
-    """What the bodies of some actions name and the target does not take."""
-    for action in starting:
-        for one in refused_in_body(action.desired or {}, answers):
-            command = _COMMANDS.get(one.reason)
-            listed = f"use one of: reconciler {command} --target {target}" if command else None
-            if one.reason is PreflightReason.NEEDS_ITS_CONTAINER_IMAGE:
-                listed = f"set `images: host` on target {target} to run the command without its image"
-            yield PreflightFinding(
-                key=action.key,
-                reason=one.reason,
-                path=one.path,
-                detail=one.detail,
-                fix=listed,
-                source=action.source,
-            )
 
 
 def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:

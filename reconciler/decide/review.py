@@ -474,11 +474,11 @@ def _policy_changes(before: DesiredJob, after: DesiredJob) -> Iterator[Change]:
 
 def _policy(job: DesiredJob) -> dict[str, Any]:
     """The options of a job that are compared neither with its digest nor with the service."""
-    options = {name: getattr(job.lifecycle, name) for name in Lifecycle.model_fields}
+    options = ((name, getattr(job.lifecycle, name)) for name in Lifecycle.model_fields)
     # The only numbers with a fraction in a lifecycle are spans of time.
     policy: dict[str, Any] = {
         f"lifecycle.{name}": format_duration(value) if isinstance(value, float) else value
-        for name, value in options.items()
+        for name, value in options
         if name not in ("rerun", "protect")
     }
     return {**policy, "needs": list(job.needs) or None, "formerly": list(job.formerly) or None}
