@@ -62,6 +62,8 @@ def plan_for(
         allowances=allowances,
         rerun=keys_of(stack, rerun, stack.jobs),
         evaluate=evaluate,
+        manifest_digest="sha256:0",
+        version="0",
     )
     snapshot = Snapshot(ownership, known, memory=memory)
     return make_plan(stack, snapshot, situation, TARGET)

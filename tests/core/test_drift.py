@@ -33,7 +33,7 @@ def report(
 ) -> DriftReport:
     names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     look = Snapshot(sort_by_key(Observation(jobs, **observation), STACK, names), memory=memory)
-    situation = PlanContext(STACK, cloud=cloud, at_s=NOW)
+    situation = PlanContext(STACK, cloud=cloud, at_s=NOW, manifest_digest="sha256:0", version="0")
     return make_drift_report(stack, look, situation, TARGET)
 
 
