@@ -19,7 +19,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     TypeAdapter,
     model_validator,
@@ -231,42 +230,39 @@ def _scheme() -> re.Pattern[str]:
     return re.compile("^(?:(?:obs|s3):/|file://)(?=/)")
 
 
-class PathRule(NamedTuple):
+def _path(
+    *, ends_in_slash: bool | None = None, may_be_in_image: bool = False, is_required: bool = False
+) -> AfterValidator:
     """What a path in object storage must look like; "" says nothing.
 
     One that may lie in the image, instead, begins with file://.
     """
 
-    ends_in_slash: bool | None = None
-    may_be_in_image: bool = False
-    is_required: bool = False
-
-    def _check(self, path: str) -> str:
+    def check(path: str) -> str:
         rule = ""
-        is_outside = path and not (self.may_be_in_image and path.startswith(_IMAGE))
-        if (self.is_required and not path) or (is_outside and not _place().fullmatch(path)):
+        is_outside = path and not (may_be_in_image and path.startswith(_IMAGE))
+        if (is_required and not path) or (is_outside and not _place().fullmatch(path)):
             rule = "must be obs://BUCKET/… or /BUCKET/…"
-        elif self.ends_in_slash and is_outside and not path.endswith("/"):
+        elif ends_in_slash and is_outside and not path.endswith("/"):
             rule = "a directory must end in / (ModelArts.2791)"
-        elif self.ends_in_slash is False and path.endswith("/"):
+        elif ends_in_slash is False and path.endswith("/"):
             rule = "boot_file must be a file, not a directory (ModelArts.2758)"
         if rule:
             raise PydanticCustomError(INVALID_PATH, "{rule}", {"rule": rule})
         return path
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
+    return AfterValidator(check)
 
 
 #: A file or a directory: nobody can tell which by its name.
-ObsPath = Annotated[str, Mark.OBS_PATH, PathRule()]
-ObsDirectory = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=True)]
+ObsPath = Annotated[str, Mark.OBS_PATH, _path()]
+ObsDirectory = Annotated[str, Mark.OBS_PATH, _path(ends_in_slash=True)]
 #: The path of a volume, of which every spelling is another one.
-VolumePath = Annotated[str, PathRule()]
-GivenPath = Annotated[str, Mark.OBS_PATH, PathRule(is_required=True)]
-GivenDirectory = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=True, is_required=True)]
-CodeDirectory = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=True, may_be_in_image=True)]
-BootFile = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=False, may_be_in_image=True)]
+VolumePath = Annotated[str, _path()]
+GivenPath = Annotated[str, Mark.OBS_PATH, _path(is_required=True)]
+GivenDirectory = Annotated[str, Mark.OBS_PATH, _path(ends_in_slash=True, is_required=True)]
+CodeDirectory = Annotated[str, Mark.OBS_PATH, _path(ends_in_slash=True, may_be_in_image=True)]
+BootFile = Annotated[str, Mark.OBS_PATH, _path(ends_in_slash=False, may_be_in_image=True)]
 
 
 def is_inside(file: str, directory: str) -> bool:

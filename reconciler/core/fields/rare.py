@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, GetCoreSchemaHandler, model_validator
-from pydantic_core import CoreSchema, core_schema
+from pydantic import AfterValidator, Field, model_validator
 
 from reconciler.core.fields.field_types import (
     ByName,
@@ -177,23 +176,19 @@ class CustomizedFlavor(Strict):
     accelerator_num: float | None = optional("Accelerators.", ge=0)
 
 
-class _Form(NamedTuple):
+def _matches(pattern: str, words: str) -> AfterValidator:
     """A form that a text must have; "" says nothing."""
 
-    pattern: str
-    words: str
-
-    def _check(self, text: str) -> str:
-        if text and not re.fullmatch(self.pattern, text):
-            raise form_error(f"must be {self.words}")
+    def check(text: str) -> str:
+        if text and not re.fullmatch(pattern, text):
+            raise form_error(f"must be {words}")
         return text
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
+    return AfterValidator(check)
 
 
-MountPath = Annotated[str, _Form(r"/+[^/][\s\S]*", "an absolute path other than /")]
-ServerPath = Annotated[str, _Form(r"[^/]+:/[\s\S]*", "host:/path")]
+MountPath = Annotated[str, _matches(r"/+[^/][\s\S]*", "an absolute path other than /")]
+ServerPath = Annotated[str, _matches(r"[^/]+:/[\s\S]*", "host:/path")]
 
 
 class NfsVolume(Strict):
