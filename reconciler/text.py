@@ -80,6 +80,7 @@ def parse_duration(text: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """Say a span of time in one unit, for people: `45 s`, `12 min`, `9.5 h`, `4 d`."""
+    seconds = round(seconds, 1) if seconds < 10 else round(seconds)
     for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3_600, 72)):
         if seconds < size * most:
             return f"{short_number(seconds / size)} {unit}"

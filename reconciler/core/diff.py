@@ -338,8 +338,8 @@ def _change(path: Iterable[Any], before: Any, after: Any, *, forces_new_job: boo
     sensitive = isinstance(before, SecretName) or isinstance(after, SecretName)
     return Change(
         path=spell_path(path),
-        before=_hidden(before) if sensitive else _plain(before),
-        after=_hidden(after) if sensitive else _plain(after),
+        before=_hidden(before) if sensitive else without_wrappers(before),
+        after=_hidden(after) if sensitive else without_wrappers(after),
         sensitive=sensitive,
         forces_new_job=forces_new_job,
     )
@@ -350,13 +350,15 @@ def _hidden(value: Any) -> Any:
     return None if value is None else str(value) if isinstance(value, SecretName) else REDACTED
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        # An argument that has a value only reads better as that value.
-        return _plain(value["value"]) if set(value) == {"value"} else {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, str) else value
+def without_wrappers(form: Any) -> Any:
+    """A canonical form as plain data, in which an argument that has nothing but a value is that value."""
+    if isinstance(form, Mapping):
+        if set(form) == {"value"}:
+            return without_wrappers(form["value"])
+        return {name: without_wrappers(value) for name, value in form.items()}
+    if isinstance(form, list):
+        return [without_wrappers(item) for item in form]
+    return str(form) if isinstance(form, str) else form
 
 
 class Comparable(NamedTuple):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.canonical import overlay
+from reconciler.core.diff import without_wrappers
 from reconciler.core.past import PastAction, PastRevision, PastRun, PastStep, RunKind
 from reconciler.core.record import RevisionId
 from reconciler.core.values import timestamp, timestamp_or_none
@@ -64,7 +65,7 @@ def history_text(report: HistoryReport, view: View) -> str:
             f"r{one.number}",
             one.phase_text,
             timestamp_or_none(one.created_at_s) or "",
-            "" if one.duration_s is None else _span(one.duration_s),
+            "" if one.duration_s is None else format_duration(one.duration_s),
             str(one.node_count),
             one.digest,
         )
@@ -128,7 +129,7 @@ def _revision_lines(one: PastRevision, code: RevisionCode | None, style: Style) 
     yield style.paint(f"r{one.number}  {printable(one.name)}  {phase}", "bold")
     facts = [f"job {one.job}", f"digest {one.digest}", format_count(one.node_count, "node")]
     if one.has_ended and one.ended_at_s is not None and one.duration_s is not None:
-        facts.append(f"ran {_span(one.duration_s)}")
+        facts.append(f"ran {format_duration(one.duration_s)}")
     yield "    " + printable(", ".join(facts))
     if life := ", ".join(life_of(one)):
         yield f"    {life}"
@@ -153,31 +154,19 @@ def life_of(one: PastRevision) -> Iterator[str]:
     if one.has_ended and one.ended_at_s is not None:
         yield f"ended {timestamp(one.ended_at_s)}"
     elif one.duration_s is not None and one.seen_at_s is not None:
-        yield f"ran {_span(one.duration_s)} by {timestamp(one.seen_at_s)}"
+        yield f"ran {format_duration(one.duration_s)} by {timestamp(one.seen_at_s)}"
     if one.released_at_s is not None:
         yield f"released {timestamp(one.released_at_s)}"
 
 
-def _span(seconds: float) -> str:
-    """A span of time as precise as people want it."""
-    return format_duration(round(seconds, 1) if seconds < 10 else round(seconds))
-
-
 def _took(one: PastRun | PastStep) -> str:
     took_s = duration_s(one)
-    return "" if took_s is None else f", took {_span(took_s)}"
+    return "" if took_s is None else f", took {format_duration(took_s)}"
 
 
 def _declared_spec(declared: Declared) -> dict[str, Any]:
     """What was declared, as a manifest would say it."""
     lifecycle = {} if declared.protect is None else {"lifecycle": {"protect": declared.protect}}
     about = {"description": declared.description} if declared.description else {}
-    fields = {name: _plain(value) for name, value in overlay(declared.immutable, declared.mutable).items()}
+    fields: dict[str, Any] = without_wrappers(overlay(declared.immutable, declared.mutable))
     return about | fields | lifecycle
-
-
-def _plain(value: Any) -> Any:
-    """An argument that has a value only reads better as that value."""
-    if isinstance(value, Mapping):
-        return _plain(value["value"]) if set(value) == {"value"} else {k: _plain(v) for k, v in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
