@@ -156,7 +156,8 @@ class DeclaredSecrets(NamedTuple):
 
         `learn` is told what was taken out: no later output, such as a log, may show it.
         """
-        values, shown = tokens_of(job.body), without_tokens(job.body)
+        values = tokens_of(job.body)
+        shown = {n: _without_tokens(one, []) if n == "endpoints" else one for n, one in job.body.items()}
         # A copied job holds what the original held, and one that lost its marker has its name yet.
         marker = job.marker or job.claimed_marker
         key = parse_remote_name(job.name).key if marker is None else marker.key
@@ -230,13 +231,6 @@ def tokens_of(body: Mapping[str, Any]) -> list[str]:
     tokens: list[str] = []
     _without_tokens(body.get("endpoints"), tokens)
     return tokens
-
-
-def without_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's answer that may be shown, all other fields as they are."""
-    if "endpoints" not in body:
-        return dict(body)
-    return {**body, "endpoints": _without_tokens(body["endpoints"], [])}
 
 
 def _without_tokens(value: Any, tokens: list[str]) -> Any:
