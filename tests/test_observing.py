@@ -14,7 +14,6 @@ from reconciler.core.observed import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.ports import Backend
-from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.outcome import Status
 from reconciler.decide.plan import Action, Reason
@@ -227,41 +226,6 @@ def test_job_that_a_colleague_makes_and_records_meanwhile_has_not_aged_out(
         reconcile.plan(anew())
     of_a = next(one for one in reconcile.plan(anew(then=colleague)).actions if one.key == "a")
     assert (of_a.action, of_a.reason) == (Action.CREATE, Reason.NOT_FOUND)
-
-
-# --- a store that is there and cannot be read is not an empty one
-
-
-@pytest.fixture
-def damaged(service: Service, tmp_path: Path) -> Path:
-    service.run(a_job())
-    context = context_on(service, tmp_path, a_job())
-    reconcile.plan(context)
-    context.recording.close()
-    (tmp_path / ".reconciler" / "records.sqlite3").write_bytes(b"no database at all" * 1000)
-    return tmp_path
-
-
-def test_unreadable_history_leaves_unknown_only_what_rests_on_it(service: Service, damaged: Path) -> None:
-    plan = reconcile.plan(context_on(service, damaged, a_job(), a_job("b")))
-    assert {a.key: a.action for a in plan.actions} == {"a": Action.KEEP, "b": Action.UNKNOWN}
-    assert not plan.complete
-
-
-def test_unreadable_history_refuses_what_is_to_be_applied(service: Service, damaged: Path) -> None:
-    with pytest.raises(RecordsUnavailable) as refused:
-        reconcile.plan(context_on(service, damaged, a_job(), a_job("b"))._replace(is_applied=True))
-    assert "--without-records" in str(refused.value.diagnostics[0].fix)
-
-
-def test_working_without_records_decides_as_if_there_were_none(service: Service, damaged: Path) -> None:
-    warned: list[str] = []
-    context = context_on(
-        service, damaged, a_job(), a_job("b"), goes_on_without=True, warn=warned.append
-    )._replace(is_applied=True)
-    plan = reconcile.plan(context)
-    assert {a.key: a.action for a in plan.actions} == {"a": Action.KEEP, "b": Action.CREATE}
-    assert any("without records" in text for text in warned)
 
 
 def test_termination_is_remembered_as_ours_although_nobody_looked_again(

@@ -14,18 +14,16 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.past import RunKind
-from reconciler.core.record import REMIND_S, Scope
+from reconciler.core.record import REMIND_S
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.drift import DriftReport
 from reconciler.decide.drift_check import DriftClass
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import ExitCode
 from reconciler.records.recording import Recording
-from reconciler.records.store import KEPT_CHECKS
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
 from tests.apply.test_rollout import rollout
-from tests.builders import HOUR, STACK, TARGET, a_job, a_stack
+from tests.builders import HOUR, a_job, a_stack
 
 DAY = 24 * HOUR
 CONTROL = a_job("control")
@@ -368,63 +366,6 @@ def test_damaged_records_make_no_drift_new_and_are_said(site: Site) -> None:
 
 
 # --- hundreds of checks
-
-
-def test_hundreds_of_checks_of_a_failing_service_tell_no_false_drift_and_miss_none(site: Site) -> None:
-    """One answer in ten fails, each in its own way; somebody edits a job now and then, and takes it back."""
-    site.apply(DESCRIBED)
-    site.declare(DESCRIBED)
-    effects: list[dict[str, Any]] = [
-        {"effect": Effect.ANSWER, "status": 501},
-        {"effect": Effect.ANSWER, "status": 429, "retry_after_s": 600},
-        {"effect": Effect.UNREADABLE},
-        {"effect": Effect.MALFORMED_JOB},
-        {"effect": Effect.UNKNOWN_PHASE},
-    ]
-    site.service.fail(
-        *(
-            Fault(operation=FIND, count=None, probability=0.022, seed=number, **one)
-            for number, one in enumerate(effects)
-        )
-    )
-    original = site.service.description("a")
-    is_edited = is_due = False
-    codes: dict[ExitCode, int] = {}
-    told = 0
-    for number in range(300):
-        if number % 40 == 0:
-            is_edited = not is_edited
-            is_due = is_edited
-            text = f"by hand {number}" if is_edited else "as declared"
-            site.service.describe("a", original.replace("as declared", text))
-        report = site.check()
-        codes[report.exit_code] = codes.get(report.exit_code, 0) + 1
-        real = [("a", "modified")] if is_edited else []
-        counted = found(one for one in report.drift if one.class_ is not DriftClass.UNKNOWN)
-        assert counted in ([], real)
-        assert not [one for one in (*report.new, *report.changed) if found([one]) != real]
-        if report.exit_code is not ExitCode.UNKNOWN:
-            assert report.compared == 2
-            assert counted == real
-            assert (report.exit_code is ExitCode.CHANGES) is is_due
-            told += is_due
-            is_due = False
-        else:
-            assert report.compared < 2
-        site.service.time.sleep(60)
-    assert told == 4
-    assert 15 <= codes[ExitCode.UNKNOWN] <= 50
-    runs = [run for run in _runs(site) if run.kind == RunKind.DRIFT.value]
-    assert len([run for run in runs if not run.actions]) <= KEPT_CHECKS
-    assert len([run for run in runs if run.actions]) <= 2 * told
-    [file] = site.root.rglob("records.sqlite3")
-    assert file.stat().st_size < 400_000
-
-
-def _runs(site: Site) -> Any:
-    records = site.recording.reading()
-    assert records is not None
-    return records.runs(Scope.of(STACK, TARGET))
 
 
 def test_drift_that_a_colleague_finds_while_we_look_is_not_gone(site: Site) -> None:

@@ -293,35 +293,6 @@ def test_schedule_that_is_added_or_edited_starts_nothing_of_the_past(
         assert marks(runner)[1] == SCHEDULE.digest
 
 
-def test_schedule_that_is_removed_goes_from_the_marker(tmp_path: Path) -> None:
-    with runners("2026-05-01T12:00Z", tmp_path, 1) as [runner]:
-        runner.do(a_job(lifecycle=NIGHTLY))
-        runner.time.sleep(2 * HOUR)
-        assert [one.action.action for one in runner.do(a_job()).outcomes] == [Action.UPDATE]
-        assert marks(runner) == [None]
-        assert runner.look(a_job()).to_execute == ()
-
-
-MONTHLY = {"schedule": "0 0 1 * *"}
-
-
-def test_schedule_edited_when_the_record_has_aged_out_counts_from_the_next_apply(tmp_path: Path) -> None:
-    job, edited = a_job(lifecycle=MONTHLY), a_job(lifecycle=NIGHTLY)
-    with runners("2026-05-10T12:00Z", tmp_path, 1) as [runner]:
-        runner.do(job)
-        runner.time.sleep(2 * HOUR)
-        assert runner.look(job).to_execute == ()
-        runner.backend.delete(runner.job("a").id)
-        runner.time.sleep(60)
-        runner.time.sleep(13 * HOUR)
-        assert runner.look(edited).to_execute == ()
-        runner.do(edited)
-        assert runner.phases() == {}
-        runner.time.sleep(22 * HOUR)
-        [create] = runner.look(edited).to_execute
-        assert create.scheduled_for == "2026-05-12T00:30:00Z"
-
-
 def _tells_the_time(runner: Runner) -> None:
     """Let the service say its time with each answer, as gateways do."""
     app = runner.gate._app

@@ -178,22 +178,6 @@ def test_hangup_ends_the_wait_with_exit_code_129(waiting: Terminal) -> None:
     assert waiting.process.wait(PATIENCE_S) == 129
 
 
-@pytest.mark.parametrize(
-    ("told", "code"), [(CTRL_C + CTRL_C, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
-)
-def test_waiting_apply_that_is_told_to_end_leaves_a_clean_terminal(
-    waiting: Terminal, told: bytes | signal.Signals, code: int
-) -> None:
-    if isinstance(told, bytes):
-        waiting.type(told)
-    else:
-        waiting.process.send_signal(told)
-    assert waiting.end() == code
-    assert not waiting.screen.cursor.hidden
-    assert waiting.flags_now == waiting.flags
-    assert not has_table(waiting)
-
-
 FAILING = """\
 import reconciler.cli.live as live
 def fail(waited, at_s):
