@@ -13,7 +13,7 @@ from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.database import ManualClock
 from reconciler.emulator.store import Store
-from reconciler.errors import Rejected, Unauthorized
+from reconciler.errors import Rejected, Unauthorized, UnreadableAnswer
 from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.observe import SearchPage
@@ -109,21 +109,28 @@ def test_cloud_that_refuses_the_filter_gets_a_full_scan(local: LocalBackend) -> 
     assert seen.strategy == "filtered searches, abandoned; then full scan"
 
 
-@pytest.mark.parametrize(("count", "requests"), [(1000, 21), (2, 1)])
-def test_unchanged_jobs_need_one_scan(local: LocalBackend, count: int, requests: int) -> None:
-    names = [f"job-{n}" for n in range(count)]
-    local.add(*names)
-    seen = local.observe(names, lambda _: True)
-    assert (seen.is_whole, seen.requests, seen.strategy) == (True, requests, "full scan")
-    assert len(local.emulator.requests) == requests
-
-
 def test_server_error_is_a_problem_and_no_empty_workspace(local: LocalBackend) -> None:
     local.add("a")
     local.emulator.faults.add(Fault(Effect.ANSWER, count=None, status=503, code="ModelArts.4302"))
     seen = local.observe()
     assert (seen.is_whole, seen.jobs) == (False, ())
     assert "ModelArts.4302" in (seen.problem or "")
+
+
+@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER])
+def test_failed_search_is_sent_again(local: LocalBackend, effect: Effect) -> None:
+    local.add("a")
+    local.emulator.faults.add(Fault(effect, operation="ListTrainingJobs", count=2, status=503))
+    seen = local.observe()
+    assert (len(seen.jobs), seen.problem, seen.requests) == (1, None, 3)
+
+
+def test_find_raises_for_an_unreadable_job_of_that_name(local: LocalBackend) -> None:
+    local.add("resnet50-r2", "resnet50")
+    local.emulator.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=2))
+    assert len(local.find("resnet50")) == 1, "the other one hides nothing"
+    with pytest.raises(UnreadableAnswer, match="may be resnet50-r2"):
+        local.find("resnet50-r2")
 
 
 def test_read_of_another_project_raises_unauthorized(emulator: Application, clock: StoppedClock) -> None:
