@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,7 +37,8 @@ class CatalogReader:
     def __init__(self, open_catalog: Callable[[], Catalog]) -> None:
         self._open_catalog = open_catalog
         self._lock = threading.Lock()
-        self._answers: dict[object, Future[Any]] = {}
+        self._answers: dict[object, Any] = {}
+        self._failures: dict[object, ServiceError] = {}
 
     def most_nodes(self) -> Mapping[str, int | None] | None:
         """The flavors of the public pools with the most nodes of each; None if the list may have gaps."""
@@ -52,9 +52,7 @@ class CatalogReader:
 
     def pool_refusal(self, choice: PoolChoice) -> Rejected | None:
         """Why a pool would be refused; None if nothing is known against it."""
-        # In a tuple, since a refusal is an answer and no failure.
-        [refusal] = self._ask_once(choice, lambda catalog: (catalog.pool_refusal(*choice),))
-        return refusal
+        return self._ask_once(choice, lambda catalog: catalog.pool_refusal(*choice))
 
     def quota(self) -> RecordQuota | None:
         """How many job records there may be, and are; None where that is not limited."""
@@ -63,24 +61,22 @@ class CatalogReader:
     def forget_failures(self) -> None:
         """Ask again what could not be asked."""
         with self._lock:
-            failed = [part for part, one in self._answers.items() if one.done() and one.exception()]
-            for part in failed:
-                del self._answers[part]
+            self._failures.clear()
 
     def _ask_once(self, part: object, ask: Callable[[Catalog], _T]) -> _T:
         with self._lock:
-            is_first = part not in self._answers
-            answer: Future[_T] = self._answers.setdefault(part, Future())
-        if is_first:
-            try:
-                answer.set_result(ask(self._open_catalog()))
-            except BaseException as failure:
-                if isinstance(failure, Interrupted) or not isinstance(failure, ServiceError):
-                    # It says nothing of the part.
-                    with self._lock:
-                        del self._answers[part]
-                answer.set_exception(failure)
-        return answer.result()
+            if part in self._failures:
+                raise self._failures[part]
+            if part not in self._answers:
+                try:
+                    self._answers[part] = ask(self._open_catalog())
+                except Interrupted:  # it says nothing of the part
+                    raise
+                except ServiceError as failure:
+                    self._failures[part] = failure
+                    raise
+            answer: _T = self._answers[part]
+            return answer
 
 
 def answers_about(

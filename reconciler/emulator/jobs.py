@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,11 +86,12 @@ def create(request: ApiRequest) -> ApiResponse:
 def search(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobs: 200 and a page of whole jobs."""
     body = schemas.read(request.body, schemas.SEARCH)
-    query = replace(
-        read_search(body, request.store.clock.now_ms(), strict=request.strict),
-        counts_items=request.counts_items,
-        shift=request.shift,
-    )
+    how: dict[str, Any] = {
+        "strict": request.strict,
+        "counts_items": request.counts_items,
+        "shift": request.shift,
+    }
+    query = read_search(body, request.store.clock.now_ms(), **how)
     page = request.store.search(request.project, query)
     page_fields: dict[str, Any] = {
         "total": max(0, page.total - query.shift),

@@ -91,7 +91,9 @@ class SearchRequest:
         return max(0, self.offset * (1 if self.counts_items else self.limit) + self.shift)
 
 
-def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -> SearchRequest:
+def read_search(
+    body: Mapping[str, Any], now_ms: int, *, strict: bool = False, counts_items: bool = False, shift: int = 0
+) -> SearchRequest:
     """Return the search that a request body asks for; its types have been checked before.
 
     `strict`: the workspace must be one of the catalogue.
@@ -115,6 +117,8 @@ def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -
         group_by=body.get("group_by") or "",
         train_type=train_type or None,
         conditions=tuple(_conditions(body, now_ms)),
+        counts_items=counts_items,
+        shift=shift,
     )
 
 

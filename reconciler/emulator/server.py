@@ -17,7 +17,8 @@ from reconciler.emulator.control import ResponseLost
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: The most connections at once, and the seconds after which an idle one is closed.
+#: The most requests and connections at once, and the seconds after which an idle one is closed.
+THREADS = 32
 MAX_CONNECTIONS = 800
 IDLE_TIMEOUT_S = 20
 #: The application refuses a shorter one in the service's words; of a longer one no more than this is read.
@@ -31,9 +32,7 @@ class Server:
         OSError: the address cannot be bound.
     """
 
-    def __init__(
-        self, app: WSGIApplication, host: str = "127.0.0.1", port: int = 0, *, threads: int = 32
-    ) -> None:
+    def __init__(self, app: WSGIApplication, host: str = "127.0.0.1", port: int = 0) -> None:
         # More callers than threads is no trouble worth a line: they wait their turn.
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         # Imported here, for an application called in-process needs no server.
@@ -53,7 +52,7 @@ class Server:
             _close_on_lost_responses(app),
             map=self._map,
             sockets=[listening],
-            threads=threads,
+            threads=THREADS,
             ident="emulator",
             # Idle connections do not keep other clients out for long.
             connection_limit=MAX_CONNECTIONS,

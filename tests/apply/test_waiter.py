@@ -10,28 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.apply.waiter import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_for
-
-
-class Time:
-    """A clock that moves when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.pauses: list[float] = []
-
-    def now(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now_s += seconds
+from tests.modelarts.building import StoppedClock
 
 
 class Until:
     """Something that is over at a time; steps are done at the looks whose numbers are in `moves_at`."""
 
     def __init__(
-        self, time: Time, over_s: float, due_s: float = math.inf, moves_at: frozenset[int] = frozenset()
+        self,
+        time: StoppedClock,
+        over_s: float,
+        due_s: float = math.inf,
+        moves_at: frozenset[int] = frozenset(),
     ) -> None:
         self._time, self._over_s, self._due_s, self._moves_at = time, time.now() + over_s, due_s, moves_at
         self.looks = 0
@@ -49,52 +39,52 @@ class Until:
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> StoppedClock:
+    return StoppedClock(1000.0)
 
 
-def test_finished_wait_is_neither_polled_nor_paused(time: Time) -> None:
+def test_finished_wait_is_neither_polled_nor_paused(time: StoppedClock) -> None:
     waiting = Until(time, 0.0)
     assert wait_for(waiting, time)
-    assert (waiting.looks, waiting.announced, time.pauses) == (0, [], [])
+    assert (waiting.looks, waiting.announced, time.slept) == (0, [], [])
 
 
-def test_pauses_double_from_the_first_to_the_longest_and_are_announced(time: Time) -> None:
+def test_pauses_double_from_the_first_to_the_longest_and_are_announced(time: StoppedClock) -> None:
     waiting = Until(time, 300.0)
     assert wait_for(waiting, time)
-    assert time.pauses[0] == FIRST_PAUSE_S
-    assert all(later == min(LONGEST_PAUSE_S, sooner * 2) for sooner, later in pairwise(time.pauses))
-    assert time.pauses[-1] == LONGEST_PAUSE_S
-    assert waiting.announced == time.pauses
+    assert time.slept[0] == FIRST_PAUSE_S
+    assert all(later == min(LONGEST_PAUSE_S, sooner * 2) for sooner, later in pairwise(time.slept))
+    assert time.slept[-1] == LONGEST_PAUSE_S
+    assert waiting.announced == time.slept
 
 
-def test_poll_that_saw_progress_shortens_the_next_pause(time: Time) -> None:
+def test_poll_that_saw_progress_shortens_the_next_pause(time: StoppedClock) -> None:
     wait_for(Until(time, 60.0, moves_at=frozenset({5})), time)
-    assert time.pauses[4] > time.pauses[5] == FIRST_PAUSE_S
+    assert time.slept[4] > time.slept[5] == FIRST_PAUSE_S
 
 
-def test_something_due_sooner_shortens_the_pause(time: Time) -> None:
+def test_something_due_sooner_shortens_the_pause(time: StoppedClock) -> None:
     wait_for(Until(time, 60.0, due_s=2.0), time)
-    assert max(time.pauses) == 2.0
+    assert max(time.slept) == 2.0
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 45.0])
-def test_wait_that_times_out_ends_on_time_with_a_last_poll(time: Time, timeout_s: float) -> None:
+def test_wait_that_times_out_ends_on_time_with_a_last_poll(time: StoppedClock, timeout_s: float) -> None:
     waiting = Until(time, 60.0)
     assert not wait_for(waiting, time, timeout_s=timeout_s)
-    assert sum(time.pauses) == pytest.approx(timeout_s)
-    assert waiting.looks == len(time.pauses)
+    assert sum(time.slept) == pytest.approx(timeout_s)
+    assert waiting.looks == len(time.slept)
 
 
-def test_interrupt_ends_the_wait_without_another_pause_or_poll(time: Time) -> None:
+def test_interrupt_ends_the_wait_without_another_pause_or_poll(time: StoppedClock) -> None:
     waiting = Until(time, 60.0)
     assert not wait_for(waiting, time, is_interrupted=lambda: waiting.looks == 3)
-    assert waiting.looks == len(time.pauses) == 3
+    assert waiting.looks == len(time.slept) == 3
 
 
 @given(st.integers(0, 5000), st.integers(0, 5000))
 def test_wait_reaches_its_goal_if_there_is_time_for_it(over_s: int, timeout_s: int) -> None:
-    time = Time()
+    time = StoppedClock(1000.0)
     waiting = Until(time, over_s)
     assert wait_for(waiting, time, timeout_s) is (over_s <= timeout_s)
     assert time.now() <= 1000.0 + min(timeout_s, over_s + LONGEST_PAUSE_S) + 1e-6

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -68,35 +67,6 @@ def test_address_in_use_is_an_error(api: Api) -> None:
         taken.listen()
         with pytest.raises(OSError, match="in use"):
             serve(api.app, port=taken.getsockname()[1])
-
-
-@pytest.mark.parametrize(("callers", "at_once"), [(1, 1), (3, 3), (6, 4)])
-def test_server_serves_as_many_at_once_as_it_has_threads(callers: int, at_once: int) -> None:
-    inside, most, lock, may_go = 0, 0, threading.Lock(), threading.Barrier(at_once + 1)
-
-    def app(environ: object, start_response: Callable[..., object]) -> list[bytes]:
-        nonlocal inside, most
-        with lock:
-            inside += 1
-            most = max(most, inside)
-        with suppress(threading.BrokenBarrierError):
-            may_go.wait(5)
-        with lock:
-            inside -= 1
-        start_response("200 OK", [("Content-Length", "0")])
-        return []
-
-    server = Server(app, threads=4)
-    serving = threading.Thread(target=server.run)
-    serving.start()
-    with ThreadPoolExecutor(callers) as pool:
-        answers = [pool.submit(requests.get, server.url, timeout=10) for _ in range(callers)]
-        may_go.wait(5)
-        may_go.abort()
-        assert [answer.result().status_code for answer in answers] == [200] * callers
-    server.stop()
-    serving.join()
-    assert most == at_once
 
 
 def test_server_can_be_stopped_while_its_loop_ends(api: Api) -> None:
