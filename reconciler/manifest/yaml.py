@@ -159,27 +159,6 @@ def _without_separators(text: str) -> tuple[str, dict[int, str]]:
     return text, {ord(stand_in): char for char, stand_in in pairs}
 
 
-def _quoted_spans(text: str, root: Any) -> tuple[list[tuple[int, int]], int]:
-    """Where quoted text stands, in order, and up to where that is known: all of it, if `root` is given."""
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    spans: list[tuple[int, int]] = []
-    known = len(text)
-    try:
-        events = _events(_shield(_without_separators(text)[0])) if root is None else scalars(root)
-        for one in events:
-            if getattr(one, "style", None) in ("'", '"'):
-                spans.append((one.start_mark.index, one.end_mark.index))
-    except MarkedYAMLError as error:
-        if "quoted" in str(error.context) and error.context_mark is not None:
-            known = error.context_mark.index
-        elif error.problem_mark is not None:
-            known = error.problem_mark.index + 1
-    except YAMLError:
-        known = spans[-1][1] if spans else 0  # a character that YAML forbids, somewhere behind
-    return sorted(spans), known
-
-
 def scalars(root: Any) -> Iterator[Any]:
     """Yield every node of text below a node, each once."""
     met: set[int] = set()
@@ -206,15 +185,27 @@ DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _HIDDEN = f"[{DIRECTION}{SEPARATORS}]"
 
 
-def _hidden_characters(text: str, root: Any) -> Iterator[tuple[int, str, str]]:
-    """Yield the place of each one that no file may hold, and why and what to do.
+def _quoted_spans(text: str) -> tuple[list[tuple[int, int]], int]:
+    """Where quoted text stands, in order, and up to where that is known: all of it, if it can be parsed."""
+    from ruamel.yaml.error import YAMLError
 
-    `root` are the nodes of the text, None if it cannot be parsed.
-    """
-    if text.isascii() or (found := list(re.finditer(_HIDDEN, text))) == []:
-        return
-    has_separators = any(one[0] in SEPARATORS for one in found)
-    spans, known = _quoted_spans(text, root) if has_separators else ([], 0)
+    spans: list[tuple[int, int]] = []
+    try:
+        for one in parser_events(text):
+            if getattr(one, "style", None) in ("'", '"'):
+                spans.append((one.start_mark.index, one.end_mark.index))
+    except YAMLError as error:
+        is_open = "quoted" in str(getattr(error, "context", ""))
+        mark = getattr(error, "context_mark" if is_open else "problem_mark", None)
+        # Without a mark it is a character that YAML forbids, somewhere behind.
+        return spans, mark.index + 1 if mark else spans[-1][1] if spans else 0
+    return spans, len(text)
+
+
+def _hidden_characters(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the place of each one that no file may hold, and why and what to do."""
+    found = [] if text.isascii() else list(re.finditer(_HIDDEN, text))
+    spans, known = _quoted_spans(text) if any(one[0] in SEPARATORS for one in found) else ([], 0)
     for one in found:
         index, name = one.start(), f"U+{ord(one[0]):04X}"
         fix = f'remove it, or write it as "\\u{ord(one[0]):04x}" in double quotes'
@@ -452,7 +443,7 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         document.keep(*plain)
         return document
     root = _compose(document)
-    hidden = list(_hidden_characters(text, root))
+    hidden = list(_hidden_characters(text))
     for index, why, fix in hidden[:_MOST_HIDDEN]:
         document.report(place_behind(text[:index]), _CHARACTER, why, fix)
     if (more := len(hidden) - _MOST_HIDDEN) > 0:
@@ -468,7 +459,7 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         document.is_broken = True
         return document
     try:
-        tree = _Walk(document).value(root, 0)
+        tree = _Walk(document).value(root)
     except InvalidNode as error:
         document.report(error.node, error.what, error.why, error.fix)
         document.is_broken = True
@@ -476,7 +467,11 @@ def parse(data: bytes, path: Path, file: str) -> Document:
     if isinstance(tree, dict):
         document.keep(tree, _entry_places(root, tree))
     elif tree is not None:
-        document.problems.append(_no_mapping(document, root, tree))
+        # What it says is nobody's business.
+        kind = "a list" if isinstance(tree, list) else "a single value"
+        place = document.location(root.start_mark.line, root.start_mark.column)
+        why = f"expected {MANIFEST_MAPPING}, got {kind}"
+        document.problems.append(Diagnostic("wrong type", why, location=place))
         document.is_broken = True
     return document
 
@@ -638,99 +633,72 @@ _OF_INDENTATION = (
 MANIFEST_MAPPING = "a mapping with keys such as stack, targets, defaults and jobs"
 
 
-def _no_mapping(document: Document, root: Any, tree: Any) -> Diagnostic:
-    place = document.location(root.start_mark.line, root.start_mark.column)
-    # What it says is nobody's business.
-    kind = "a list" if isinstance(tree, list) else "a single value"
-    return Diagnostic("wrong type", f"expected {MANIFEST_MAPPING}, got {kind}", location=place)
-
-
 class _Walk:
     """Turns nodes into plain values. A key that is there twice is reported, and the first one stands."""
 
     def __init__(self, document: Document) -> None:
-        from ruamel.yaml.nodes import MappingNode, ScalarNode
-
         self._document = document
-        self._mapping, self._scalar = MappingNode, ScalarNode
         self._implicit = parser().IMPLICIT
-        # Without an alias no node is met twice, and nothing has to be counted.
-        self._counts = "*" in document.text and "&" in document.text
         self._met: set[int] = set()
         self._open: set[int] = set()
         self._aliased = 0
         self._in_alias = 0
 
-    def value(self, node: Any, depth: int) -> Any:
-        cls = node.__class__
-        if cls is self._scalar:
-            if self._in_alias:
-                self._count(node)
-            if node.ctag is self._implicit:
-                return node.value if node.style else parse_scalar(node.value)
-            return _tagged(node)
-        if node.ctag is not self._implicit:
-            kind = "map" if cls is self._mapping else "seq"
-            if str(node.ctag) not in (_CORE + kind, "!"):
-                raise _wrong_tag(node)
-        if self._counts:
-            return self._counted(node, depth)
-        return self._collection(node, depth + 1)
+    def value(self, node: Any, depth: int = 0) -> Any:
+        identity = id(node)
+        if identity in self._open:
+            raise InvalidNode(node, _INVALID, "an anchor contains an alias of itself")
+        is_alias = identity in self._met
+        self._in_alias += is_alias
+        if self._in_alias:
+            self._count(node)
+        if isinstance(node.value, str):
+            return self._scalar(node)
+        if depth > MAX_DEPTH:
+            raise InvalidNode(node, _INVALID, _TOO_DEEP)
+        is_mapping = type(node).__name__ == "MappingNode"
+        kind = "map" if is_mapping else "seq"
+        if node.ctag is not self._implicit and str(node.ctag) not in (_CORE + kind, "!"):
+            raise _wrong_tag(node)
+        self._met.add(identity)
+        self._open.add(identity)
+        if is_mapping:
+            value: Any = self._members(node, depth + 1)
+        else:
+            value = [self.value(item, depth + 1) for item in node.value]
+        self._in_alias -= is_alias
+        self._open.discard(identity)
+        return value
 
-    def _collection(self, node: Any, depth: int) -> Any:
-        value = self.value
-        if node.__class__ is not self._mapping:
-            return [value(item, depth) for item in node.value]
-        scalar, implicit = self._scalar, self._implicit
+    def _scalar(self, node: Any) -> Any:
+        if node.ctag is not self._implicit:
+            return _tagged(node)
+        return node.value if node.style else parse_scalar(node.value)
+
+    def _members(self, node: Any, depth: int) -> dict[str, Any]:
+        keys: dict[str, Any] = {}
         result: dict[str, Any] = {}
         merged: list[Any] = []
         for key, member in node.value:
-            if key.__class__ is not scalar:
+            if not isinstance(key.value, str):
                 raise InvalidNode(key, _INVALID, "a key must be text, not a list or a mapping")
-            if key.ctag is not implicit:
-                _tagged(key)
+            self._scalar(key)  # its tag may be wrong
             name = intern(key.value)  # thousands of jobs have the same ones
             if name == "<<" and not key.style:
                 merged.append((key, member))
-            elif name in result:
-                self._duplicate(node, key)
-            elif member.__class__ is scalar and member.ctag is implicit and not self._in_alias:
-                result[name] = member.value if member.style else parse_scalar(member.value)
-            else:
-                result[name] = value(member, depth)
+            elif (first := keys.setdefault(name, key)) is key:
+                result[name] = self.value(member, depth)
+            elif not self._in_alias:
+                place = self._document.location(first.start_mark.line, first.start_mark.column)
+                why = f'"{shorten(name)}" is already defined at {place}'
+                self._document.report(key, "duplicate key", why, "keep one of them")
         for key, member in merged:
             sources = self.value(member, depth)
             for source in sources if isinstance(sources, list) else [sources]:
                 if not isinstance(source, dict):
                     raise InvalidNode(key, _INVALID, "<< takes a mapping, or a list of mappings")
-                for name, one in source.items():
-                    result.setdefault(name, one)
+                result = source | result
         return result
-
-    def _duplicate(self, node: Any, second: Any) -> None:
-        if self._in_alias:
-            return
-        first = next(key for key, _ in node.value if key.value == second.value)
-        place = self._document.location(first.start_mark.line, first.start_mark.column)
-        why = f'"{shorten(second.value)}" is already defined at {place}'
-        self._document.report(second, "duplicate key", why, "keep one of them")
-
-    def _counted(self, node: Any, depth: int) -> Any:
-        identity = id(node)
-        if identity in self._open:
-            raise InvalidNode(node, _INVALID, "an anchor contains an alias of itself")
-        if depth > MAX_DEPTH:
-            raise InvalidNode(node, _INVALID, _TOO_DEEP)
-        is_alias = identity in self._met
-        self._met.add(identity)
-        self._open.add(identity)
-        self._in_alias += is_alias
-        if self._in_alias:
-            self._count(node)
-        value = self._collection(node, depth + 1)
-        self._in_alias -= is_alias
-        self._open.discard(identity)
-        return value
 
     def _count(self, node: Any) -> None:
         self._aliased += 1
