@@ -309,13 +309,6 @@ evaluate([Question(ENDLESS, [0])], [LONG])
 """
 
 
-def test_memory_of_the_process_is_limited_by_the_system() -> None:
-    with evaluating(os.environ) as (_, pid):
-        limits = Path(f"/proc/{pid}/limits")
-        assert wait_until(lambda: f"{evaluator.MEMORY_LIMIT} " in _line(limits, "Max address space"))
-        assert _line(limits, "Max core file size").split()[4:6] == ["0", "0"]
-
-
 def _line(limits: Path, name: str) -> str:
     return next(line for line in limits.read_text().splitlines() if line.startswith(name))
 
@@ -357,19 +350,19 @@ def wait_until(holds: Callable[[], bool]) -> bool:
     return has_come
 
 
-def test_process_ends_with_the_one_that_started_it() -> None:
-    with evaluating(os.environ) as (process, child):
-        process.kill()
-        process.wait(timeout=30)
-        assert wait_until(lambda: not command_line(child))
-
-
-def test_process_has_nothing_of_the_environment_and_no_directory_of_ours() -> None:
-    with evaluating({**os.environ, "HUAWEICLOUD_SDK_SK": "hunter2", "HF_TOKEN": "hunter2"}) as (_, child):
+def test_process_is_limited_has_nothing_of_ours_and_ends_with_the_one_that_started_it() -> None:
+    secrets = {"HUAWEICLOUD_SDK_SK": "hunter2", "HF_TOKEN": "hunter2"}
+    with evaluating({**os.environ, **secrets}) as (process, child):
+        limits = Path(f"/proc/{child}/limits")
+        assert wait_until(lambda: f"{evaluator.MEMORY_LIMIT} " in _line(limits, "Max address space"))
+        assert _line(limits, "Max core file size").split()[4:6] == ["0", "0"]
         environ = Path(f"/proc/{child}/environ").read_bytes()
         names = {one.partition(b"=")[0] for one in environ.split(b"\0") if one}
         assert names <= {name.encode() for name in evaluator._ENVIRONMENT}
         assert Path(f"/proc/{child}/cwd").readlink() == Path("/")
+        process.kill()
+        process.wait(timeout=30)
+        assert wait_until(lambda: not command_line(child))
 
 
 # ── for people ─────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.scalar import plain, scalar_text
+from reconciler.core.scalar import plain
 from reconciler.errors import Snippet
 from reconciler.manifest import yaml
 from reconciler.manifest.yaml import MAX_DEPTH, Document, parse, parser
@@ -64,16 +64,6 @@ def test_plain_scalars_follow_the_core_schema(text: str, value: object) -> None:
     assert not document.problems
     assert document.tree == {"a": value}
     assert type(plain(document.tree["a"])) is type(value)
-
-
-def test_whole_number_of_very_many_digits_has_no_end_and_keeps_its_spelling() -> None:
-    document = read(f"a: {'9' * 400}\nb: -{'9' * 400}\n")
-    assert list(map(str, map(float, document.tree.values()))) == ["inf", "-inf"]
-    assert scalar_text(document.tree["b"]) == "-" + "9" * 400
-
-
-def test_not_a_number_is_a_number() -> None:
-    assert read("a: .nan").tree["a"] != read("a: .nan").tree["a"]
 
 
 def test_scalar_keys_are_their_text() -> None:
@@ -172,12 +162,6 @@ def test_positions_count_characters_and_not_bytes() -> None:
     assert marked(problem) == "名"
 
 
-def test_the_line_that_is_shown_is_harmless() -> None:
-    (problem,) = read("stack: \x1b[31mred\n").problems
-    assert problem.snippet is not None
-    assert "\x1b" not in problem.snippet.cut().text
-
-
 @pytest.mark.parametrize(
     ("before", "after"), [(0, 10_000), (3, 10_000), (10_000, 10_000), (10_000, 0), (60, 0), (30, 30)]
 )
@@ -188,14 +172,6 @@ def test_of_a_long_line_what_surrounds_the_place_is_shown(before: int, after: in
     assert snippet.text[snippet.start : snippet.start + snippet.length] == "here"
     assert snippet.text.startswith("…") is (before > 100)
     assert snippet.text.endswith("…") is (after > 100)
-
-
-def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    from reconciler.manifest.yaml import read as read_file
-
-    document = read_file(tmp_path / "gone.yaml", "gone.yaml")
-    assert document.problems[0].what == "unreadable file"
-    assert document.is_broken
 
 
 _YAML = st.text(alphabet=st.sampled_from("ab<1.~ \n:-'\"&*!{}[],#|>?\u00e9"), max_size=40)

@@ -59,13 +59,6 @@ def test_target_entry_may_use_the_values_that_hold_there(place: Place) -> None:
         assert loaded.target("prod")[1].region == "cn-north-4"
 
 
-def test_target_that_does_not_exist_is_wrong_usage(place: Place) -> None:
-    stack(place)
-    with pytest.raises(WrongUsage) as raised:
-        place.load(target="prd")
-    assert raised.value.diagnostics[0].fix == 'did you mean "prod"?'
-
-
 def test_check_on_all_targets_refuses_a_default_that_does_not_exist(place: Place) -> None:
     stack(place, "variables: {v: d}", "variables: {v: p}")
     place.write((place.root / "main.yaml").read_text().replace("target: dev", "target: prd"))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from reconciler.secrets import SecretText
 from tests.manifest.conftest import HEAD, JOB, Place
 
 BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
@@ -14,13 +11,6 @@ BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environm
 
 def head(variables: str) -> str:
     return f"{HEAD}variables: {{{variables}}}\n"
-
-
-def environment(place: Place, value: str, declared: str = "", **options: Any) -> Any:
-    """The value of the environment variable X, as it is sent."""
-    job = place.job(BODY % value, head(declared), **options)
-    assert job.body is not None
-    return job.body["algorithm"]["environments"]["X"]
 
 
 def test_option_that_nobody_declares_is_an_error(place: Place) -> None:
@@ -33,31 +23,6 @@ def test_option_that_nobody_declares_is_an_error(place: Place) -> None:
 
 
 SECRET = "token: {env: TOKEN, sensitive: true}"
-
-
-def test_a_text_with_a_secret_is_shown_with_the_name_in_its_place(place: Place) -> None:
-    sent = environment(
-        place,
-        "'Bearer ${var.token} $${x} ${var.n}'",
-        SECRET + ", n: {default: 1}",
-        environ={"TOKEN": "hunter2!"},
-    )
-    assert isinstance(sent, SecretText)
-    assert sent == "Bearer hunter2! ${x} 1"
-    assert sent.reference == "Bearer ${var.token} $${x} 1"
-
-
-def test_rotating_a_secret_changes_no_digest(place: Place) -> None:
-    def digest(token: str) -> str:
-        return place.job(BODY % "'${var.token}'", head(SECRET), environ={"TOKEN": token}).digest
-
-    assert digest("hunter2!") == digest("correct horse")
-    plain = place.job(BODY % "hunter2!", head(SECRET), environ={"TOKEN": "hunter2!"})
-    assert plain.digest != digest("hunter2!")
-
-
-def test_a_secret_that_reads_as_a_number_stays_text(place: Place) -> None:
-    assert environment(place, "'${var.token}'", SECRET, environ={"TOKEN": "12345"}) == "12345"
 
 
 def test_every_sensitive_value_is_known_for_redaction(place: Place) -> None:

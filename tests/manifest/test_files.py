@@ -45,12 +45,6 @@ def test_path_decides_which_jobs_are_in_view(
     assert loaded.root == stack.root
 
 
-def test_several_paths_of_one_stack_are_seen_together(stack: Place) -> None:
-    loaded = stack.load("main.yaml", "team")
-    assert loaded.stack.jobs.keys() == {"top", "inner"}
-    assert not loaded.stack.is_partial
-
-
 def test_digests_are_the_same_whatever_path_names(stack: Place) -> None:
     stack.write("defaults: {spec: {runtime_type: debug}}\n", "team/defaults.yaml")
     whole, part = stack.load(), stack.load("main.yaml")
@@ -224,20 +218,6 @@ def test_a_root_file_in_utf_16_is_told_to_be_saved_as_utf_8(place: Place, encodi
     path.write_bytes(("\ufeff" + ROOT).encode(encoding))
     problem = place.problem()
     assert (problem.what, problem.fix) == ("invalid YAML", "save the file as UTF-8")
-
-
-def test_sections_of_several_files_are_united(place: Place) -> None:
-    place.write("stack: s\ntargets: {a: {kind: local}}\nvariables: {x: {default: 1}}\n")
-    place.write(
-        f"targets: {{b: {{kind: local}}}}\nvariables: {{y: {{default: 2}}}}\njobs:\n  j:{JOB}", "more.yaml"
-    )
-    place.write("target: b\nlimits: {terminations: 9}\n", "rest.yaml")
-    loaded = place.load()
-    assert loaded.targets.keys() == {"a", "b"}
-    assert loaded.target_name == "b"
-    assert loaded.limits.terminations == 9
-    assert loaded.stack.limits == loaded.limits
-    assert loaded.stack.jobs.keys() == {"j"}
 
 
 # ── links to directories, and deep ones ────────────────────────────────────────────────────────────

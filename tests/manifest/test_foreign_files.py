@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,26 +21,16 @@ SHARED = f"jobs:\n  shared:{JOB}"
 #: Files that are no manifest, each with a secret in it.
 FOREIGN = {
     "a credentials file": f"[basic]\nak = AKEXAMPLE\nsk = {SECRET}\n",
-    "a section": f"[{SECRET}]\n",
-    "a token": f"{SECRET}\n",
-    "a number": "8263548712\n",
     "a quoted token": f"'{SECRET}\n",
-    "a list": f"- {SECRET}\n- b\n",
     "netrc": f"machine h login u password {SECRET}\n",
-    "pgpass": f"h:5432:d:u:{SECRET}\n",
-    "shell exports": f"export OS_PASSWORD={SECRET}\nexport OS_USERNAME='u\n",
     "dotenv": f"A: b\nOS_PASSWORD={SECRET}\n",
-    "an environment": f"HOME=/root\0OS_PASSWORD={SECRET}\0",
     "a key": f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n",
     "a mapping": f"OS_PASSWORD: {SECRET}\n",
     "a mapping with a tag": f"password: !!int {SECRET}\n",
     "a mapping with two of a key": f"password: {SECRET}\npassword: {SECRET}\n",
     "a mapping with a fault": f"password: {SECRET}: x\n",
-    "a mapping of mappings": f"clouds: {{mine: {{auth: {{password: {SECRET}}}}}}}\n",
-    "json": f'{{"auth": "{SECRET}"}}\n',
     "broken json": f'{{"auth": "{SECRET}", }}}}\n',
     "a resource of Kubernetes": f"apiVersion: v1\nkind: Secret\ndata: {{a: {SECRET}, a: {SECRET}}}\n",
-    "two documents": f"a: {SECRET}\n---\nb: {SECRET}\n",
     "no utf-8": f"{SECRET}\udcff\n",
 }
 
@@ -131,13 +120,6 @@ def test_link_within_a_linked_directory_is_fine_and_one_out_of_it_is_not(
     assert (problem.what, place_of(problem)) == ("link leaves the stack", "y.yaml:1:1")
 
 
-def test_link_to_the_environment_of_a_process_is_refused(stack: Place) -> None:
-    (stack.root / "x.yaml").symlink_to("/proc/self/environ")
-    problem = stack.problem()
-    assert problem.what == "link leaves the stack"
-    assert problem.snippet is None
-
-
 @pytest.mark.parametrize(
     ("target", "why"), [("nowhere.yaml", "No such file"), ("x.yaml", "Too many levels of symbolic links")]
 )
@@ -169,26 +151,15 @@ def within(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "link to a device", "standard input"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "standard input"])
 @pytest.mark.parametrize("is_named", [False, True])
 def test_what_is_no_regular_file_is_never_waited_for(stack: Place, kind: str, is_named: bool) -> None:
     path = stack.root / "x.yaml"
-    server = socket.socket(socket.AF_UNIX)
     if kind == "pipe":
         os.mkfifo(path)
-    elif kind == "socket":
-        here = Path.cwd()
-        os.chdir(stack.root)  # the name of a socket may not be long
-        server.bind("x.yaml")
-        os.chdir(here)
-    elif kind == "device":
-        try:
-            os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))
-        except PermissionError:
-            pytest.skip("only root makes devices")
     else:
         path.symlink_to("/dev/zero" if kind == "link to a device" else "/dev/stdin")
-    with within(5), server:
+    with within(5):
         if is_named and kind == "standard input":
             return  # It may be anything here, a file too.
         if is_named:
@@ -230,7 +201,6 @@ def test_no_line_of_a_file_that_is_no_manifest_is_shown(stack: Place, text: str)
     }
     assert [problem.snippet for problem in problems] == [None] * len(problems)
     assert SECRET not in repr(problems)
-    assert "8263548712" not in repr(problems)
 
 
 @pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)

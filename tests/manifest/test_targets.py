@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.values import LOCAL
 from reconciler.errors import ManifestInvalid, WrongUsage
 from tests.manifest.conftest import Place, marked, place_of
 
 
-def test_default_is_the_one_that_is_named(place: Place) -> None:
-    place.write("stack: s\ntarget: b\ntargets: {a: {kind: local}, b: {kind: local}}\n")
+@pytest.mark.parametrize(
+    ("text", "name", "default"),
+    [
+        ("target: b\ntargets: {a: {kind: local}, b: {kind: local}}", None, "b"),
+        ("target: b\ntargets: {a: {kind: local}, b: {kind: local}}", "a", "b"),
+        ("targets: {here: {kind: local}}", None, "here"),
+    ],
+)
+def test_target_is_the_one_that_is_named_or_the_default_or_the_only_one(
+    place: Place, text: str, name: str | None, default: str
+) -> None:
+    place.write(f"stack: s\n{text}\n")
     loaded = place.load()
-    assert loaded.target_name == "b"
-    assert loaded.target() == ("b", loaded.targets["b"])
-    assert loaded.target("a")[0] == "a"
+    assert loaded.target_name == default
+    assert loaded.target(name) == (name or default, loaded.targets[name or default])
 
 
-def test_only_target_needs_no_name(place: Place) -> None:
-    place.write("stack: s\ntargets: {here: {kind: local}}\n")
-    assert place.load().target()[0] == "here"
-    assert place.load().targets["here"].kind == LOCAL
-
-
-def test_several_targets_without_a_default_are_wrong_use(place: Place) -> None:
-    place.write("stack: s\ntargets: {a: {kind: local}, b: {kind: local}}\n")
+@pytest.mark.parametrize(
+    ("text", "name", "why"),
+    [
+        ("targets: {a: {kind: local}, b: {kind: local}}", None, "a, b"),
+        ("targets: {a: {kind: local}, b: {kind: local}}", "c", r"unknown target.*not one of a, b"),
+        ("", None, "no targets"),
+    ],
+)
+def test_target_that_nothing_names_is_wrong_use(place: Place, text: str, name: str | None, why: str) -> None:
+    place.write(f"stack: s\n{text}\n")
     loaded = place.load()
     assert loaded.target_name is None
-    with pytest.raises(WrongUsage, match="a, b"):
-        loaded.target()
-    with pytest.raises(WrongUsage, match=r"unknown target.*not one of a, b"):
-        loaded.target("c")
-
-
-def test_stack_without_targets_loads(place: Place) -> None:
-    place.write("stack: s\n")
-    with pytest.raises(WrongUsage, match="no targets"):
-        place.load().target()
+    with pytest.raises(WrongUsage, match=why):
+        loaded.target(name)
 
 
 def test_unset_environment_variable_matters_only_for_the_target_that_is_used(place: Place) -> None:
