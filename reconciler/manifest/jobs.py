@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ from reconciler.core.scalar import (
     plain_text,
     scalar_text,
 )
-from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, CodeEntry, DesiredJob, JobEntry
+from reconciler.core.stack import CodeEntry, DesiredJob, JobEntry
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.expressions import (
     ANY_KEY,
@@ -81,12 +81,13 @@ from reconciler.manifest.problems import (
     found,
     listed,
     location_of_key,
+    member_at,
     not_a_mapping,
     raw_problems,
     steps_of,
 )
 from reconciler.manifest.yaml import shorten
-from reconciler.secrets import SecretText
+from reconciler.secrets import SecretText, leaves
 from reconciler.text import few
 
 UNKNOWN_OUTPUT = "unknown output"
@@ -308,21 +309,10 @@ def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
 
 def _outputs_at(tree: Any, path: _Path) -> Iterator[tuple[str, _Output]]:
     """The outputs of one algorithm of an entry, by name."""
-    outputs = _at(tree, (*path, "outputs"))
+    outputs = reduce(member_at, (*path, "outputs"), tree)
     for number, output in enumerate(outputs if isinstance(outputs, list) else ()):
-        if isinstance(name := _at(output, ("name",)), str):
-            yield name, (_at(output, _URL), steps_of((*path, "outputs", number, *_URL), tree))
-
-
-def _at(tree: Any, path: _Path) -> Any:
-    for step in path:
-        if isinstance(tree, Mapping):
-            tree = tree.get(step)
-        elif isinstance(tree, list) and isinstance(step, int):
-            tree = tree[step]
-        else:
-            return None
-    return tree
+        if isinstance(name := member_at(output, "name"), str):
+            yield name, (reduce(member_at, _URL, output), steps_of((*path, "outputs", number, *_URL), tree))
 
 
 class ValueOrigin(NamedTuple):
@@ -448,9 +438,7 @@ class JobReader:
         for part in () if self.expander.budget.is_exceeded else self.defaults:
             self._check_alone(part.value, part.origin, is_used=self._defaults_are_used)
         for name, template in self.templates.entries.items():
-            if isinstance(template.value, dict):
-                tree = {key: value for key, value in template.value.items() if key not in NOT_IN_TEMPLATES}
-                self._check_alone(tree, template.origin, is_used=name in self.templates.used)
+            self._check_alone(template.value, template.origin, is_used=name in self.templates.used)
 
     def _check_alone(self, tree: dict[str, Any], origin: Origin, *, is_used: bool) -> None:
         """Look at what jobs inherit, without a job; `is_used`: some job does."""
@@ -568,10 +556,7 @@ class JobReader:
         """What defaults or a template say; the same for every job, unless an expression asks for the job."""
         if id(entry) in self._parts:
             return self._parts[id(entry)]
-        says = entry.value if isinstance(entry.value, dict) else {}
-        is_template = entry.steps[0] == "templates"
-        left_out = {*NOT_IN_TEMPLATES, EXTENDS} if is_template else NOT_IN_DEFAULTS
-        tree = {name: member for name, member in says.items() if name not in left_out}
+        tree = {name: member for name, member in entry.value.items() if name != EXTENDS}
         expanded, is_whole = self._expanded(tree, expander, entry.origin)
         part = desugar(expanded), is_whole
         if not mentions_job(tree):
@@ -607,10 +592,10 @@ class JobReader:
         is_numbered = entry.name in job.expander.numbered
         code = None
         if "code" in merged:
-            found, merged, code = self._with_code(merged, origin, job.is_absent)
-            if found:
-                self.problems.append(found)
+            placed = self._with_code(merged, origin, job.is_absent)
+            if placed is None:
                 return None
+            merged, code = placed
         try:
             valid = JobEntry.model_validate(numbered(merged, 1, lambda _: 1) if is_numbered else merged)
             lifecycle, max_parallel = valid.lifecycle, valid.max_parallel
@@ -675,8 +660,8 @@ class JobReader:
 
     def _with_code(
         self, merged: dict[str, Any], origin: Origin, is_absent: bool
-    ) -> tuple[Diagnostic | None, dict[str, Any], Code | None]:
-        """The job with its code where that will lie, and the code; or what is wrong with it.
+    ) -> tuple[dict[str, Any], Code | None] | None:
+        """The job with its code where that will lie, and the code; None if something is wrong with it.
 
         The code of an absent job need not be there any more.
         """
@@ -684,15 +669,14 @@ class JobReader:
             entry = None if is_absent else CodeEntry.model_validate(merged["code"])
         except ValidationError:
             entry = None  # that is told with the rest
-        unexpanded = any(isinstance(text, Unexpanded) for _, text in _leaves(merged["code"], ()))
+        unexpanded = any(isinstance(one, Unexpanded) for one in leaves(merged["code"]))
         if entry is None or self.codes is None or unexpanded:
             # Nothing can be said of what is relative to it.
-            return None, _with_unknown_boot_file(merged), None
+            return _with_unknown_boot_file(merged), None
 
-        def refused(
-            path: str, what: str, why: str, fix: str | None
-        ) -> tuple[Diagnostic, dict[str, Any], None]:
-            return origin.diagnose(tuple(path.split(".")), what, why, fix), merged, None
+        def refused(path: str, what: str, why: str, fix: str | None) -> tuple[dict[str, Any], None] | None:
+            self.problems.append(origin.diagnose(tuple(path.split(".")), what, why, fix))
+            return None
 
         algorithm = mapping_at(merged, "algorithm")
         if not self.codes.store:
@@ -714,7 +698,7 @@ class JobReader:
                 why = f'"{boot_file}" is no Python file of the code in {entry.source}'
                 return refused("algorithm.boot_file", "no such file", why, did_you_mean(boot_file, programs))
             placed["boot_file"] = place + boot_file
-        return None, {**merged, "algorithm": placed}, code
+        return {**merged, "algorithm": placed}, code
 
     def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
         """The secrets in a tree with their places; from now on their values are known."""

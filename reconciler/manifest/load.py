@@ -386,7 +386,7 @@ def _read(
         merged.stack,
         expander,
         Links(entries, sweeps.members, elsewhere),
-        (*merged.defaults, *defaults_on(on)),
+        (*merged.defaults, *defaults_on(on, [])),  # what is wrong there, `targets` has said
         templates,
         codes=CodeReader(files.root, files.fetch_code, target.code_address if target else "", merged.stack)
         if target or target_name is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -134,11 +135,8 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
             first = place.setdefault(entry.name, entry)
             if first is not entry and not same(first.value, entry.value):
                 problems.append(_disagree(entry.document, entry.steps, [first.document]))
-            if section == "templates" and isinstance(entry.value, dict):
-                problems += _misplaced(entry, NOT_IN_TEMPLATES, "not allowed in templates")
-            elif section == "templates":
-                why = f"expected a mapping, got {found(entry.value)}"
-                problems.append(entry.diagnose((), "wrong type", why))
+    for name, entry in merged.templates.items():
+        merged.templates[name] = _without(entry, NOT_IN_TEMPLATES, "templates", problems)
     problems += _take_jobs(merged, documents)
     for name in SETTINGS:
         if having := _having(documents, name):
@@ -151,8 +149,7 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
     merged.drift = tuple(_having(documents, "drift"))
     having = _having(documents, "defaults")
     parts = [MergedEntry(document, ("defaults",), document.tree["defaults"]) for document in having]
-    problems += (problem for part in parts for problem in problems_in_defaults(part))
-    merged.defaults = tuple(map(_allowed_in_defaults, parts))
+    merged.defaults = tuple(allowed_in_defaults(part, problems) for part in parts)
     united: dict[str, Any] = {}
     for part in merged.defaults:
         problems += _unite(united, desugar(part.value), part.document, part.steps, having)
@@ -306,19 +303,22 @@ def _is_field_of_job(entry: MergedEntry) -> bool:
     return not names <= JobEntry.model_fields.keys() and names <= set(members_of(JobEntry, entry.name))
 
 
-def _misplaced(entry: MergedEntry, names: Mapping[str, str], what: str) -> Iterator[Diagnostic]:
-    for name, says in names.items():
-        if name in entry.value:
-            yield entry.diagnose((name,), what, f"{name} says {says}", "set it on the job", at_key=True)
+def allowed_in_defaults(part: MergedEntry, problems: list[Diagnostic]) -> MergedEntry:
+    """What `defaults` may say; what only one job may is a problem."""
+    return _without(part, NOT_IN_DEFAULTS, "defaults", problems)
 
 
-def problems_in_defaults(part: MergedEntry) -> Iterator[Diagnostic]:
-    """Yield what `defaults` say that only one job may."""
-    return _misplaced(part, NOT_IN_DEFAULTS, "not allowed in defaults")
-
-
-def _allowed_in_defaults(part: MergedEntry) -> MergedEntry:
-    return part._replace(value={k: v for k, v in part.value.items() if k not in NOT_IN_DEFAULTS})
+def _without(
+    entry: MergedEntry, names: Mapping[str, str], section: str, problems: list[Diagnostic]
+) -> MergedEntry:
+    """What an entry says beside some names, which are problems."""
+    if not isinstance(entry.value, dict):
+        problems.append(entry.diagnose((), "wrong type", f"expected a mapping, got {found(entry.value)}"))
+        return entry._replace(value={})
+    for name in (one for one in entry.value if one in names):
+        what, why = f"not allowed in {section}", f"{name} says {names[name]}"
+        problems.append(entry.diagnose((name,), what, why, "set it on the job", at_key=True))
+    return entry._replace(value={name: one for name, one in entry.value.items() if name not in names})
 
 
 #: What the entry of a target says of the jobs, and not of the place where they live.
@@ -330,10 +330,11 @@ def variables_on(entry: MergedEntry | None) -> dict[str, Any]:
     return _section(entry, VARIABLES)
 
 
-def defaults_on(entry: MergedEntry | None) -> tuple[MergedEntry, ...]:
-    """What a target says of every job."""
-    part = defaults_part(entry)
-    return () if part is None else (_allowed_in_defaults(part),)
+def defaults_on(entry: MergedEntry | None, problems: list[Diagnostic]) -> tuple[MergedEntry, ...]:
+    """What a target says of every job, and may."""
+    if not entry or not (tree := _section(entry, DEFAULTS)):
+        return ()
+    return (allowed_in_defaults(MergedEntry(entry.document, (*entry.steps, DEFAULTS), tree), problems),)
 
 
 def differs(merged: MergedManifest) -> bool:
@@ -378,12 +379,6 @@ def declared_on(
     return here, elsewhere, problems
 
 
-def defaults_part(entry: MergedEntry | None) -> MergedEntry | None:
-    """The same, with what only one job may say."""
-    tree = _section(entry, DEFAULTS)
-    return MergedEntry(entry.document, (*entry.steps, DEFAULTS), tree) if entry and tree else None
-
-
 def _section(entry: MergedEntry | None, name: str) -> dict[str, Any]:
     value = entry.value.get(name) if entry is not None and isinstance(entry.value, dict) else None
     return value if isinstance(value, dict) else {}
@@ -400,25 +395,19 @@ def _unite(
     for name, value in tree.items():
         path = (*steps, name)
         if name not in into:
-            into[name] = _copy(value)
+            into[name] = deepcopy(value)
         elif isinstance(into[name], dict) and isinstance(value, Mapping):
             yield from _unite(into[name], value, document, path, earlier)
         elif name in NAMED_LISTS and is_named_list(into[name]) and is_named_list(value):
             by_name = {item["name"]: item for item in into[name]}
             for index, item in enumerate(value):
                 if (first := by_name.get(item["name"])) is None:
-                    into[name].append(_copy(item))
+                    into[name].append(deepcopy(item))
                 else:
                     place = (*path, Member(index, item["name"]))
                     yield from _unite(first, item, document, place, earlier)
         elif not same(into[name], value):
             yield _disagree(document, path, earlier)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copy(member) for key, member in value.items()}
-    return [_copy(member) for member in value] if isinstance(value, list) else value
 
 
 def same(one: Any, other: Any) -> bool:

@@ -352,7 +352,7 @@ def _holds(part: Any, steps: Steps) -> bool:
             named = (one for one in part if isinstance(one, Mapping) and one.get("name") == step.name)
             part = next(named, None)
         elif isinstance(part, Mapping | list):
-            part = _below(part, step.position if isinstance(step, Member) else step)
+            part = member_at(part, step.position if isinstance(step, Member) else step)
         else:
             return isinstance(part, Unexpanded | UnresolvedText)
     return part is not None
@@ -536,7 +536,7 @@ def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[PathStep, ...]:
     """Turn pydantic's path into one that finds its way in mapping forms too."""
     steps: list[PathStep] = []
     for part in loc:
-        tree, above = _below(tree, part), steps[-1] if steps else None
+        tree, above = member_at(tree, part), steps[-1] if steps else None
         if isinstance(part, int) and above in NAMED_LISTS:
             name = tree.get("name") if isinstance(tree, Mapping) else None
             # The file does not say the secret's value, but the expression that stands for it.
@@ -547,7 +547,8 @@ def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[PathStep, ...]:
     return tuple(steps)
 
 
-def _below(tree: Any, part: int | str) -> Any:
+def member_at(tree: Any, part: int | str) -> Any:
+    """The member of plain data; None where there is none."""
     if isinstance(tree, Mapping):
         return tree.get(part)
     if isinstance(tree, list) and isinstance(part, int) and part < len(tree):

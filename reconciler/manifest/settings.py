@@ -30,8 +30,7 @@ from reconciler.manifest.merge import (
     DEFAULTS,
     VARIABLES,
     MergedEntry,
-    defaults_part,
-    problems_in_defaults,
+    defaults_on,
     variables_on,
 )
 from reconciler.manifest.problems import (
@@ -111,8 +110,7 @@ class Targets(NamedTuple):
                 words = unknown_variable(variable, declared)
                 steps = (VARIABLES, variable)
                 problems.append(entry.diagnose(steps, *words, at_key=True, show_line=show_line))
-            if part := defaults_part(entry):
-                problems += problems_in_defaults(part)
+            defaults_on(entry, problems)
             value = entry.value if isinstance(entry.value, dict) else {}
             texts = {text for name, text in value.items() if _is_credential(name) and isinstance(text, str)}
             endpoint = value.get("endpoint")

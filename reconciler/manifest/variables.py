@@ -48,7 +48,7 @@ from reconciler.manifest.problems import (
     validated,
 )
 from reconciler.manifest.yaml import MANIFEST_MAPPING, Document, parse, parse_scalar, read, shorten
-from reconciler.secrets import SecretText, looks_secret
+from reconciler.secrets import SecretText, leaves, looks_secret
 
 if TYPE_CHECKING:
     from reconciler.core.settings import Variable, VariableSource
@@ -336,11 +336,8 @@ def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
 
 def texts_in(value: Any) -> Iterator[str]:
     """The texts in a value; a number is a text as well, for a secret may look like one."""
-    if isinstance(value, dict | list):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from texts_in(member)
-    elif isinstance(text := scalar_text(value), str) and text:
-        yield text
+    texts = map(scalar_text, leaves(value))
+    return (text for text in texts if isinstance(text, str) and text)
 
 
 _MARK = "sensitive"

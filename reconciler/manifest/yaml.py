@@ -469,9 +469,9 @@ def parse(data: bytes, path: Path, file: str) -> Document:
     elif tree is not None:
         # What it says is nobody's business.
         kind = "a list" if isinstance(tree, list) else "a single value"
-        place = document.location(root.start_mark.line, root.start_mark.column)
+        location = document.location(root.start_mark.line, root.start_mark.column)
         why = f"expected {MANIFEST_MAPPING}, got {kind}"
-        document.problems.append(Diagnostic("wrong type", why, location=place))
+        document.problems.append(Diagnostic("wrong type", why, location=location))
         document.is_broken = True
     return document
 
