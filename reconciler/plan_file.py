@@ -27,7 +27,7 @@ from reconciler.core.ownership import KeyView, Revision, sort_by_key
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.record import Scope
 from reconciler.core.scalar import parts_of, save, unresolvable_references, variables_of, walk_texts
-from reconciler.core.stack import Limits, Stack
+from reconciler.core.stack import Stack
 from reconciler.core.values import Frozen, node_hours
 from reconciler.decide.actions import has_flags_before
 from reconciler.decide.cost import total_cost
@@ -614,11 +614,7 @@ class ReadPlan(NamedTuple):
             root=root,
             targets={plan.target.name: options.target},
             target_name=plan.target.name,
-            limits=Limits(),
             manifest_digest=plan.manifest_digest,
-            secrets=(),
-            files=(),
-            warnings=(),
             declared=options.declared,
         )
 

@@ -153,7 +153,7 @@ def context_of(
 ) -> Context:
     """A stack on a workspace, beside a history that knows this; None: beside none."""
     nothing: Mapping[str, Any] = {}
-    loaded = LoadedStack(stack, Path(), nothing, None, stack.limits, "sha256:0", (), (), ())
+    loaded = LoadedStack(stack, Path(), nothing, None, "sha256:0")
     clock = SimpleNamespace(now=lambda: NOW, sleep=lambda seconds: None)
     target = Connected(cast("Backend", workspace), TARGET, cloud, cast("Any", clock))
     return Context(loaded, target, cast("Recording", _Recorded(memory or NO_HISTORY)))

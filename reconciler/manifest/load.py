@@ -86,11 +86,9 @@ class LoadedStack:
     root: Path
     targets: Mapping[str, Target]
     target_name: str | None
-    limits: Limits
     manifest_digest: str
-    secrets: tuple[str, ...]
-    files: tuple[Path, ...]
-    warnings: tuple[Diagnostic, ...]
+    secrets: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
     file_names: tuple[str, ...] = ()
     records_reference: str | None = None
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
@@ -102,6 +100,11 @@ class LoadedStack:
     _targets: Targets | None = None
     _records: RecordsSetting | None = None
     _notify: NotifySetting | None = None
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What is odd in the files, and no error."""
+        return self.stack.warnings
 
     def on_targets(self, asked: str | None) -> Mapping[str | None, LoadedStack]:
         """Return the stack on each target that `check` read it for; `asked` is the one it was asked for."""
@@ -203,7 +206,7 @@ def load(
         WrongUsage: a path or the target does not exist, or there are several stacks to choose from.
     """
     with _no_garbage_collection():
-        inputs = _inputs(variables, var_files, environ, offline, learn, traced)
+        inputs = LoadInputs(variables, read_value_files(var_files), environ, offline, learn, traced)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         return _load(files, merge_files(files.documents), inputs, target)
 
@@ -228,25 +231,13 @@ def check(
         WrongUsage: as `load`.
     """
     with _no_garbage_collection():
-        inputs = _inputs(variables, var_files, environ, True, learn)
+        inputs = LoadInputs(variables, read_value_files(var_files), environ, True, learn)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
         is_default_known = merged.target in (None, *merged.targets)
         if target is not None or not (merged.targets and differs(merged) and is_default_known):
             return _load(files, merged, inputs, target), ()
         return _check_each(files, merged, inputs)
-
-
-def _inputs(
-    variables: Mapping[str, str],
-    var_files: Sequence[Path],
-    environ: Mapping[str, str],
-    offline: bool,
-    learn: Callable[[Iterable[str]], None],
-    traced: str | None = None,
-) -> LoadInputs:
-    files = read_value_files(var_files)
-    return LoadInputs(variables, files, environ, offline, learn, traced, settings_budget(), ExpansionBudget())
 
 
 def _check_each(
@@ -293,23 +284,20 @@ def load_mapping(
         ManifestInvalid: with all problems.
         WrongUsage: there is no such directory.
     """
-    files = stack_of(mapping, root)
-    return load(files, variables=variables, environ=environ, offline=offline, learn=learn)
+    return load(stack_of(mapping, root), variables=variables, environ=environ, offline=offline, learn=learn)
 
 
 def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target: str | None) -> LoadedStack:
     default = merged.target if target is None else target
-    names: list[str | None] = [default]
-    if default is None and merged.targets and differs(merged):
-        names = [*merged.targets]  # The first that goes is taken.
-    first: ManifestInvalid | None = None
-    for name in names:
+    if default is not None or not (merged.targets and differs(merged)):
+        return _read(files, merged, inputs, default, target)
+    invalid: list[ManifestInvalid] = []
+    for name in merged.targets:  # The first that goes is taken.
         try:
             return _read(files, merged, inputs, name, target)
-        except ManifestInvalid as invalid:
-            first = first or invalid
-    assert first is not None
-    raise first
+        except ManifestInvalid as error:
+            invalid.append(error)
+    raise invalid[0]
 
 
 @contextmanager
@@ -443,20 +431,17 @@ def _read(
             warnings=warnings,
             whole=jobs,
             elsewhere=elsewhere,
-            limits=settings["limits"],
-            prices=settings["prices"],
             policies=policies,
             ignored_drift=ignored_drift,
+            **settings,
         ),
         root=files.root,
         targets=readable,
         target_name=target_name,
-        limits=settings["limits"],
         manifest_digest=digest_of(sorted((document.relative, document.data) for document in documents)),
         secrets=tuple(sorted(secrets)),
         files=tuple(document.path for document in documents),
         file_names=tuple(document.file for document in documents),
-        warnings=warnings,
         records_reference=records.reference() if records else None,
         sources=variables.saved_sources(),
         origins=reader.origins,

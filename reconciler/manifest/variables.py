@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.scalar import (
     VARIABLE_NAME,
@@ -432,17 +432,18 @@ def declared_sensitive(documents: Iterable[Document]) -> Iterator[tuple[str, dic
                 yield name, entry
 
 
-class LoadInputs(NamedTuple):
-    """What a stack is read with, its files aside; see `load`."""
+@dataclass(frozen=True)
+class LoadInputs:
+    """What a stack is read with, its files aside, and what that may come to on all targets; see `load`."""
 
     given: Mapping[str, str]
     value_files: Sequence[Document]
     environ: Mapping[str, str]
     offline: bool
     learn: Callable[[Iterable[str]], None]
-    traced: str | None
-    settings: ExpansionBudget
-    jobs: ExpansionBudget
+    traced: str | None = None
+    settings: ExpansionBudget = field(default_factory=settings_budget)
+    jobs: ExpansionBudget = field(default_factory=ExpansionBudget)
 
 
 class VariableSection:

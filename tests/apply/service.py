@@ -141,17 +141,7 @@ class Service:
 
     def context(self, stack: Stack, *, only: tuple[str, ...] = (), parallelism: int = 8) -> Context:
         """A stack on this service."""
-        loaded = LoadedStack(
-            stack=stack,
-            root=Path(),
-            targets={},
-            target_name=None,
-            limits=stack.limits,
-            manifest_digest="sha256:0",
-            secrets=(),
-            files=(),
-            warnings=(),
-        )
+        loaded = LoadedStack(stack, Path(), {}, None, manifest_digest="sha256:0")
         target = Connected(self.backend, TARGET, self.cloud, self.time)
         return Context(loaded, target, self.recording, only=only, parallelism=parallelism)
 
