@@ -19,8 +19,6 @@ from reconciler.text import COMMAND_MARK, INVISIBLE
 if TYPE_CHECKING:
     from reconciler.decide.fleet import FleetReport
 
-# json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
-# shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
 _FIELD = re.compile("[a-z_]+")
 _ID = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha256:[0-9a-f]{64}|[a-z][0-9a-f]{12}|[0-9a-f]{32}"
@@ -37,6 +35,8 @@ _WORDS: Mapping[str, frozenset[str]] = {
     "type": frozenset(EventType),
 }
 _COUNTS = frozenset({"summary", "sequence", "revision", "line", "column"})
+# json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
+# shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
 _HARMFUL = re.compile(f"[{INVISIBLE}]")
 
 
@@ -98,11 +98,8 @@ def render_fleet(report: FleetReport, view: View) -> str:
     They come as text, from whoever checked them: here one would be written after the other, however many
     workers there are. So each takes the place of the null of its entry, the only one on a line so indented.
     """
-    parts = iter([one.parts.get("json", "null") for one in report.results if not one.errors])
+    parts = (one.parts.get("json", "null") for one in report.results if not one.errors)
     place = re.compile(r'(?<=^      "document": )null$', re.MULTILINE)
-    return place.sub(lambda _: _indented(next(parts).rstrip("\n"), 6), dump(report.document())) + "\n"
-
-
-def _indented(text: str, by: int) -> str:
-    """Text with its lines further to the right; in JSON a line never ends within a string."""
-    return text.replace("\n", "\n" + by * " ")
+    # In JSON a line never ends within a string.
+    indented = (part.rstrip("\n").replace("\n", "\n" + 6 * " ") for part in parts)
+    return place.sub(lambda _: next(indented), dump(report.document())) + "\n"

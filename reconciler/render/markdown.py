@@ -103,7 +103,7 @@ def _fit_staying(sections: Sequence[Sequence[Row]], room: int, left_out: dict[st
     # As many keys as there is room for, in the order of the sections.
     lines = []
     for section in sections:
-        block = _keys_only(section)
+        block = [*_heading(section), *_fenced([key for row in section for key in row.keys], "")]
         missing, over = 0, _size(block) - room
         while over > 0 and len(block) > 5:
             over -= len(block.pop(-3)) + 1
@@ -127,11 +127,6 @@ def _jobs(rows: Iterable[Row]) -> int:
 
 def _heading(rows: Sequence[Row]) -> list[str]:
     return [f"#### {_jobs(rows)} {rows[0].words}", ""]
-
-
-def _keys_only(rows: Sequence[Row]) -> list[str]:
-    keys = [key for row in rows for key in row.keys]
-    return [*_heading(rows), *_fenced(keys, "")]
 
 
 def _cut(rows: Sequence[Row], room: int) -> tuple[list[str], int]:

@@ -36,7 +36,11 @@ def plan_text(plan: Plan, view: View) -> str:
     """Text for people: what ends work first; what is kept only on request, unless it ended badly."""
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
-    shown = in_order_for_people(action for action in plan.actions if _is_shown(action, view))
+    shown = in_order_for_people(
+        action
+        for action in plan.actions
+        if view.show_keep or action.action is not Action.KEEP or action.ended_badly
+    )
     groups = fold_alike(shown, look_of_action, place_in(plan.declared), is_folded=not view.verbose)
     names = [name_of([one.key for one in group]) for group in groups]
     width = width_of_names([*names, *(key for key, _ in plan.history)], style)
@@ -76,10 +80,6 @@ def plan_text(plan: Plan, view: View) -> str:
     lines += sums_of(plan)
     lines.append(plan.last_line)
     return "\n".join(lines) + "\n"
-
-
-def _is_shown(action: PlannedAction, view: View) -> bool:
-    return view.show_keep or action.action is not Action.KEEP or action.ended_badly
 
 
 def job_lines(

@@ -224,7 +224,9 @@ def result_text(result: Result, view: View) -> str:
 
     place = place_in(view.plan.declared if view.plan else ())
     for group in fold_alike(result.outcomes, look, place, is_folded=not view.verbose):
-        first, names = group[0], [_job_name(outcome) for outcome in group]
+        first = group[0]
+        jobs = [outcome.action.after or outcome.action.before for outcome in group]
+        names = [job.name if job else outcome.key for job, outcome in zip(jobs, group, strict=True)]
         colour = {Status.DONE: "green", Status.SKIPPED: "dim"}.get(first.status, "red")
         word = style.paint(f"{spell_status(first.status):<9}", colour)
         name, detail = names[0], first.detail
@@ -265,11 +267,6 @@ def result_last_line(result: Result) -> str:
         if count or status == Status.DONE
     ]
     return f"{'Apply interrupted' if result.interrupted else 'Applied'}: {', '.join(counts)}."
-
-
-def _job_name(outcome: Outcome) -> str:
-    shown = outcome.action.after or outcome.action.before
-    return shown.name if shown else outcome.key
 
 
 # ── reviews; the last line is fixed (docs/reference/cli.md, "Review") ────────────────────────────────────

@@ -424,16 +424,8 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
         shown = action.after or action.before
         became = outcome.message or outcome.detail
         text = action.action.value + (f": {became}" if became else "")
-        row = _row(
-            clean,
-            action.key,
-            status.value,
-            action.symbol,
-            action.traits.colour,
-            text,
-            is_bad,
-            source=action.source,
-        )
+        kind, symbol, colour = status.value, action.symbol, action.traits.colour
+        row = _row(clean, action.key, kind, symbol, colour, text, is_bad, source=action.source)
         rows.append(
             row._replace(
                 words=spell_status(status),
