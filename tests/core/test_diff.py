@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.body import with_identity
 from reconciler.core.observed import ObservedJob
 from reconciler.decide.key_state import Difference, difference
-from reconciler.emulator import Store, create_app
-from reconciler.modelarts.connect import connect_inprocess
 from reconciler.secrets import SecretText
 from tests.builders import a_job, seen
+from tests.core.fields import reported
 
 #: No declaration has it, so that only the details can be compared.
 UNKNOWN = "b" + "0" * 12
@@ -26,13 +24,7 @@ UNKNOWN = "b" + "0" * 12
 def differing(before: dict[str, Any], after: dict[str, Any], digest: str | None = None) -> Difference:
     """What was sent as `before` comes back from the service with all its noise; now `after` is declared."""
     sent = a_job(**before)
-    assert sent.body is not None
-    with Store() as store:
-        backend = connect_inprocess(create_app(store), project_id="p")
-        with backend:
-            body = with_identity(sent.body, name="a", workspace_id="0", description="d")
-            details = backend.details(backend.create(body).id)
-    return difference(a_job(**after), details, digest or sent.digest)
+    return difference(a_job(**after), reported(sent), digest or sent.digest)
 
 
 FULL: dict[str, Any] = {

@@ -48,24 +48,12 @@ def environments(**values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("before", "shown"),
-    [
-        (environments(NCCL_DEBUG="INFO"), {"NCCL_DEBUG": "INFO"}),
-        (environments(HF_TOKEN="plain"), {"HF_TOKEN": LOOKS_SECRET}),
-        (environments(NOTE=RANDOM), {"NOTE": LOOKS_SECRET}),
-        (environments(A="1", KEY="2"), {"A": "1", "KEY": LOOKS_SECRET}),
-    ],
-)
-def test_removed_environment_is_shown_unless_it_looks_like_a_secret(
-    before: dict[str, Any], shown: dict[str, Any]
-) -> None:
-    found = removed(before)
-    assert found[ENVIRONMENTS] == (shown, LOOKS_SECRET in shown.values())
-
-
-@pytest.mark.parametrize(
     ("before", "path", "shown"),
     [
+        (environments(NCCL_DEBUG="INFO"), ENVIRONMENTS, {"NCCL_DEBUG": "INFO"}),
+        (environments(HF_TOKEN="plain"), ENVIRONMENTS, {"HF_TOKEN": LOOKS_SECRET}),
+        (environments(NOTE=RANDOM), ENVIRONMENTS, {"NOTE": LOOKS_SECRET}),
+        (environments(A="1", KEY="2"), ENVIRONMENTS, {"A": "1", "KEY": LOOKS_SECRET}),
         ({"algorithm__parameters": {"lr": 0.1, "epochs": 90}}, f"{PARAMETERS}.epochs", "90"),
         ({"algorithm__parameters": {"lr": 0.1, "max_tokens": 512}}, f"{PARAMETERS}.max_tokens", "512"),
         ({"algorithm__parameters": {"lr": 0.1, "api_key": "x"}}, f"{PARAMETERS}.api_key", LOOKS_SECRET),
@@ -74,10 +62,10 @@ def test_removed_environment_is_shown_unless_it_looks_like_a_secret(
         ({"algorithm__parameters": {"lr": "hf_" + RANDOM}}, f"{PARAMETERS}.lr", LOOKS_SECRET),
     ],
 )
-def test_parameter_read_back_from_details_is_shown_unless_it_looks_like_a_secret(
-    before: dict[str, Any], path: str, shown: str
+def test_value_read_back_from_details_is_shown_unless_it_looks_like_a_secret(
+    before: dict[str, Any], path: str, shown: Any
 ) -> None:
-    assert removed(before)[path] == (shown, shown == LOOKS_SECRET)
+    assert removed(before)[path] == (shown, LOOKS_SECRET in str(shown))
 
 
 def test_edited_command_with_a_secret_in_it_is_hidden_whole() -> None:

@@ -1,4 +1,4 @@
-"""Durations, secrets, printable text, `--only`, the order of execution."""
+"""Durations, printable text, the order of execution."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.stack import narrow
 from reconciler.decide.plan import Action, in_order
-from reconciler.errors import WrongUsage
 from reconciler.text import format_duration, parse_duration, printable
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
@@ -73,37 +71,6 @@ def test_printable_text_keeps_ordinary_text() -> None:
 )
 def test_printable_text_has_no_ci_commands(text: str, shown: str) -> None:
     assert printable(text) == shown
-
-
-STACK = a_stack(a_job("a-1"), a_job("a-2"), a_job("b"))
-
-
-@pytest.mark.parametrize(
-    ("only", "keys"),
-    [
-        (["b"], {"b"}),
-        (["a-*"], {"a-1", "a-2"}),
-        (["a-1", "b"], {"a-1", "b"}),
-        (["a-[1]"], {"a-1"}),
-        (["gone"], set()),
-    ],
-)
-def test_view_narrowed_by_only_has_the_matching_keys(only: list[str], keys: set[str]) -> None:
-    narrowed = narrow(STACK, only, ["gone"])
-    assert set(narrowed.jobs) == keys
-    assert narrowed.is_partial
-    assert narrowed.left_out == 3 - len(keys)
-    assert narrowed.declared_keys == STACK.declared_keys
-
-
-def test_stack_without_only_is_unchanged() -> None:
-    assert narrow(STACK, [], []) is STACK
-
-
-@pytest.mark.parametrize("only", ["c", "A-1", "gon*", "x*"])
-def test_view_narrowed_by_only_without_a_match_is_wrong_usage(only: str) -> None:
-    with pytest.raises(WrongUsage):
-        narrow(STACK, [only, "b"], ["gone"])
 
 
 def test_actions_that_free_capacity_are_ordered_before_those_that_need_it() -> None:

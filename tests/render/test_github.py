@@ -55,19 +55,19 @@ def test_message_and_title_come_back(text: str) -> None:
     assert command == Command("error", {"title": f"blocked {text}"}, text)
 
 
-def test_outputs_of_a_plan() -> None:
+def test_outputs_of_a_plan_and_of_a_drift_report() -> None:
     plan = every_action()
-    lines = step_outputs(Content.PLAN, plan, View(digest="sha256:0")).splitlines()
-    assert dict(line.split("=", 1) for line in lines) == {
+    assert outputs_of(Content.PLAN, plan) == {
         "has_changes": "true",
         "digest": "sha256:0",
         "summary": plan.last_line,
         **{action.value: str(count) for action, count in plan.summary.items()},
     }
-
-
-def test_outputs_of_a_drift_report() -> None:
-    outputs = dict(line.split("=", 1) for line in step_outputs(Content.DRIFT, drifted(), View()).splitlines())
-    assert outputs["has_changes"] == "true"
-    assert (outputs["missing"], outputs["stuck"]) == ("1", "0")
+    outputs = outputs_of(Content.DRIFT, drifted())
+    assert (outputs["has_changes"], outputs["missing"], outputs["stuck"]) == ("true", "1", "0")
     assert outputs["summary"].startswith("Drift: ")
+
+
+def outputs_of(content: Content, value: object) -> dict[str, str]:
+    lines = step_outputs(content, value, View(digest="sha256:0")).splitlines()
+    return dict(line.split("=", 1) for line in lines)

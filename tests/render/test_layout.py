@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len as cells_by_rich
 
 from reconciler.errors import Diagnostic, Location, Snippet
-from reconciler.render import Content, Style, View, render
+from reconciler.render import Style
 from reconciler.render.groups import in_braces
 from reconciler.render.text import cell_len, pad, render_diagnostics, table
-from tests.builders import a_job, a_stack, seen
-from tests.core.test_decision_table import OLD, plan_for
-from tests.render.test_folding import sweep
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -134,17 +131,6 @@ def test_terminal_gets_the_first_problems_and_a_count(width: int | None, verbose
 # ── sweeps ─────────────────────────────────────────────────────────────────────────────────────────
 
 SWEEP = [f"lr-sweep-batch-{batch}-lr-0_{lr}" for batch in range(1, 7) for lr in range(10)]
-
-
-RATES = ",".join(f"0_{n}" for n in range(10))
-
-
-@pytest.mark.parametrize("style", [Style(), Style(width=100)])
-def test_sixty_members_of_a_sweep_are_ten_lines_and_all_are_named(style: Style) -> None:
-    plan = plan_for(a_stack(*sweep(SWEEP)), *(seen(a_job(key, **OLD)) for key in SWEEP))
-    lines = render(Content.PLAN, plan, "text", View(style)).splitlines()
-    assert len(lines) <= 10, lines
-    assert lines[3].strip() == f"lr-sweep-batch-{{1,2,3,4,5,6}}-lr-{{{RATES}}}"
 
 
 def expanded(word: str) -> list[str]:
