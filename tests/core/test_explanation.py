@@ -1,4 +1,4 @@
-"""Why a key gets its action: the rules that were asked, the values, and what would make it otherwise."""
+"""Why a key gets its action: the rules, what stands against it, and what would make it otherwise."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import pytest
 from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.stack import DesiredJob, Effect, Limits, Stack
 from reconciler.decide.key_state import PlanContext
-from reconciler.decide.plan import Action, Reason
+from reconciler.decide.plan import Action, Guard, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.decide.reports import Explanation, explain
 from reconciler.decide.rules import HINTS, RULES
 from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
 from reconciler.render.commands import render_why
+from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.core.test_cost import bounded
+from tests.core.test_guards import ending, losing, losing_sight
+from tests.core.test_policies import a_policy
 from tests.core.worlds import a_world
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
@@ -45,18 +49,16 @@ def one(desired: DesiredJob, **seen_as: Any) -> Explanation:
     return why(a_stack(desired), seen(desired, **seen_as))
 
 
+# --- the rules
+
+
 @pytest.mark.parametrize(
     ("explanation", "rule", "action"),
     [
         (why(a_stack(a_job())), "not-found", Action.CREATE),
         (one(a_job()), "unchanged", Action.KEEP),
-        (one(a_job(), phase="Completed"), "completed", Action.KEEP),
-        (one(a_job(), phase="Failed"), "failed", Action.KEEP),
         (one(a_job(), phase="Strange"), "unknown-phase", Action.BLOCKED),
-        (one(a_job(lifecycle={"on_failure": "retry"}), phase="Failed"), "retry", Action.CREATE),
         (why(a_stack(a_job()), seen(a_job(**EDITED))), "changed", Action.REPLACE),
-        (why(a_stack(a_job()), seen(a_job(**EDITED), ran_s=HOUR * 2)), "would-lose-work", Action.CONFLICT),
-        (why(a_stack(absent()), seen(a_job())), "absent", Action.TERMINATE),
         (why(a_stack(), seen(a_job())), "absent", Action.TERMINATE),
     ],
 )
@@ -82,14 +84,13 @@ def test_every_reason_says_what_would_change_the_decision() -> None:
     assert [reason for reason, texts in hints if not texts] == [Reason.DESTROYED]
 
 
-@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.RUNNING])
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED, Phase.RUNNING])
 @pytest.mark.parametrize("on_change", [None, "replace"])
 def test_edit_that_would_wait_for_a_schedule_is_not_said_to_run_again(
     phase: Phase, on_change: str | None
 ) -> None:
     desired = a_job(lifecycle={"schedule": "0 2 * * *", "on_change": on_change})
-    job = seen(desired, phase=phase, ran_s=HOUR, ended_s_ago=HOUR)
-    said = why(a_stack(desired), job).otherwise
+    said = one(desired, phase=phase, ran_s=HOUR, ended_s_ago=HOUR).otherwise
     of_edits = [text for text in said if "edit the entry" in text or "change a field" in text]
     assert of_edits
     assert all(text.startswith("set `lifecycle.on_change: replace`") is (not on_change) for text in of_edits)
@@ -98,31 +99,38 @@ def test_edit_that_would_wait_for_a_schedule_is_not_said_to_run_again(
 @pytest.mark.parametrize(("phase", "is_said"), [(Phase.COMPLETED, False), (Phase.RUNNING, True)])
 def test_overlap_is_named_where_a_time_ends_a_job(phase: Phase, is_said: bool) -> None:
     desired = a_job(lifecycle={"schedule": "0 2 * * *", "overlap": "replace"})
-    job = seen(desired, phase=phase, ran_s=7 * HOUR, ended_s_ago=0)
-    explanation = why(a_stack(desired), job)
+    explanation = one(desired, phase=phase, ran_s=7 * HOUR, ended_s_ago=0)
     assert [one.reason for one in explanation.actions] == [Reason.SCHEDULED]
     assert any("overlap: skip" in text for text in explanation.otherwise) is is_said
 
 
-def test_needs_defer_the_action_of_the_deciding_rule() -> None:
-    stack = a_stack(a_job("up"), replace(a_job("a"), needs=("up",)))
-    found = why(stack, seen(a_job("up")))
+MEMBERS = [replace(a_job(key), sweep="s", max_parallel=1) for key in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("stack", "running", "by", "otherwise"),
+    [
+        (a_stack(a_job("up"), replace(a_job("a"), needs=("up",))), a_job("up"), "needs", "wait until the"),
+        (a_stack(*MEMBERS), MEMBERS[1], "max_parallel", "raise `max_parallel` of its entry"),
+    ],
+)
+def test_what_defers_the_action_of_the_deciding_rule_is_named(
+    stack: Stack, running: DesiredJob, by: str, otherwise: str
+) -> None:
+    found = why(stack, seen(running))
     assert (found.rules[-1].name, found.chosen) == ("not-found", Action.CREATE)
     assert found.actions[0].action is Action.DEFER
-    assert "It chose create; `needs` makes it defer." in render_why([found])
-
-
-def test_turn_in_a_sweep_defers_the_action_of_the_deciding_rule() -> None:
-    members = [replace(a_job(key), sweep="s", max_parallel=1) for key in "ab"]
-    found = why(a_stack(*members), seen(members[1]))
-    assert "It chose create; `max_parallel` makes it defer." in render_why([found])
-    assert found.otherwise[0] == "raise `max_parallel` of its entry, and it starts at once"
+    assert found.otherwise[0].startswith(otherwise)
+    assert f"It chose create; `{by}` makes it defer." in render_why([found])
 
 
 def test_ignored_edit_is_said_and_how_it_would_count() -> None:
     found = why(a_stack(a_job(lifecycle={"ignore_changes": ["algorithm"]})), seen(a_job(**EDITED)))
     assert found.actions[0].detail == "running; ignored: algorithm"
     assert found.otherwise[0] == "remove the path from `lifecycle.ignore_changes`, and its edit counts"
+
+
+# --- what was declared and observed
 
 
 def test_declaration_is_shown_with_position_and_non_default_fields() -> None:
@@ -136,6 +144,10 @@ def test_declaration_is_shown_with_position_and_non_default_fields() -> None:
     assert found.source is not None
     assert (found.source.file, found.source.line) == ("jobs.yaml", 7)
     assert (found.lifecycle, found.formerly) == ({"on_change": "fail", "max_retries": 3}, ("old",))
+    assert (found.needs, found.is_absent, found.starts) == ((), False, "1 × modelarts.vm.cpu.2u, pytorch")
+    gone = why(a_stack(absent())).declared
+    assert gone is not None
+    assert (gone.is_absent, gone.starts, gone.source) == (True, "", None)
 
 
 def test_revisions_are_shown_newest_first_with_their_declarations() -> None:
@@ -161,3 +173,74 @@ def test_document_is_json_and_text_is_printable() -> None:
     found = why(a_stack(a_job(**EDITED)), seen(a_job(), name="a", text="\x1b[2J"))
     json.dumps(found.document())
     assert "\x1b" not in render_why([found])
+
+
+# --- what stands against it: policies with their values, and guards
+
+NODES = "job.spec.resource.node_count > 8"
+BIG = a_job(spec={"resource": {"flavor_id": "gpu", "node_count": 9}})
+HUSH = a_job(algorithm__command=SecretText("hush-hush", "${var.token}"))
+COUNT, COMMAND, NOTHING = "job.spec.resource.node_count", "job.algorithm.command", "job.spec.nothing"
+UNKNOWN_FIELD = 'there is no field "nothing"'
+
+
+@pytest.mark.parametrize(
+    ("job", "policy", "effect", "problem", "values"),
+    [
+        (BIG, a_policy(NODES, message="too large"), Effect.DENY, None, {COUNT: 9}),
+        (BIG, a_policy(NODES, "warn"), Effect.WARN, None, {COUNT: 9}),
+        # one that fails denies, whatever its effect
+        (BIG, a_policy(f"{NOTHING} > 1", "warn"), Effect.DENY, UNKNOWN_FIELD, {NOTHING: None}),
+        # a secret stands there by its name
+        (HUSH, a_policy(f'{COMMAND} != ""'), Effect.DENY, None, {COMMAND: "${var.token}"}),
+    ],
+)
+def test_policy_is_named_with_its_expression_the_values_it_saw_and_its_place(
+    job: DesiredJob, policy: Any, effect: Effect, problem: str | None, values: dict[str, Any]
+) -> None:
+    others = (a_policy("false", name="r"), a_policy(name="q", only=("replace",)))
+    found = why(a_stack(job, a_job("b"), policies=(*others, policy)))
+    [seen_by] = found.policies
+    assert (seen_by.policy, seen_by.effect, seen_by.message) == ("p", effect, policy.message)
+    assert (seen_by.expression, seen_by.problem, seen_by.values) == (policy.expression, problem, values)
+    text = render_why([found])
+    assert ("  not applied: denied by p\n" in text) is (effect is Effect.DENY)
+    assert "hush" not in text + str(found.document())
+    if policy.message:
+        said = f"    {NODES}\n    job.spec.resource.node_count: 9\n"
+        assert f"  p denies: too large (jobs.yaml:5:7)\n{said}" in text
+        assert found.chosen is found.actions[0].blocked_action is Action.CREATE
+        assert found.otherwise[0].startswith("change the job, or the policy")
+
+
+@pytest.mark.parametrize(
+    ("case", "key", "guard", "is_whole"),
+    [
+        (losing(25), "a", Guard.LOST_WORK, False),
+        (losing(25, lifecycle={"on_change": "replace"}), "a", None, False),
+        (ending(5, 10), "end-0", Guard.TERMINATIONS, True),
+        (ending(5, 10), "keep-0", None, True),
+        (losing_sight(Phase.RUNNING), "new", Guard.FOUND_NOTHING, True),
+    ],
+)
+def test_guard_that_blocks_the_key_or_refuses_the_plan_because_of_it_is_named(
+    case: Any, key: str, guard: Guard | None, is_whole: bool
+) -> None:
+    found = why(case.stack, *case.jobs, key=key, memory=case.memory)
+    assert [one.guard for one in found.guards] == ([guard] if guard else [])
+    text = render_why([found])
+    if guard is None:
+        assert "not applied" not in text
+        return
+    assert f"--allow {guard.value}" in (found.guards[0].fix or "")
+    assert f"  not applied: {'refused' if is_whole else 'blocked'} by guard {guard.value}\n" in text
+    if not is_whole:
+        assert found.chosen is found.actions[0].blocked_action is Action.REPLACE
+        assert found.otherwise[0] == f"review the plan, then pass `--allow {guard.value}`, and it is done"
+
+
+def test_cost_is_that_of_the_plan_and_its_budget_a_guard() -> None:
+    found = why(a_stack(bounded(hours=10, nodes=1), limits=Limits(node_hours=5)))
+    assert found.actions[0].cost is not None
+    assert found.actions[0].cost.node_hours_max == 10
+    assert [one.guard for one in found.guards] == [Guard.BUDGET]
