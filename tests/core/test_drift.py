@@ -41,66 +41,206 @@ def classes(found: DriftReport) -> list[str]:
     return [item.class_.value for item in found.drift]
 
 
-NEW = a_job()
+NEW, OTHER = a_job(), a_job("b")
 EDITED = a_job(algorithm__parameters={"lr": 9})
 PROTECTED = a_job(lifecycle={"protect": True})
 RETRIED = a_job(lifecycle={"on_failure": "retry"})
-RETRIED_ONCE = [seen(RETRIED, phase="Failed"), seen(RETRIED, revision=2, phase="Failed")]
+RETRIED_ONCE = [seen(RETRIED, phase=F), seen(RETRIED, revision=2, phase=F)]
 STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
 TERMINATING = seen(NEW, phase="Terminating", ended_s_ago=60)
-NEXT_DONE = seen(NEW, revision=2, phase="Completed")
+STOPPED = seen(NEW, phase="Terminating", stopped=True, ended_s_ago=60)
+TERMINATING_LONG = seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR)
+FORMERLY_A = replace(NEW, key="new", formerly=("a",))
+APPLIED, AHEAD = a_job(description="applied"), a_job(description="declared anew")
+TRAINS, FORMER = a_job(description="we train things"), a_job(description="applied", **OLD)
+URGENT = a_job(description="applied", spec__schedule_policy={"priority": 3})
+RENAMED = replace(APPLIED, key="new", formerly=("a",))
+SOMEBODYS = seen(APPLIED, description="", job_id="12345678-aaaa")
+RAN, DID = a_memory(past(APPLIED, 1, R)), a_memory(past(APPLIED, 1, DONE))
+LOOKS_ONLY = a_memory(past(OTHER, 1, R, is_declared_known=False))
+NEVER_SEEN = a_memory(past(OTHER, 1, R))
+UNAVAILABLE = HistorySnapshot(problem="unavailable")
+AGAIN, IN_NO_FILE = "declared again; r1 was stopped by us", a_stack(OTHER)
+
+
+def by_hand(desired: DesiredJob, **said: Any) -> ObservedJob:
+    return seen(desired, text="edited by hand", **said)
+
+
+def redacted(text: str) -> HistorySnapshot:
+    """A history in which a part of the description was taken for a secret."""
+    return a_memory(past(TRAINS, 1, R, declared=replace(TRAINS, description=text)))
+
+
+Row = tuple[Stack | DesiredJob, list[ObservedJob], HistorySnapshot, list[str], str]
+#: A declaration beside the key `b`, which runs; jobs and a history; classes of drift, and what is pending.
+EXPECTATIONS: dict[str, list[Row]] = {
+    "by job and declaration": [
+        (NEW, [], NO_HISTORY, ["missing"], ""),
+        (NEW, [seen(NEW)], NO_HISTORY, [], ""),
+        (NEW, [seen(NEW, phase=DONE)], NO_HISTORY, [], ""),
+        (NEW, [seen(NEW, phase=F)], NO_HISTORY, ["failed"], ""),
+        (NEW, [seen(NEW, phase="Abnormal")], NO_HISTORY, ["failed"], ""),
+        (RETRIED, RETRIED_ONCE, NO_HISTORY, ["failed"], ""),
+        (RETRIED, [seen(RETRIED, phase=TD)], NO_HISTORY, ["terminated"], ""),
+        (STOPPING, [seen(STOPPING, phase=F, ran_s=2 * HOUR)], NO_HISTORY, [], ""),
+        (STOPPING, [seen(STOPPING, phase=TD, ran_s=2 * HOUR)], NO_HISTORY, [], ""),
+        (NEW, [seen(NEW, phase=TD)], NO_HISTORY, ["terminated"], ""),
+        (NEW, [seen(NEW, phase=F), seen(NEW, revision=2)], NO_HISTORY, [], ""),
+        (NEW, [seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR, ran_s=0)], NO_HISTORY, [], ""),
+        (NEW, [TERMINATING], NO_HISTORY, [], ""),
+        (NEW, [TERMINATING_LONG], NO_HISTORY, ["stuck"], ""),
+        (NEW, [by_hand(NEW)], NO_HISTORY, ["modified"], ""),
+        (NEW, [by_hand(NEW, phase=DONE)], NO_HISTORY, [], ""),
+        (NEW, [by_hand(NEW, phase=F, protected=True)], NO_HISTORY, ["failed"], ""),
+        (PROTECTED, [seen(PROTECTED, phase=TD)], NO_HISTORY, ["terminated"], ""),
+        (PROTECTED, [seen(PROTECTED, phase=DONE)], NO_HISTORY, ["modified"], ""),
+        (NEW, [seen(NEW), seen(NEW, revision=2)], NO_HISTORY, ["duplicate"], ""),
+        (NEW, [TERMINATING, seen(NEW, revision=2)], NO_HISTORY, ["duplicate"], ""),
+        (NEW, [seen(NEW, description="")], NO_HISTORY, ["unowned"], ""),
+        (NEW, [seen(NEW, description=""), seen(NEW, revision=2)], NO_HISTORY, ["unowned"], ""),
+        (NEW, [seen(NEW), seen(NEW, revision=2, description="")], NO_HISTORY, ["unowned"], ""),
+        (NEW, [seen(NEW, stack="other")], NO_HISTORY, ["missing"], ""),
+        (NEW, [seen(NEW, digest="z" + "0" * 12)], NO_HISTORY, ["unknown"], ""),
+        (NEW, [seen(NEW, phase="Frozen")], NO_HISTORY, ["unknown"], ""),
+        (NEW, [seen(NEW, phase="Frozen"), seen(NEW, revision=2)], NO_HISTORY, ["unknown"], ""),
+    ],
+    "not declared": [
+        (IN_NO_FILE, [seen(NEW)], NO_HISTORY, ["orphaned"], ""),
+        (IN_NO_FILE, [seen(NEW), seen(NEW, revision=2)], NO_HISTORY, ["orphaned", "orphaned"], ""),
+        (IN_NO_FILE, [seen(NEW, phase=DONE)], NO_HISTORY, [], ""),
+        (IN_NO_FILE, [TERMINATING], NO_HISTORY, [], ""),
+        (a_stack(OTHER, is_partial=True), [seen(NEW)], NO_HISTORY, [], ""),
+    ],
+    "changed in the manifest": [
+        (NEW, [seen(EDITED)], NO_HISTORY, [], "changed since r1 (Running)"),
+        (NEW, [seen(EDITED, phase=F)], NO_HISTORY, ["failed"], "changed since r1 (Failed)"),
+        # back to what ended badly before
+        (NEW, [seen(NEW, phase=F), seen(EDITED, revision=2)], NO_HISTORY, [], "changed since r2 (Running)"),
+        (NEW, [seen(NEW, phase=TD, stopped=True)], NO_HISTORY, [], AGAIN),
+        (NEW, [STOPPED], NO_HISTORY, [], AGAIN),
+        (FORMERLY_A, [seen(NEW)], NO_HISTORY, [], "formerly a: the marker follows"),
+        (FORMERLY_A, [seen(NEW), seen(a_job("new"))], NO_HISTORY, [], "formerly: a, but new already has"),
+    ],
+    "other than what was last applied": [
+        (APPLIED, [seen(APPLIED)], RAN, [], ""),
+        (APPLIED, [by_hand(APPLIED)], RAN, ["modified"], ""),
+        (APPLIED, [by_hand(APPLIED, phase=DONE)], DID, [], ""),
+        # what somebody did on the service is drift, whatever the manifest says by now
+        (AHEAD, [seen(APPLIED)], RAN, [], "description changed"),
+        (AHEAD, [by_hand(APPLIED)], RAN, ["modified"], "description changed"),
+        (a_job(description="edited by hand"), [by_hand(APPLIED)], RAN, ["modified"], ""),
+        (FORMER, [seen(APPLIED)], RAN, [], "changed since r1"),
+        (FORMER, [by_hand(APPLIED)], RAN, ["modified"], "changed since r1"),
+        (URGENT, [seen(APPLIED)], RAN, [], ""),  # cannot be changed in this phase
+        (RENAMED, [], RAN, ["missing"], ""),
+    ],
+    "a redacted record of ordinary text": [
+        (TRAINS, [seen(TRAINS)], redacted("we (sensitive) things"), [], ""),
+        (TRAINS, [seen(TRAINS)], redacted("(sensitive)"), [], ""),
+        (TRAINS, [seen(TRAINS, text="by hand")], redacted("we (sensitive) things"), ["modified"], "changed"),
+        (TRAINS, [seen(TRAINS, text="we by hand")], redacted("we (sensitive)"), ["modified"], "changed"),
+        (TRAINS, [seen(TRAINS)], redacted("we train (sensitive) and more"), ["modified"], ""),
+    ],
+    "missing, pending, or neither": [
+        (APPLIED, [], a_memory(elsewhere=("other.example",)), ["missing"], ""),
+        (APPLIED, [], LOOKS_ONLY, ["missing"], ""),  # looks were recorded, and no apply
+        (APPLIED, [], NEVER_SEEN, [], "new in the manifest"),
+        (APPLIED, [], RAN, ["missing"], ""),  # it was there, and is gone
+        (APPLIED, [], a_memory(past(APPLIED, 1, F)), ["missing"], ""),
+        (APPLIED, [], a_memory(past(APPLIED, 1, TD)), ["missing"], ""),
+        (APPLIED, [], a_memory(past(a_job(**OLD), 1, DONE)), [], "changed since r1 (Completed)"),
+        (APPLIED, [], a_memory(past(a_job(**OLD), 1, R)), ["missing"], "changed since r1"),
+        (APPLIED, [], a_memory(past(APPLIED, 1, TD, is_stopped=True)), [], AGAIN),
+        (APPLIED, [], a_memory(past(APPLIED, 1, R, is_stopped=True)), [], AGAIN),
+        (APPLIED, [], a_memory(past(APPLIED, 1, F, is_stopped=True)), ["missing"], ""),
+        (APPLIED, [], DID, [], ""),  # completed, and aged out
+        (APPLIED, [], a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], ""),
+        # somebody's job with the name of one that has completed, or was deleted
+        (APPLIED, [SOMEBODYS], a_memory(past(APPLIED, 2, DONE)), ["unowned"], ""),
+        (APPLIED, [SOMEBODYS], RAN, ["unowned", "missing"], ""),
+    ],
+    "a history that cannot be read": [
+        (APPLIED, [], UNAVAILABLE, ["unknown"], ""),
+        (APPLIED, [seen(APPLIED, description="")], UNAVAILABLE, ["unowned", "unknown"], ""),
+        (APPLIED, [by_hand(APPLIED)], UNAVAILABLE, ["unknown"], ""),
+        # what does not rest on it is known
+        (APPLIED, [seen(APPLIED)], UNAVAILABLE, [], ""),
+        (APPLIED, [seen(APPLIED, phase=TD)], UNAVAILABLE, ["terminated"], ""),
+        (APPLIED, [seen(APPLIED), seen(APPLIED, revision=2)], UNAVAILABLE, ["duplicate"], ""),
+        (FORMER, [seen(APPLIED)], UNAVAILABLE, [], "changed since r1"),
+    ],
+    "a newer revision that was deleted counts with its recorded end": [
+        (APPLIED, [seen(APPLIED, phase=F)], a_memory(past(APPLIED, 1, F), newest), expected, pending)
+        for newest, expected, pending in (
+            (past(APPLIED, 2, DONE), [], ""),
+            (past(APPLIED, 2, F), ["failed"], ""),
+            (past(APPLIED, 2, TD), ["terminated"], ""),
+            (past(APPLIED, 2, TD, is_stopped=True), [], "declared again; r2 was stopped by us"),
+            (past(APPLIED, 2, R), ["terminated"], ""),
+        )
+    ],
+    # as `--only a` or a removed file leaves it: who declared it last decides
+    "not declared any more": [
+        (entry, [seen(APPLIED, **job)], memory, drift, pending)
+        for entry, ends in ((IN_NO_FILE, "no longer in the manifest"), (absent(), "state: absent"))
+        for memory, job, drift, pending in (
+            (NEVER_SEEN, {}, ["orphaned"], ""),
+            (a_memory(past(APPLIED, 1, R, is_declared_known=False)), {}, ["orphaned"], ""),
+            (RAN, {}, [], f"{ends}; a (Running) will be terminated"),
+            (RAN, {"protected": True}, [], f"{ends}; a (Running) will be terminated"),
+            # the last apply ended it, and somebody started it again
+            (a_memory(past(APPLIED, 1, TD)), {"stopped": True}, ["orphaned"], ""),
+            # it has ended, or is about to
+            (RAN, {"phase": DONE}, [], ""),
+            (RAN, {"phase": "Terminating", "stopped": True, "ended_s_ago": 60}, [], ""),
+            # nobody can say
+            (UNAVAILABLE, {}, ["unknown"], ""),
+            (UNAVAILABLE, {"phase": DONE}, [], ""),
+        )
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("stack", "jobs", "expected"),
+    ("entry", "jobs", "memory", "drift", "pending"),
     [
-        (a_stack(NEW, a_job("b")), [seen(a_job("b"))], ["missing"]),
-        (a_stack(NEW), [seen(NEW)], []),
-        (a_stack(NEW), [seen(NEW, phase="Completed")], []),
-        (a_stack(NEW), [seen(NEW, phase="Failed")], ["failed"]),
-        (a_stack(NEW), [seen(NEW, phase="Abnormal")], ["failed"]),
-        (a_stack(RETRIED), [seen(RETRIED, phase="Failed", ended_s_ago=60)], []),
-        (a_stack(RETRIED), [seen(RETRIED, phase="Failed")], []),
-        (a_stack(RETRIED), RETRIED_ONCE, ["failed"]),
-        (a_stack(RETRIED), [seen(RETRIED, phase="Terminated")], ["terminated"]),
-        (a_stack(STOPPING), [seen(STOPPING, phase="Failed", ran_s=2 * HOUR)], []),
-        (a_stack(STOPPING), [seen(STOPPING, phase="Terminated", ran_s=2 * HOUR)], []),
-        (a_stack(NEW), [seen(NEW, phase="Terminated")], ["terminated"]),
-        (a_stack(NEW), [seen(NEW, phase="Terminated", stopped=True)], []),
-        (a_stack(NEW), [seen(NEW, phase="Failed"), seen(NEW, revision=2)], []),
-        (a_stack(NEW), [seen(EDITED), seen(NEW, revision=2, phase="Failed")], ["failed"]),
-        (a_stack(a_job("b")), [seen(NEW), seen(NEW, revision=2), seen(a_job("b"))], ["orphaned", "orphaned"]),
-        (a_stack(NEW), [seen(NEW, description=""), seen(NEW, revision=2)], ["unowned"]),
-        (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR, ran_s=0)], []),
-        (a_stack(NEW), [seen(NEW, text="edited by hand")], ["modified"]),
-        (a_stack(NEW), [seen(NEW, text="edited by hand", phase="Completed")], []),
-        (a_stack(NEW), [seen(NEW), seen(NEW, revision=2)], ["duplicate"]),
-        (a_stack(NEW), [TERMINATING, seen(NEW, revision=2)], ["duplicate"]),
-        (a_stack(a_job("b")), [seen(NEW), seen(a_job("b"))], ["orphaned"]),
-        (a_stack(a_job("b"), is_partial=True), [seen(NEW), seen(a_job("b"))], []),
-        (a_stack(absent()), [seen(NEW)], ["orphaned"]),
-        (a_stack(a_job("b")), [seen(NEW, phase="Completed"), seen(a_job("b"))], []),
-        (a_stack(NEW), [seen(NEW, description="")], ["unowned"]),
-        (a_stack(NEW, a_job("b")), [seen(NEW, stack="other"), seen(a_job("b"))], ["missing"]),
-        (a_stack(a_job("b")), [TERMINATING, seen(a_job("b"))], []),
-        (a_stack(NEW), [seen(NEW, text="edited by hand", phase="Failed", protected=True)], ["failed"]),
-        (a_stack(PROTECTED), [seen(PROTECTED, phase="Terminated")], ["terminated"]),
-        (a_stack(PROTECTED), [seen(PROTECTED, phase="Completed")], ["modified"]),
-        (a_stack(NEW), [seen(NEW, digest="z" + "0" * 12)], ["unknown"]),
-        (a_stack(NEW), [seen(NEW, phase="Frozen"), seen(NEW, revision=2)], ["unknown"]),
-        (a_stack(NEW), [seen(NEW), seen(NEW, revision=2, description="")], ["unowned"]),
-        (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR)], ["stuck"]),
-        (a_stack(NEW), [TERMINATING], []),
-        (a_stack(NEW), [seen(NEW, phase="Frozen")], ["unknown"]),
+        pytest.param(*row, id=f"{about} {number}")
+        for about, rows in EXPECTATIONS.items()
+        for number, row in enumerate(rows)
     ],
 )
-def test_drift_has_class_by_job_and_declaration(
-    stack: Stack, jobs: list[ObservedJob], expected: list[str]
+def test_drift_and_what_is_pending_of_a_key(
+    entry: Stack | DesiredJob,
+    jobs: list[ObservedJob],
+    memory: HistorySnapshot,
+    drift: list[str],
+    pending: str,
 ) -> None:
-    found = report(stack, *jobs)
-    assert classes(found) == expected
-    assert found.has_drifted is bool([name for name in expected if name != "unknown"])
-    assert found.summary == {name: expected.count(name.value) for name in found.summary}
+    stack = entry if isinstance(entry, Stack) else a_stack(entry, OTHER)
+    found = report(stack, seen(OTHER), *jobs, memory=memory)
+    assert classes(found) == drift
+    assert len(found.pending) == bool(pending)
+    assert all(item.detail.startswith(pending) or item.detail.endswith(pending) for item in found.pending)
+    assert found.complete is ("unknown" not in drift)
+    assert found.has_drifted is any(name != "unknown" for name in drift)
+    assert found.summary == {name: drift.count(name.value) for name in found.summary}
+    for item in found.pending:
+        assert (item.job is None) is (not jobs or len(memory.by_key.get("a", ())) == 2)
+    if len(memory.by_key.get("a", ())) == 2:
+        assert [item.job for item in found.drift] == [None] * len(drift)
+
+
+def test_stack_that_was_never_applied_is_pending() -> None:
+    found = report(a_stack(NEW))
+    assert (classes(found), [item.detail for item in found.pending]) == ([], ["new in the manifest"])
+
+
+def test_several_active_revisions_of_a_key_that_was_removed_are_named_together() -> None:
+    found = report(IN_NO_FILE, seen(OTHER), seen(APPLIED), seen(APPLIED, revision=2), memory=RAN)
+    [pending] = found.pending
+    said = "no longer in the manifest; a (Running), a-r2 (Running) will be terminated"
+    assert (classes(found), pending.detail) == (["duplicate"], said)
 
 
 @pytest.mark.parametrize(
@@ -191,33 +331,6 @@ def test_drift_entry_has_changes_only_when_modified() -> None:
     assert failed["began_at"] == "2027-01-15T07:00:00Z", "when it ended"
 
 
-STOPPED = seen(NEW, phase="Terminating", stopped=True, ended_s_ago=60)
-FORMERLY_A = replace(NEW, key="new", formerly=("a",))
-
-
-@pytest.mark.parametrize(
-    ("stack", "jobs", "expected"),
-    [
-        (a_stack(NEW), [], "new in the manifest"),
-        (a_stack(NEW), [seen(EDITED)], "changed since r1 (Running)"),
-        (a_stack(NEW), [seen(EDITED, phase="Failed")], "changed since r1 (Failed)"),
-        # back to what ended badly before
-        (a_stack(NEW), [seen(NEW, phase="Failed"), seen(EDITED, revision=2)], "changed since r2 (Running)"),
-        (a_stack(NEW), [seen(NEW, phase="Terminated", stopped=True)], "declared again; r1 was stopped by us"),
-        (a_stack(NEW), [STOPPED], "declared again; r1 was stopped by us"),
-        (a_stack(FORMERLY_A), [seen(NEW)], "formerly a: the marker follows"),
-        (a_stack(FORMERLY_A), [seen(NEW), seen(a_job("new"))], "formerly: a, but new already has revisions"),
-    ],
-)
-def test_change_awaiting_an_apply_is_pending_and_no_drift(
-    stack: Stack, jobs: list[ObservedJob], expected: str
-) -> None:
-    found = report(stack, *jobs)
-    assert [item.detail for item in found.pending] == [expected]
-    assert (found.pending[0].job is None) is (not jobs)
-    assert classes(found) == (["failed"] if "(Failed)" in expected else [])
-
-
 @pytest.mark.parametrize(
     ("ended_s_ago", "detail"),
     [
@@ -303,7 +416,11 @@ def test_fix_says_how_to_run_a_scheduled_key_before_its_time(
 @pytest.mark.parametrize(
     ("jobs", "what", "why"),
     [
-        ([seen(NEW), NEXT_DONE], "superseded revision is active", "a is Running, and a-r2 is Completed"),
+        (
+            [seen(NEW), seen(NEW, revision=2, phase=DONE)],
+            "superseded revision is active",
+            "a is Running, and a-r2 is Completed",
+        ),
         ([seen(NEW), seen(NEW, revision=2, stack="other")], "name taken", "a-r2 is held by job"),
     ],
 )
@@ -315,17 +432,8 @@ def test_odd_state_is_a_warning_and_no_drift(jobs: list[ObservedJob], what: str,
 
 # --- with a history: what was last applied, and what the stack never had
 
-APPLIED, AHEAD = a_job(description="applied"), a_job(description="declared anew")
-URGENT = a_job(description="applied", spec__schedule_policy={"priority": 3})
-RAN = a_memory(past(APPLIED, 1, R))
 ENDS = ("Completed", "Failed", "Terminated", "Abnormal")
-OTHER = a_job("b")
-UNAVAILABLE = HistorySnapshot(problem="unavailable")
 QUEUED: dict[str, Any] = {"spec__schedule_policy": {"priority": 2}}
-
-
-def by_hand(desired: DesiredJob, **said: Any) -> ObservedJob:
-    return seen(desired, text="edited by hand", **said)
 
 
 # --- stuck: since the first look that saw the termination, or since the duration stands still
@@ -387,36 +495,6 @@ def test_protection_is_compared_with_the_one_that_was_applied(
     assert classes(found) == (["modified"] if is_drift else [])
 
 
-RENAMED = replace(APPLIED, key="new", formerly=("a",))
-SOMEBODYS = seen(APPLIED, description="", job_id="12345678-aaaa")
-BOTH = [seen(APPLIED), seen(APPLIED, revision=2)]
-BOTH_END = "no longer in the manifest; a (Running), a-r2 (Running) will be terminated"
-
-
-@pytest.mark.parametrize(
-    ("stack", "jobs", "memory", "drift", "pending"),
-    [
-        (a_stack(RENAMED, OTHER), [seen(OTHER)], RAN, ["missing"], []),
-        # an older failure, or somebody's job, beside one that has completed and aged out
-        (a_stack(APPLIED), [seen(APPLIED, phase=F)], a_memory(past(APPLIED, 2, DONE)), [], []),
-        (a_stack(APPLIED), [SOMEBODYS], a_memory(past(APPLIED, 2, DONE)), ["unowned"], []),
-        # a job that was deleted, and another one with its name
-        (a_stack(APPLIED), [SOMEBODYS], RAN, ["unowned", "missing"], []),
-        # what somebody did on the service is drift, whatever the manifest says by now
-        (a_stack(AHEAD), [by_hand(APPLIED)], RAN, ["modified"], ["description changed"]),
-        (a_stack(a_job(description="edited by hand")), [by_hand(APPLIED)], RAN, ["modified"], []),
-        (a_stack(URGENT), [seen(APPLIED)], RAN, [], []),  # cannot be changed in this phase
-        (a_stack(APPLIED), [], a_memory(past(OTHER, 1, R)), [], ["new in the manifest"]),
-        (a_stack(OTHER), [seen(OTHER), *BOTH], RAN, ["duplicate"], [BOTH_END]),
-    ],
-)
-def test_history_tells_drift_from_what_is_pending(
-    stack: Stack, jobs: list[ObservedJob], memory: HistorySnapshot, drift: list[str], pending: list[str]
-) -> None:
-    found = report(stack, *jobs, memory=memory)
-    assert (classes(found), [item.detail for item in found.pending]) == (drift, pending)
-
-
 RESTARTED = "a was Completed and is Running; expected next: Creating, Pending"
 
 
@@ -474,129 +552,6 @@ def test_description_with_a_secret_is_compared_by_its_value() -> None:
     plain = a_job(description="plain")
     found = report(a_stack(plain), seen(secret, text="tell-nobody-1"), memory=memory)
     assert (classes(found), [item.detail for item in found.pending]) == ([], ["description changed"])
-
-
-# --- orphaned, or pending
-
-
-@pytest.mark.parametrize("entry", [None, absent()], ids=["removed", "state: absent"])
-@pytest.mark.parametrize(
-    ("memory", "job", "drift", "pending"),
-    [
-        # nobody knows of an apply
-        (NO_HISTORY, {}, ["orphaned"], 0),
-        (a_memory(past(a_job("b"), 1, R)), {}, ["orphaned"], 0),
-        # it was seen, and never declared by an apply that is on record
-        (a_memory(past(APPLIED, 1, R, is_declared_known=False)), {}, ["orphaned"], 0),
-        # the last apply declared it
-        (a_memory(past(APPLIED, 1, R)), {}, [], 1),
-        (a_memory(past(APPLIED, 1, R)), {"protected": True}, [], 1),
-        # the last apply ended it, and somebody started it again
-        (a_memory(past(APPLIED, 1, TD)), {"stopped": True}, ["orphaned"], 0),
-        # it has ended, or is about to
-        (a_memory(past(APPLIED, 1, R)), {"phase": "Completed"}, [], 0),
-        (a_memory(past(APPLIED, 1, R)), {"phase": "Terminating", "stopped": True, "ended_s_ago": 60}, [], 0),
-        # nobody can say
-        (UNAVAILABLE, {}, ["unknown"], 0),
-        (UNAVAILABLE, {"phase": "Completed"}, [], 0),
-    ],
-)
-def test_undeclared_job_is_orphaned_or_pending_by_history(
-    entry: DesiredJob | None, memory: HistorySnapshot, job: dict[str, Any], drift: list[str], pending: int
-) -> None:
-    stack = a_stack(OTHER, *([entry] if entry else []))
-    found = report(stack, seen(OTHER), seen(APPLIED, **job), memory=memory)
-    assert (classes(found), len(found.pending)) == (drift, pending)
-    assert found.complete is ("unknown" not in drift)
-
-
-# --- a key that is declared, beside another one that runs
-
-
-def redacted(text: str) -> HistorySnapshot:
-    """A history in which a part of the description was taken for a secret."""
-    return a_memory(past(TRAINS, 1, R, declared=replace(TRAINS, description=text)))
-
-
-TRAINS, FORMER = a_job(description="we train things"), a_job(description="applied", **OLD)
-LOOKS_ONLY = a_memory(past(OTHER, 1, R, is_declared_known=False))
-EXPECTATIONS: dict[str, list[tuple[DesiredJob, list[ObservedJob], HistorySnapshot, list[str], int]]] = {
-    "other than what was last applied": [
-        (APPLIED, [seen(APPLIED)], RAN, [], 0),
-        (APPLIED, [by_hand(APPLIED)], RAN, ["modified"], 0),
-        (APPLIED, [by_hand(APPLIED, phase=DONE)], a_memory(past(APPLIED, 1, DONE)), [], 0),
-        (APPLIED, [by_hand(APPLIED, phase=F)], a_memory(past(APPLIED, 1, F)), ["failed"], 0),
-        (APPLIED, [by_hand(APPLIED, phase=TD)], a_memory(past(APPLIED, 1, TD)), ["terminated"], 0),
-        # the manifest was edited ahead: that is no drift
-        (AHEAD, [seen(APPLIED)], RAN, [], 1),
-        (FORMER, [seen(APPLIED)], RAN, [], 1),
-        (FORMER, [by_hand(APPLIED)], RAN, ["modified"], 1),
-    ],
-    "a redacted record of ordinary text": [
-        (TRAINS, [seen(TRAINS)], redacted("we (sensitive) things"), [], 0),
-        (TRAINS, [seen(TRAINS)], redacted("(sensitive)"), [], 0),
-        (TRAINS, [seen(TRAINS, text="by hand")], redacted("we (sensitive) things"), ["modified"], 1),
-        (TRAINS, [seen(TRAINS, text="we train things by hand")], redacted("we (sensitive)"), ["modified"], 1),
-        (TRAINS, [seen(TRAINS)], redacted("we train (sensitive) and more"), ["modified"], 0),
-    ],
-    "missing, pending, or neither": [
-        (APPLIED, [], NO_HISTORY, ["missing"], 0),  # nobody knows whether the stack ever had it
-        (APPLIED, [], a_memory(elsewhere=("other.example",)), ["missing"], 0),
-        (APPLIED, [], LOOKS_ONLY, ["missing"], 0),  # looks were recorded, and no apply
-        (APPLIED, [], a_memory(past(OTHER, 1, R)), [], 1),  # the store knows the stack, and never saw the key
-        (APPLIED, [], a_memory(past(APPLIED, 1, R)), ["missing"], 0),  # it was there, and is gone
-        (APPLIED, [], a_memory(past(APPLIED, 1, F)), ["missing"], 0),
-        (APPLIED, [], a_memory(past(APPLIED, 1, TD)), ["missing"], 0),
-        (APPLIED, [], a_memory(past(a_job(**OLD), 1, DONE)), [], 1),  # completed, declared otherwise by now
-        (APPLIED, [], a_memory(past(a_job(**OLD), 1, R)), ["missing"], 1),  # gone, declared otherwise by now
-        (APPLIED, [], a_memory(past(APPLIED, 1, TD, is_stopped=True)), [], 1),  # we stopped it
-        (APPLIED, [], a_memory(past(APPLIED, 1, R, is_stopped=True)), [], 1),
-        (APPLIED, [], a_memory(past(APPLIED, 1, F, is_stopped=True)), ["missing"], 0),
-        (APPLIED, [], a_memory(past(APPLIED, 1, DONE)), [], 0),  # completed, and aged out
-        (APPLIED, [], a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], 0),
-    ],
-    "a history that cannot be read": [
-        (APPLIED, [], UNAVAILABLE, ["unknown"], 0),
-        (APPLIED, [seen(APPLIED, description="")], UNAVAILABLE, ["unowned", "unknown"], 0),
-        (APPLIED, [by_hand(APPLIED)], UNAVAILABLE, ["unknown"], 0),
-        # what does not rest on it is known
-        (APPLIED, [seen(APPLIED)], UNAVAILABLE, [], 0),
-        (APPLIED, [seen(APPLIED, phase=DONE)], UNAVAILABLE, [], 0),
-        (APPLIED, [seen(APPLIED, phase=F)], UNAVAILABLE, ["failed"], 0),
-        (APPLIED, [seen(APPLIED, phase=TD)], UNAVAILABLE, ["terminated"], 0),
-        (APPLIED, [seen(APPLIED), seen(APPLIED, revision=2)], UNAVAILABLE, ["duplicate"], 0),
-        (FORMER, [seen(APPLIED)], UNAVAILABLE, [], 1),
-    ],
-    "a newer revision that was deleted counts with its recorded end": [
-        (APPLIED, [seen(APPLIED, phase=F)], a_memory(past(APPLIED, 1, F), newest), expected, pending)
-        for newest, expected, pending in (
-            (past(APPLIED, 2, DONE), [], 0),
-            (past(APPLIED, 2, F), ["failed"], 0),
-            (past(APPLIED, 2, TD), ["terminated"], 0),
-            (past(APPLIED, 2, TD, is_stopped=True), [], 1),
-            (past(APPLIED, 2, R), ["terminated"], 0),
-        )
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("declared", "jobs", "memory", "drift", "pending"),
-    [
-        pytest.param(*row, id=f"{about} {number}")
-        for about, rows in EXPECTATIONS.items()
-        for number, row in enumerate(rows)
-    ],
-)
-def test_drift_of_a_key_by_its_history(
-    declared: DesiredJob, jobs: list[ObservedJob], memory: HistorySnapshot, drift: list[str], pending: int
-) -> None:
-    found = report(a_stack(declared, OTHER), seen(OTHER), *jobs, memory=memory)
-    assert (classes(found), len(found.pending)) == (drift, pending)
-    assert found.complete is ("unknown" not in drift)
-    assert found.has_drifted is any(name != "unknown" for name in drift)
-    if len(memory.by_key.get("a", ())) == 2:
-        assert [item.job for item in found.drift] == [None] * len(drift)
 
 
 # --- steps
