@@ -250,9 +250,8 @@ def test_list_that_cannot_be_read_is_not_called_nothing_to_do(here: World) -> No
 _RESOURCE = {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2}}
 _POOL = {"pool_id": "pool-1", "flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
 _TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
-#: A body with everything in it, one of another kind, and one with a secret.
+#: A body of another kind, and one with everything in it, a secret too.
 EXPORTED: dict[str, dict[str, Any]] = {
-    "preset engine": {"algorithm": CODE, "spec": _RESOURCE},
     "tasks": {
         "kind": "hetero_job",
         "tasks": [
@@ -262,7 +261,7 @@ EXPORTED: dict[str, dict[str, Any]] = {
     "volumes, notification, ssh, log export": {
         "algorithm": {
             **CODE,
-            "environments": {"A": "1"},
+            "environments": {"HF_TOKEN": _TOKEN},
             "inputs": [{"name": "data_url", "remote": {"obs": {"obs_url": "obs://b/in/"}}}],
             "outputs": [{"name": "train_url", "remote": {"obs": {"obs_url": "obs://b/out/"}}}],
         },
@@ -275,10 +274,6 @@ EXPORTED: dict[str, dict[str, Any]] = {
             "schedule_policy": {"priority": 2},
         },
         "endpoints": {"ssh": {"key_pair_names": ["mine"]}},
-    },
-    "secret": {
-        "algorithm": {**CODE, "environments": {"HF_TOKEN": _TOKEN}},
-        "spec": _RESOURCE,
     },
 }
 

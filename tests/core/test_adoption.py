@@ -91,7 +91,7 @@ def test_job_equals_the_declaration_it_was_created_from(field: Field, form: str)
 def test_patch_pasted_into_the_entry_leaves_no_difference(field: Field, form: str) -> None:
     one, other = (declared(field.base, {field: value}) for value in (field.value, field.other))
     without = declared(field.base, {})
-    for desired, running in ((one, other), (other, one), (one, without), (without, one)):
+    for desired, running in ((one, other), (one, without), (without, one)):
         if not is_accepted(running):
             continue
         job = reported(running, form)
@@ -101,22 +101,6 @@ def test_patch_pasted_into_the_entry_leaves_no_difference(field: Field, form: st
         if not patch.variables:  # their values stand in no file
             pasted = with_entry(desired, patch.entry)
             assert compare_with_job(pasted, job).changes == (), patch.entry
-
-
-def test_patch_has_manifest_values_and_null_for_fields_to_remove() -> None:
-    running = a_job(algorithm__parameters={"lr": "0.2"}, algorithm__inputs={"data_url": "obs://b/in/"})
-    desired = a_job(algorithm__parameters={"lr": "0.1", "epochs": 3})
-    patch = entry_patch(desired, reported(running), STACK)
-    parameters = {"epochs": None, "lr": "0.2"}
-    assert patch.entry == {"algorithm": {"parameters": parameters, "inputs": {"data_url": "obs://b/in/"}}}
-    assert patch.says_null
-
-
-def test_secret_of_the_job_is_a_variable_in_the_patch() -> None:
-    running = a_job(algorithm__environments={"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz012345"})
-    patch = entry_patch(a_job(), reported(running), STACK)
-    assert patch.entry == {"algorithm": {"environments": {"HF_TOKEN": "${var.HF_TOKEN}"}}}
-    assert patch.variables == {"HF_TOKEN": {"env": "HF_TOKEN", "sensitive": True}}
 
 
 # --- adopted
@@ -166,26 +150,18 @@ def test_number_in_the_texts_of_a_job_is_that_of_its_name(name: str, number: int
     assert not action.desired or action.desired["description"].startswith(f"r{number} ")
 
 
-def test_differing_job_accepted_for_adoption_gets_the_declared_digest() -> None:
-    desired, running = a_job(), a_job(algorithm__parameters={"lr": 0.2})
-    adoption = taken(desired, unmanaged(reported(running)), accept=True)
-    assert adoption.action.reason is Reason.ADOPTED
-    assert adoption.action.after is not None
-    assert adoption.action.after.digest == desired.digest
-    assert "algorithm.parameters.lr" in {warning.why for warning in adoption.warnings}
-
-
-def test_unreported_field_is_assumed_as_declared_with_a_warning() -> None:
-    desired = a_job(annotations={"fault-tolerance/job-retry-num": "3"})
+@pytest.mark.parametrize(
+    ("desired", "warned"),
+    [
+        (a_job(annotations={"fault-tolerance/job-retry-num": "3"}), ["field not compared"]),
+        (a_job(lifecycle={"rerun": "again"}), []),
+    ],
+    ids=["unreported", "rerun"],
+)
+def test_what_no_job_shows_is_assumed_as_declared(desired: DesiredJob, warned: list[str]) -> None:
     adoption = taken(desired, unmanaged(reported(desired)))
     assert adoption.action.reason is Reason.ADOPTED
-    assert [warning.what for warning in adoption.warnings] == ["field not compared"]
-
-
-def test_declared_rerun_is_no_difference_for_adoption() -> None:
-    desired = a_job(lifecycle={"rerun": "again"})
-    adoption = taken(desired, unmanaged(reported(desired)))
-    assert (adoption.action.reason, adoption.warnings) == (Reason.ADOPTED, ())
+    assert [warning.what for warning in adoption.warnings] == warned
 
 
 # --- what stands against it
