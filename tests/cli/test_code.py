@@ -89,22 +89,6 @@ def test_edit_of_a_file_is_an_edit_of_the_job(reconciler: Reconciler) -> None:
     assert len([*STORED.iterdir()]) == 2
 
 
-def test_same_edit_is_known_without_a_history(reconciler: Reconciler) -> None:
-    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed --without-records")
-    for file in Path(".reconciler").glob("*.sqlite3*"):
-        file.unlink()
-    reconciler.ends(ExitCode.DONE, "plan", out="1 to keep")
-    put("helper.py", "LOSS = 0.25\n")
-    reconciler.ends(ExitCode.DONE, "plan", out="code: 1 file changed (helper.py +1 -1)")
-
-
-def test_ignored_edit_of_the_code_keeps_the_job(reconciler: Reconciler) -> None:
-    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
-    write(MANIFEST.replace("{on_failure: keep}", "{ignore_changes: [code]}"))
-    put("helper.py", "LOSS = 0.25\n")
-    reconciler.ends(ExitCode.DONE, "plan --show-keep", out=["1 to keep", "ignored: code"])
-
-
 def test_changed_lines_are_shown_harmless_and_without_secrets(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,18 +354,3 @@ def test_what_cannot_be_uploaded_is_told_before_anything_is_sent(
     write(MANIFEST.replace(old, new))
     target = "prod" if "code_store" in old else "laptop"
     reconciler.ends(ExitCode.INVALID, f"validate -t {target}", err=says)
-
-
-def test_upload_that_fails_leaves_the_old_job_alone(reconciler: Reconciler) -> None:
-    put("train.py", "import time; time.sleep(600)\n")
-    write(MANIFEST.replace("{on_failure: keep}", "{on_change: replace}"))
-    reconciler.ends(ExitCode.DONE, "apply --yes --wait running")
-    put("helper.py", "LOSS = 0.25\n")
-    # A file stands where a directory would have to be made.
-    digest = reconciler("plan --json").document["actions"][0]["code"]["digest"]
-    (STORED / digest.removeprefix("sha256:")[:16]).write_text("in the way", encoding="utf-8")
-    said = reconciler("apply --yes")
-    assert said.code == ExitCode.PARTIAL, said
-    assert "the code store" in said.out
-    reconciler.ends(ExitCode.DONE, "status", out="1 Running")
-    reconciler.ends(ExitCode.DONE, "destroy --yes")

@@ -83,48 +83,10 @@ def is_manifest(seen: Seen) -> bool:
             "grant obs:object:PutObject on vision/code/* to the user of the key",
         ),
         (
-            Answer(403, "AccessDenied", "GET", None),
-            ExitCode.UNAUTHORIZED,
-            "access denied: obs:bucket:ListBucket is missing",
-            "grant obs:bucket:ListBucket on vision to the user of the key",
-        ),
-        (
-            Answer(403, "RequestTimeTooSkewed", "", None, path="/vision"),
-            ExitCode.UNAUTHORIZED,
-            "the clock of this machine is off by more than 15 minutes",
-            "set the clock",
-        ),
-        (
             Answer(301, "PermanentRedirect", "", None, path="/vision"),
             ExitCode.PARTIAL,
             "the bucket is in another region",
             "use a bucket in the region of the target",
-        ),
-        (
-            Answer(
-                307, "TemporaryRedirect", "GET", None, {"Location": "http://127.0.0.1:9/x"}, path="/vision"
-            ),
-            ExitCode.PARTIAL,
-            "the bucket is in another region",
-            "use a bucket in the region of the target",
-        ),
-        (
-            Answer(403, "VirtualHostDomainRequired", "", None, path="/vision"),
-            ExitCode.PARTIAL,
-            "the store wants the bucket in the host name",
-            "set `obs_endpoint` to the endpoint of the region",
-        ),
-        (
-            Answer(404, "NoSuchBucket", "", None, path="/vision"),
-            ExitCode.PARTIAL,
-            "there is no such bucket",
-            "check `code_store`, or create the bucket",
-        ),
-        (
-            Answer(404, "NoSuchKey", "PUT", None),
-            ExitCode.PARTIAL,
-            "the store took no object under this name",
-            "a parallel file system",
         ),
         (
             Answer(503, "SlowDown", "PUT", None),
@@ -274,19 +236,10 @@ def test_keys_are_renewed_before_they_end(world: World, obs: ObsServer) -> None:
             "IAM refused: The token",
         ),
         (Answer(403, body=b'{"error_msg": "no right"}'), ExitCode.UNAUTHORIZED, "IAM refused: no right"),
-        (Answer(400, body=b"<html>"), ExitCode.PARTIAL, "IAM"),
         (Answer(500, body=b"{}"), ExitCode.PARTIAL, "IAM gave none"),
         (Answer(201, body=b"no JSON"), ExitCode.PARTIAL, "IAM gave none"),
-        (
-            Answer(201, body=b'{"credential": {"access": "A"}}'),
-            ExitCode.PARTIAL,
-            "IAM gave none: its response contains",
-        ),
-        (
-            Answer(302, body=b"", headers={"Location": "http://127.0.0.1:9/"}),
-            ExitCode.PARTIAL,
-            "IAM gave none: a redirect",
-        ),
+        (Answer(201, body=b'{"credential": {}}'), ExitCode.PARTIAL, "IAM gave none: its response contains"),
+        (Answer(302, headers={"Location": "http://h/"}), ExitCode.PARTIAL, "IAM gave none: a redirect"),
     ],
 )
 def test_iam_that_gives_no_keys_is_named_with_a_fix(
@@ -480,7 +433,7 @@ def test_code_that_changes_during_the_upload_fails_the_action(world: World, obs:
     assert "StopTrainingJob" not in world.changes
 
 
-@pytest.mark.parametrize("spoil", ["lost", "damaged", "foreign", "manifest lost", "manifest damaged"])
+@pytest.mark.parametrize("spoil", ["lost", "foreign", "manifest damaged"])
 def test_what_somebody_did_to_the_store_is_mended_before_a_job_starts(
     world: World, obs: ObsServer, spoil: str
 ) -> None:
@@ -491,10 +444,8 @@ def test_what_somebody_did_to_the_store_is_mended_before_a_job_starts(
     spoilt = manifest if "manifest" in spoil else file
     if "lost" in spoil:
         del obs.objects[spoilt]
-    elif spoil == "foreign":
-        obs.objects[spoilt] = b"print(1)#"[: len(before[spoilt])]
     else:
-        obs.objects[spoilt] = b"?"
+        obs.objects[spoilt] = b"print(1)#"[: len(before[spoilt])]
     obs.seen.clear()
     world.set_phase("Completed")
     world.ends(ExitCode.DONE, "apply --yes --rerun train")

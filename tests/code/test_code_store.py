@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from obstore.store import LocalStore, MemoryStore, ObjectStore
+from obstore.store import MemoryStore, ObjectStore
 
 from reconciler.code import CodeSource, read_code
-from reconciler.code_store import REFUSALS, CodeChanged, CodeStore, StoreFailed, Uploads
+from reconciler.code_store import REFUSALS, CodeStore, StoreFailed
 from reconciler.core.code import Code, digits
 from reconciler.core.stack import Target
-from reconciler.errors import Interrupted, ServiceError
+from reconciler.errors import ServiceError
 from reconciler.modelarts.http import Network
 from reconciler.modelarts.objects import Keys, iam_endpoint, open_directory, open_objects, store_endpoint
 from tests.code.obs_server import Answer, ObsServer, running
@@ -106,28 +105,6 @@ def test_what_is_wrong_in_the_store_is_mended(
     assert (prefix.digest, prefix.is_complete) == (code.digest, True)
 
 
-def test_upload_that_was_cut_off_is_completed(objects: Objects, code: Code) -> None:
-    stop = threading.Event()
-    cut = CodeStore(ADDRESS, LocalStore(objects.root, mkdir=True), stop=stop)
-
-    def stop_after_one(done: int, total: int) -> None:
-        if done:
-            stop.set()
-
-    with pytest.raises(Interrupted):
-        cut.upload("cs", code, Path(code.source), stop_after_one)
-    assert not (objects.place(code) / "manifest.json").exists()
-    assert set(objects.upload(code)) < set(ALL)
-    assert objects.upload(code) == []
-
-
-def test_file_that_changes_during_the_upload_ends_it(objects: Objects, code: Code) -> None:
-    (Path(code.source) / "train.py").write_text("# other\n", encoding="utf-8")
-    with pytest.raises(CodeChanged, match=r"train\.py"):
-        objects.upload(code)
-    assert not (objects.place(code) / "manifest.json").exists()
-
-
 def test_prefix_is_deleted_manifest_first(objects: Objects, code: Code) -> None:
     objects.upload(code)
     [prefix] = objects.store.prefixes("cs")
@@ -136,20 +113,6 @@ def test_prefix_is_deleted_manifest_first(objects: Objects, code: Code) -> None:
     assert [*objects.store.prefixes()] == []
     assert [*objects.root.iterdir()] == []
     objects.store.delete(prefix)  # somebody else was quicker
-
-
-def test_code_of_many_jobs_is_uploaded_once(objects: Objects, code: Code) -> None:
-    uploads, sent = Uploads(objects.store, "cs"), []
-    threads = [
-        threading.Thread(target=lambda: sent.append(uploads.ensure(code, Path(code.source))))
-        for _ in range(20)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(sent) == 20
-    assert all(one is sent[0] for one in sent)
 
 
 # ── over HTTP ──────────────────────────────────────────────────────────────────────────────────────
@@ -198,23 +161,23 @@ def test_files_are_deleted_by_one_request_each_the_manifest_first(obs: ObsServer
 
 
 #: What obstore would take from the environment of the process.
+NOWHERE = (
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_PROXY_URL",
+    "HTTP_PROXY",
+    "ALL_PROXY",
+)
+SWITCHES = ("AWS_SKIP_SIGNATURE", "AWS_S3_EXPRESS", "AWS_REQUEST_PAYER", "AWS_HTTP2_ONLY")
+NAMES = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BUCKET", "AWS_REGION"),
+    *("AWS_DEFAULT_REGION", "AWS_ROLE_ARN", "AWS_CONDITIONAL_PUT"),
+)
 FOREIGN = {
-    **dict.fromkeys(
-        [
-            "AWS_ENDPOINT",
-            "AWS_ENDPOINT_URL",
-            "AWS_ENDPOINT_URL_S3",
-            "AWS_PROXY_URL",
-            "HTTP_PROXY",
-            "ALL_PROXY",
-        ],
-        "http://127.0.0.1:9",
-    ),
-    **dict.fromkeys(["AWS_SKIP_SIGNATURE", "AWS_S3_EXPRESS", "AWS_REQUEST_PAYER", "AWS_HTTP2_ONLY"], "true"),
-    **dict.fromkeys(
-        ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BUCKET"], "foreign"
-    ),
-    **dict.fromkeys(["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ROLE_ARN", "AWS_CONDITIONAL_PUT"], "foreign"),
+    **dict.fromkeys(NOWHERE, "http://127.0.0.1:9"),
+    **dict.fromkeys(SWITCHES, "true"),
+    **dict.fromkeys(NAMES, "foreign"),
     "AWS_CHECKSUM_ALGORITHM": "sha256",
     "AWS_SERVER_SIDE_ENCRYPTION": "AES256",
     "AWS_UNSIGNED_PAYLOAD": "neither",
@@ -285,13 +248,7 @@ def test_bucket_of_another_region_is_told_by_the_redirect(
 
 @pytest.mark.parametrize(
     ("status", "word"),
-    [
-        (503, "SlowDown"),
-        (503, "ServiceUnavailable"),
-        (500, "InternalError"),
-        (429, "TooManyRequests"),
-        (409, "OperationAborted"),
-    ],
+    [(503, "SlowDown"), (500, "InternalError"), (429, "TooManyRequests"), (409, "OperationAborted")],
 )
 def test_busy_store_is_asked_again_with_growing_waits(
     obs: ObsServer, code: Code, status: int, word: str
