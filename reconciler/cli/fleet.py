@@ -33,13 +33,7 @@ from reconciler.errors import (
     WrongUsage,
     first_of,
 )
-from reconciler.fleet import (
-    FleetRequest,
-    StackTask,
-    check_here,
-    check_on_cluster,
-    check_sendable,
-)
+from reconciler.fleet import FleetRequest, StackTask, check_here, check_on_cluster, check_sendable
 from reconciler.manifest.files import find_roots
 from reconciler.render import PLAIN, Content, View, render
 from reconciler.text import format_count, printable

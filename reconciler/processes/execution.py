@@ -82,42 +82,22 @@ class Machine(NamedTuple):
         return place
 
 
-class Layout(NamedTuple):
-    """The directories of one job."""
+class Layout:
+    """The directories and files of one job, below `root`."""
 
-    root: Path
-
-    @property
-    def home(self) -> Path:
-        return self.root / "home"
-
-    @property
-    def mount(self) -> Path:
-        return self.home / "modelarts"
-
-    @property
-    def code(self) -> Path:
-        return self.mount / "user-job-dir"
-
-    @property
-    def logs(self) -> Path:
-        return self.mount / "log"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / "home"
+        self.mount = self.home / "modelarts"
+        self.code = self.mount / "user-job-dir"
+        self.logs = self.mount / "log"
+        self.metrics = root / "metrics.jsonl"
+        self.events = root / "events.jsonl"
+        #: The processes that the supervisor has seen: they are ended if it is killed.
+        self.processes = root / "processes.jsonl"
 
     def log(self, task: str) -> Path:
         return self.root / f"{task}.log"
-
-    @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def events(self) -> Path:
-        return self.root / "events.jsonl"
-
-    @property
-    def processes(self) -> Path:
-        """The processes that the supervisor has seen: they are ended if it is killed."""
-        return self.root / "processes.jsonl"
 
     def place(self, container_path: str) -> Path:
         """Return where a path of the container lies here.
@@ -220,15 +200,13 @@ def prepare(
     declared[JOB_VARIABLE] = job_id
     command = _command(algorithm, code, arguments, machine)
     directory = layout.place(algorithm.get("working_dir") or CONTAINER_HOME)
-    tasks = tuple(
-        TaskProcess(
-            f"worker-{index}", command, directory, {**variables, **_node_variables(job_id, index), **declared}
-        )
-        for index in range(int(variables["MA_NUM_HOSTS"]))
-    )
-    return PreparedJob(
-        tasks, tuple(outputs), _requirements(code) if code and not algorithm.get("command") else None
-    )
+    tasks = []
+    for index in range(int(variables["MA_NUM_HOSTS"])):
+        name = f"worker-{index}"
+        node = {"VC_TASK_INDEX": str(index), "MA_CURRENT_INSTANCE_NAME": f"modelarts-job-{job_id}-{name}"}
+        tasks.append(TaskProcess(name, command, directory, {**variables, **node, **declared}))
+    named = [code / name for name in REQUIREMENTS] if code and not algorithm.get("command") else []
+    return PreparedJob(tuple(tasks), tuple(outputs), next(filter(Path.is_file, named), None))
 
 
 def copy_output(output: OutputCopy) -> None:
@@ -237,18 +215,14 @@ def copy_output(output: OutputCopy) -> None:
     A link is copied as what it leads to; what is no file, or has gone meanwhile, is left out.
     """
     for parent, directories, names in os.walk(output.directory, followlinks=True):
-        here = os.path.realpath(parent)
+        here = Path(parent).resolve()
         # A link that leads back up has no end.
-        directories[:] = [one for one in directories if not _holds(Path(parent, one), here)]
+        directories[:] = [one for one in directories if not here.is_relative_to(Path(parent, one).resolve())]
         target = output.target / Path(parent).relative_to(output.directory)
         target.mkdir(parents=True, exist_ok=True)
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 _copy_changed(Path(parent, name), target / name)
-
-
-def _holds(directory: Path, place: str) -> bool:
-    return Path(place).is_relative_to(directory.resolve())
 
 
 def _copy_changed(source: Path, target: Path) -> None:
@@ -373,10 +347,6 @@ def _own_variables(
     }
 
 
-def _node_variables(job_id: str, index: int) -> dict[str, str]:
-    return {"VC_TASK_INDEX": str(index), "MA_CURRENT_INSTANCE_NAME": f"modelarts-job-{job_id}-worker-{index}"}
-
-
 def _gpu_count(environ: Mapping[str, str]) -> int:
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -418,7 +388,3 @@ def _address(channel: Mapping[str, Any]) -> str:
 
 def _obs_address(path: str) -> str:
     return path if path.startswith("obs://") else f"obs://{path.lstrip('/')}"
-
-
-def _requirements(code: Path) -> Path | None:
-    return next((code / name for name in REQUIREMENTS if (code / name).is_file()), None)

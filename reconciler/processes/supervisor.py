@@ -23,7 +23,6 @@ import psutil
 from reconciler.processes import tree
 from reconciler.processes.execution import (
     CannotRun,
-    Layout,
     PreparedJob,
     TaskProcess,
     copy_output,
@@ -69,7 +68,7 @@ class Supervisor:
     def __init__(self, store: ProcessStore, run: SupervisedJob) -> None:
         self._store, self._run = store, run
         self._id = run.job.id
-        self._layout: Layout = store.layout(self._id)
+        self._layout = store.layout(self._id)
         self._body = run.job.body
         self._logs: dict[str, JobLog] = {}
         self._seen: set[ProcessIdentity] = set()
@@ -173,7 +172,7 @@ class Supervisor:
                 self._note_processes()
                 next_note = now + NOTE_S
             if now >= next_sample:
-                _append(self._layout.metrics, {"ts": time.time(), **sampler.sample()._asdict()})
+                _append(self._layout.metrics, {"ts": time.time(), **sampler.sample()})
                 next_sample = now + (SAMPLE_S if now - began >= NOTE_S else NOTE_S)
             codes = [process.poll() for process in processes]
             if any(codes):

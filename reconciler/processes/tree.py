@@ -72,15 +72,6 @@ def with_descendants(identities: Iterable[ProcessIdentity]) -> set[psutil.Proces
     return found
 
 
-class Sample(NamedTuple):
-    """What the processes of a job use: percent of one machine's CPUs and memory, and of its GPUs if any."""
-
-    cpu: float
-    memory: float
-    gpu: float | None = None
-    gpu_memory: float | None = None
-
-
 def processes_of(job_id: str) -> list[psutil.Process]:
     """Find the processes of a job by its id in their environment; but not the one that asks."""
     psutil.process_iter.cache_clear()  # it may hold one that has ended, under a pid that was given away
@@ -146,20 +137,25 @@ def _alive(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
 
 
 class Sampler:
-    """Measures the processes of a job again and again; a share of the CPU needs two looks."""
+    """Measures the processes of a job again and again; a share of the CPU needs two looks.
+
+    A sample is percent of one machine's CPUs and memory, and of its GPUs if there are any.
+    """
 
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
         self._cpu_s, self._at = 0.0, time.monotonic()
 
-    def sample(self) -> Sample:
+    def sample(self) -> dict[str, float | None]:
         processes = processes_of(self._job_id)
         cpu_s = sum(_measured(processes, lambda one: sum(one.cpu_times()[:4])))
         memory = sum(_measured(processes, lambda one: one.memory_percent()))
         now = time.monotonic()
         share = max(0.0, cpu_s - self._cpu_s) / max(1e-6, now - self._at) / (psutil.cpu_count() or 1)
         self._cpu_s, self._at = cpu_s, now
-        return Sample(round(100 * min(1.0, share), 1), round(memory, 2), *_gpu())
+        gpu, gpu_memory = _gpu()
+        own = {"cpu": round(100 * min(1.0, share), 1), "memory": round(memory, 2)}
+        return {**own, "gpu": gpu, "gpu_memory": gpu_memory}
 
 
 def _measured(processes: Sequence[psutil.Process], measure) -> Iterator[float]:  # type: ignore[no-untyped-def]
@@ -168,9 +164,9 @@ def _measured(processes: Sequence[psutil.Process], measure) -> Iterator[float]: 
             yield measure(process)
 
 
-def _gpu() -> tuple[float, float] | tuple[()]:
+def _gpu() -> tuple[float | None, float | None]:
     if shutil.which("nvidia-smi") is None:
-        return ()
+        return None, None
     command = [
         "nvidia-smi",
         "--query-gpu=utilization.gpu,memory.used,memory.total",
@@ -180,12 +176,9 @@ def _gpu() -> tuple[float, float] | tuple[()]:
         answer = subprocess.run(  # noqa: S603 - a fixed program and fixed arguments
             command, capture_output=True, text=True, timeout=5, check=True
         )
-        rows = [
-            [float(cell) for cell in line.split(",")] for line in answer.stdout.splitlines() if line.strip()
-        ]
+        lines = filter(str.strip, answer.stdout.splitlines())
+        rows = [[float(cell) for cell in line.split(",")] for line in lines]
         if rows:
-            return (
-                round(sum(row[0] for row in rows) / len(rows), 1),
-                round(100 * sum(row[1] for row in rows) / sum(row[2] for row in rows), 1),
-            )
-    return ()
+            busy, used, there = map(sum, zip(*rows, strict=True))
+            return round(busy / len(rows), 1), round(100 * used / there, 1)
+    return None, None

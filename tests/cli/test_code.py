@@ -165,10 +165,7 @@ def test_job_whose_code_was_uploaded_is_exported_as_it_is(reconciler: Reconciler
     said = reconciler.ends(
         ExitCode.DONE,
         "export train -t emulated",
-        out=[
-            "  # its code was uploaded from a directory src;",
-            "code_dir: obs://local/code/",
-        ],
+        out=["  # its code was uploaded from a directory src;", "code_dir: obs://local/code/"],
     )
     Path("exported").mkdir()
     Path("exported/jobs.yaml").write_text(said.out, encoding="utf-8")

@@ -10,22 +10,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from typing import Any
 
 import distributed
 import pytest
 
 from reconciler.emulator import Effect, Fault, Store, create_app, running
-from reconciler.fleet import FleetRequest
 from tests.cli.conftest import Reconciler, write
-from tests.cli.dask_cluster import (
-    FATAL_FILE,
-    HOSTILE,
-    HOSTILE_FILE,
-    DaskCluster,
-    dask_cluster,
-)
+from tests.cli.dask_cluster import FATAL_FILE, HOSTILE, HOSTILE_FILE, DaskCluster, dask_cluster
 from tests.conftest import FIGURE
 
 TOKEN = "tell-nobody-1"
@@ -118,9 +110,7 @@ def without_times(text: str) -> Any:
 
 
 def test_report_is_the_same_although_a_worker_is_killed_in_the_middle(
-    reconciler: Reconciler,
-    cluster: DaskCluster,
-    slow_service: tuple[str, SlowService],
+    reconciler: Reconciler, cluster: DaskCluster, slow_service: tuple[str, SlowService]
 ) -> None:
     url, service = slow_service
     write_stacks(url, 24)
@@ -241,16 +231,6 @@ def test_secret_on_the_command_line_is_wrong_use_and_not_sent(
     assert (said.code, said.out, bytes(wire.sent)) == (64, "", b"")
     assert why in said.err
     assert "abcdef-secret" not in said.err
-
-
-def test_worker_of_another_version_is_refused(
-    reconciler: Reconciler,
-    cluster: DaskCluster,
-    slow_service: tuple[str, SlowService],
-) -> None:
-    reconciler.patch.setattr("reconciler.cli.fleet.FleetRequest", partial(FleetRequest, version="9.9.9"))
-    write_stacks(slow_service[0], 1)
-    reconciler.ends(1, "validate --fleet --scheduler", cluster.address, "fleet", out="was started with 9.9.9")
 
 
 def test_interrupt_cancels_what_has_not_begun(

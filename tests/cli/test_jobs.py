@@ -591,13 +591,6 @@ def test_path_behind_the_jobs_is_that_of_their_stack(
     here.ends(code, line, "../stack")
 
 
-def test_other_calls_take_a_key(here: World) -> None:
-    revision(here, 1, "Failed")
-    second = revision(here, 2, "Completed")
-    for verb in ("logs", "events", "wait"):
-        here.ends(0, f"jobs {verb} a --json", out=second.id)
-
-
 @pytest.mark.parametrize(
     "line",
     [

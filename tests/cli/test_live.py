@@ -93,7 +93,7 @@ def test_status_watch_ends_with_130_and_a_cursor(tmp_path: Path) -> None:
 
 # ── rows ───────────────────────────────────────────────────────────────────────────────────────────
 
-DRAWN = st.lists(st.builds(TableRow, st.tuples(st.text()), st.integers(0, 9), st.sampled_from("abc")))
+DRAWN = st.lists(st.builds(TableRow, st.just(("x",)), st.integers(0, 9), st.sampled_from("abc")))
 
 
 def test_rows_that_matter_stay_where_there_is_little_room() -> None:
