@@ -6,11 +6,10 @@ import getpass
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from shutil import which
 
+from reconciler.errors import ReconcilerError
 from reconciler.records.recording import RunMetadata
 
 #: Variables in which CI systems say who started the job; the first that is set.
@@ -45,37 +44,17 @@ def place_of(root: Path) -> str:
 
     Outside of a repository that others share it is the directory.
     """
-    remote = _ask_git(root, "config", "--get", "remote.origin.url")
-    if not remote:
-        return os.path.realpath(root)
-    return f"{repository_name(remote)}//{_ask_git(root, 'rev-parse', '--show-prefix').strip('/')}"
+    from reconciler.manifest.git import Repository
 
-
-def repository_name(remote: str) -> str:
-    """A repository by host and path, however it is reached, and without credentials."""
-    found = re.fullmatch(_REMOTE, remote)
-    if found is None:
-        return remote
-    path = found["path"].strip("/").removesuffix(".git")
-    return f"{(found['host'] or found['scp']).lower()}/{path}"
-
-
-def _ask_git(root: Path, *question: str) -> str:
-    from reconciler.manifest.git import git_command, git_environment
-
-    git = which("git")
-    if git is None:
-        return ""
     try:
-        told = subprocess.run(  # noqa: S603 - a fixed program and fixed arguments
-            [*git_command(git, root), *question],
-            env=git_environment(os.environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return ""
-    return told.stdout.strip() if told.returncode == 0 else ""
+        repository = Repository.around(root, os.environ)
+        remote = repository.remote_url() if repository else ""
+    except (ReconcilerError, OSError, ValueError):  # no apply fails for it
+        return os.path.realpath(root)
+    if repository is None or not remote:
+        return os.path.realpath(root)
+    # By host and path, however it is reached, and without credentials.
+    if found := re.fullmatch(_REMOTE, remote):
+        path = found["path"].strip("/").removesuffix(".git")
+        remote = f"{(found['host'] or found['scp']).lower()}/{path}"
+    return f"{remote}//{repository.prefix}"

@@ -50,16 +50,6 @@ _ENVIRONMENT = {
 }
 
 
-def git_command(git: str, directory: Path) -> list[str]:
-    """How git is called in a directory that anybody may have made; arguments follow."""
-    return [git, *_FIXED, "-C", str(directory)]
-
-
-def git_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment that git is called in: credentials are none of its business."""
-    return {name: value for name, value in environ.items() if re.fullmatch(_INHERITED, name)} | _ENVIRONMENT
-
-
 class GitFailed(ReconcilerError):
     """Git could not read what the repository should hold."""
 
@@ -89,7 +79,9 @@ class Repository(NamedTuple):
         git = which("git", path=environ.get("PATH"))
         if git is None:
             return None
-        found = cls(git, directory, "", directory, git_environment(environ))
+        # Credentials are none of its business.
+        inherited = {name: value for name, value in environ.items() if re.fullmatch(_INHERITED, name)}
+        found = cls(git, directory, "", directory, inherited | _ENVIRONMENT)
         code, out, err = found._run("rev-parse", "--git-common-dir", "--show-prefix")
         if code and b"not a git repository" in err:
             return None
@@ -105,6 +97,10 @@ class Repository(NamedTuple):
         # In two steps: what stands behind `:/` is text to be searched for, to its end.
         found = self._object(revision)
         return self._object(f"{found}^{{commit}}") if found else None
+
+    def remote_url(self) -> str:
+        """The URL of the remote `origin`; "" if there is none."""
+        return os.fsdecode(self._run("config", "--get", "remote.origin.url")[1]).strip()
 
     def _object(self, revision: str) -> str | None:
         code, out, _ = self._run("rev-parse", "--verify", "--quiet", revision)
@@ -194,7 +190,7 @@ class Repository(NamedTuple):
 
     def _ask(self, out: IO[bytes], *arguments: str, feed: bytes = b"") -> tuple[int, bytes]:
         """Let git write to a file: what a repository holds may be more than fits into memory."""
-        command = [*git_command(self.git, self.directory), *arguments]
+        command = [self.git, *_FIXED, "-C", str(self.directory), *arguments]
         try:
             done = subprocess.run(  # noqa: S603 - a fixed program, no shell, and no argument that is an option
                 command,

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import psutil
 
+from reconciler.emulator import Job
 from reconciler.processes import tree
 from reconciler.processes.execution import (
     CannotRun,
@@ -29,7 +30,7 @@ from reconciler.processes.execution import (
     install,
     prepare,
 )
-from reconciler.processes.table import ProcessStore, SupervisedJob, TaskStatus
+from reconciler.processes.table import ProcessStore, TaskStatus
 from reconciler.processes.tree import ProcessIdentity
 
 #: How often the supervisor looks whether its job is to end; that it has ended, it is told.
@@ -65,11 +66,10 @@ class _ToEndError(Exception):
 
 
 class Supervisor:
-    def __init__(self, store: ProcessStore, run: SupervisedJob) -> None:
-        self._store, self._run = store, run
-        self._id = run.job.id
+    def __init__(self, store: ProcessStore, job: Job) -> None:
+        self._store, self._machine = store, store.machine
+        self._id, self._body = job.id, job.body
         self._layout = store.layout(self._id)
-        self._body = run.job.body
         self._logs: dict[str, JobLog] = {}
         self._seen: set[ProcessIdentity] = set()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -100,14 +100,12 @@ class Supervisor:
 
     def _main(self) -> tuple[str, list[TaskStatus]]:
         self._event("Training job is being prepared.")
-        execution = prepare(self._id, self._body, self._layout.root, self._run.machine, self._run.environ)
+        execution = prepare(self._id, self._body, self._layout.root, self._machine, self._store.environ)
         self._event("Training code is in place.")
         for channel in (self._body.get("algorithm") or {}).get("inputs") or ():
             self._event(f"Training input {channel['name']} is in place.")
         say = self._log("worker-0").say
-        tasks = install(
-            execution, self._run.machine, self._store.directory, say, self._to_its_end, self._pause
-        )
+        tasks = install(execution, self._machine, self._store.directory, say, self._to_its_end, self._pause)
         if tasks is not execution.tasks:
             self._event("Python packages are installed.")
         if not self._store.begin(self._id):
@@ -176,14 +174,14 @@ class Supervisor:
                 next_sample = now + (SAMPLE_S if now - began >= NOTE_S else NOTE_S)
             codes = [process.poll() for process in processes]
             if any(codes):
-                tree.end_all(self._id, grace_s=self._run.machine.failed_grace_s)
+                tree.end_all(self._id, grace_s=self._machine.failed_grace_s)
                 phase = "Failed"
                 break
             if all(code == 0 for code in codes):
                 phase = "Completed"
                 break
             if self._store.is_to_end(self._id) or (stop_after_s is not None and now - began >= stop_after_s):
-                tree.end_all(self._id, grace_s=self._run.machine.stop_grace_s)
+                tree.end_all(self._id, grace_s=self._machine.stop_grace_s)
                 phase = "Terminated"
                 break
             if now >= next_copy and not copying.is_alive():
@@ -201,7 +199,7 @@ class Supervisor:
     def _log(self, task: str) -> JobLog:
         if task not in self._logs:
             self._layout.root.mkdir(parents=True, exist_ok=True)
-            self._logs[task] = JobLog(self._layout.log(task), self._run.machine.max_log_bytes)
+            self._logs[task] = JobLog(self._layout.log(task), self._machine.max_log_bytes)
         return self._logs[task]
 
     def _event(self, message: str, level: str = "Info") -> None:
@@ -251,7 +249,6 @@ def main() -> None:
     directory, job_id = Path(sys.argv[1]), sys.argv[2]
     _adopt_orphans()
     with ProcessStore(directory) as store:
-        run = store.take_over(job_id)
-        if run is not None:
-            store.machine = run.machine
-            Supervisor(store, run).main()
+        job = store.take_over(job_id)
+        if job is not None:
+            Supervisor(store, job).main()

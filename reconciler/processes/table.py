@@ -52,19 +52,12 @@ class TaskStatus(NamedTuple):
     message: str = ""
 
 
-class SupervisedJob(NamedTuple):
-    """What a supervisor takes over: the create request, and what it was created with.
-
-    `environ`: the variables that the job gets of who created it.
-    """
-
-    job: Job
-    machine: Machine
-    environ: Mapping[str, str]
-
-
 class ProcessStore(Store):
-    """The jobs of a process target. `directory` holds their database and their files."""
+    """The jobs of a process target. `directory` holds their database and their files.
+
+    Jobs are created with `machine`, and with what that takes from `environ`. To a supervisor both are those
+    of its job.
+    """
 
     time_units = ("HOURS", "SECONDS")
 
@@ -149,12 +142,8 @@ class ProcessStore(Store):
     def metrics(self, job: Job, task: str) -> dict[str, list[float]]:
         samples = _read_lines(self.layout(job.id).metrics)
         known = {"cpuUsage": "cpu", "memUsage": "memory", "gpuUtil": "gpu", "gpuMemUsage": "gpu_memory"}
-
-        def values(name: str) -> list[float]:
-            found = [sample.get(known.get(name, "")) for sample in samples]
-            return [-1 if value is None else value for value in found]
-
-        return {name: values(name) for name in METRICS}
+        found = {name: [sample.get(known.get(name, "")) for sample in samples] for name in METRICS}
+        return {name: [-1 if one is None else one for one in values] for name, values in found.items()}
 
     def events(self, job: Job) -> list[JobEvent]:
         own = [
@@ -251,7 +240,7 @@ class ProcessStore(Store):
 
     # ── what a supervisor says ─────────────────────────────────────────────────────────────────
 
-    def take_over(self, job_id: str) -> SupervisedJob | None:
+    def take_over(self, job_id: str) -> Job | None:
         """Answer for a job that was claimed; None if it is not, or no more, to be run."""
         with self.database.transaction(write=True):
             row = self.database.one("SELECT * FROM runs WHERE job_id = ?", (job_id,))
@@ -263,8 +252,9 @@ class ProcessStore(Store):
                 return None
             job = self.find(job_id)
         stored = json.loads(row["machine"])
-        environ = stored.pop("environ")
-        return SupervisedJob(job, Machine(**{**stored, "inherit": tuple(stored["inherit"])}), environ)
+        self.environ = stored.pop("environ")
+        self.machine = Machine(**{**stored, "inherit": tuple(stored["inherit"])})
+        return job
 
     def is_deleted(self, job_id: str) -> bool:
         return self.database.one("SELECT 1 FROM jobs WHERE id = ?", (job_id,)) is None
