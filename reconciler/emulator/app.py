@@ -69,7 +69,6 @@ ROUTES = (
     Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", jobs.flavors),
     Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", jobs.engines),
     Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", jobs.quotas, HUAWEI),
-    Route("ShowTrainingFlavorMaxAvailableResource", "GET", _POOL_FLAVORS, jobs.pool_flavor, HUAWEI),
     Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", jobs.events),
     Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", jobs.tasks, HUAWEI),
     Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", jobs.stages, HUAWEI),
@@ -85,12 +84,21 @@ ROUTES = (
     Route("CountTrainingJobsByTags", "POST", f"{_TAGGED}/count", jobs.count_by_tags, HUAWEI),
 )
 
+MORE_ROUTES = (
+    Route("ShowTrainingFlavorMaxAvailableResource", "GET", _POOL_FLAVORS, jobs.pool_flavor, HUAWEI),
+    Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", jobs.change_quotas, HUAWEI),
+    Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", jobs.route_plan, HUAWEI),
+)
+"""Operations that no command of `reconciler` offers; it calls the first itself, before it replaces a job."""
+
 
 @cache
 def route_map(cloud: str, *, with_control: bool) -> Map:
     """Return the URL map of a cloud; the endpoint of a rule is its `Route`, or one of `CONTROL_CALLS`."""
     rules = [
-        Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES if cloud in route.clouds
+        Rule(route.path, methods=[route.method], endpoint=route)
+        for route in (*ROUTES, *MORE_ROUTES)
+        if cloud in route.clouds
     ]
     if with_control:
         calls = ((call, *call.split(" ")) for call in CONTROL_CALLS)

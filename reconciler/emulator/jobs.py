@@ -27,11 +27,18 @@ from reconciler.emulator.search import (
     name_contains,
     read_search,
 )
-from reconciler.emulator.store import METRICS, Job, Store
+from reconciler.emulator.store import METRICS, USER_ID, Job, Store
 
 _TAG_KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
 _TAG_VALUE = re.compile(r"[\w .:=+\-@/]{0,255}")
 _MAX_TAG_PAGE = 1000
+_QUOTAS = {
+    "job-num": (1, (1 << 31) - 1),
+    "visual-job-num": (1, (1 << 31) - 1),
+    "job-retention-enabled": (0, 1),
+    "job-num-quota-notify": (0, 0),
+}
+"""The limits that can be changed, with their bounds. Only job-num has an effect here."""
 
 
 @dataclass(frozen=True)
@@ -309,6 +316,23 @@ def quotas(request: ApiRequest) -> ApiResponse:
     )
 
 
+def change_quotas(request: ApiRequest) -> ApiResponse:
+    """ModifyTrainingQuotas: 200 and the new quotas. It lasts as long as the store is open."""
+    body = schemas.read(request.body, schemas.QUOTAS)
+    quotas = body.get("quotas") or []
+    for item in quotas:
+        resource, quota = item.get("resource"), item.get("quota")
+        refuse_if(resource not in _QUOTAS, f"resource {resource} has no quota.", "ModelArts.2764")
+        least, most = _QUOTAS[resource]
+        is_low = quota is None or quota < least
+        refuse_if(is_low, f"quota of {resource} must be at least {least}")
+        validation.check_limit(f"quota of {resource}", quota, most)
+    for item in quotas:
+        if item["resource"] == "job-num":
+            request.store.quota = item["quota"]
+    return json_response(200, {"user_id": body.get("user_id") or USER_ID, "quotas": quotas})
+
+
 # ── what jobs report ───────────────────────────────────────────────────────────────────────────
 
 _CHINESE = {"scheduling": "作业调度", "preparing": "环境准备", "running": "作业运行", "end": "作业结束"}
@@ -396,6 +420,13 @@ def stages(request: ApiRequest) -> ApiResponse:
         for order, ((name, start), end) in enumerate(zip(begun, ends, strict=False), 1)
     ]
     return json_response(200, {"total_count": 1, "running_records": [{"record_order": 1, "stages": listed}]})
+
+
+def route_plan(request: ApiRequest) -> ApiResponse:
+    """ShowTrainingJobRoutePlan: 200; no plan was made here, so each rank is that of its worker."""
+    job = request.store.get(request.project, request.job_id)
+    ranks = ",".join(f"{index}-{index}" for index in range(job.node_count))
+    return json_response(200, {"job_id": job.id, "status": "failed", "rank_mapping": ranks})
 
 
 def log_preview(request: ApiRequest) -> ApiResponse:

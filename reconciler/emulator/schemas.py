@@ -268,6 +268,7 @@ SEARCH: Schema = {
 }
 ACTION: Schema = {"action_type": str}
 BATCH: Schema = {"jobs": [{"kind": str, "metadata": {"id": str}}]}
+QUOTAS: Schema = {"user_id": str, "quotas": [{**_texts("resource extra_info"), "quota": int, "used": int}]}
 _PAIRS = [_texts("key value")]
 TAGS: Schema = {"tags": _PAIRS}
 TAG_QUERY: Schema = {"tags": _TAGS, "workspace_id": str, "without_any_tag": bool, "matches": _PAIRS}

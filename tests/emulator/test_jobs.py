@@ -214,6 +214,33 @@ def test_quota_counts_finished_jobs_until_they_are_deleted(api: Api) -> None:
     assert api.post(JOBS, json=a_job("three")).status_code == 201
 
 
+def test_quota_can_be_changed(api: Api) -> None:
+    quotas = [{"resource": "job-num", "quota": 1}, {"resource": "visual-job-num", "quota": 5}]
+    response = api.put("/v2/project/training-quotas", json={"user_id": "u", "quotas": quotas})
+    assert (response.status_code, response.json) == (200, {"user_id": "u", "quotas": quotas})
+    shown = api.get("/v2/project/training-quotas").json["quotas"]
+    assert shown == [{"resource": "job-num", "quota": 1, "used": 0}]
+    assert [api.post(JOBS, json=a_job(name)).status_code for name in ("one", "two")] == [201, 400]
+
+
+@pytest.mark.parametrize(
+    ("item", "code"),
+    [
+        ({"resource": "luck", "quota": 1}, "ModelArts.2764"),
+        ({"resource": "job-num"}, "ModelArts.2788"),
+        ({"resource": "job-num", "quota": 0}, "ModelArts.2788"),
+        ({"resource": "job-num", "quota": 1 << 31}, "ModelArts.2816"),
+        ({"resource": "job-num", "quota": "7"}, "ModelArts.2825"),
+        ({"resource": "job-retention-enabled", "quota": 2}, "ModelArts.2816"),
+    ],
+)
+def test_invalid_quota_item_refuses_the_whole_update(api: Api, item: dict[str, Any], code: str) -> None:
+    quotas = [{"resource": "job-num", "quota": 7}, item]
+    response = api.put("/v2/project/training-quotas", json={"quotas": quotas})
+    assert (response.status_code, response.json["error_code"]) == (400, code)
+    assert api.store.quota == 10_000, "all or nothing"
+
+
 def test_operations_of_huawei_only_are_missing_on_otc(api: Api) -> None:
     known = {"<project_id>": "project", "<job_id>": api.create(), "<task_id>": "worker-0"}
     otc = Client(create_app(api.store, cloud="otc"))

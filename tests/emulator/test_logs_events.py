@@ -62,6 +62,14 @@ def test_events_can_be_filtered_by_source_on_otc_only(
         assert len(response.json["events"]) == response.json["total"] == count
 
 
+def test_route_plan_is_reported_as_failed(api: Api, running_job: str) -> None:
+    assert api.get(f"{running_job}/route_plan").json == {
+        "job_id": running_job.rpartition("/")[2],
+        "status": "failed",
+        "rank_mapping": "0-0,1-1",
+    }
+
+
 @pytest.mark.parametrize(
     "query", ["limit=101", "limit=0", "limit=x", "offset=-1", "order=up", "level=Loud", "start_time=noon"]
 )

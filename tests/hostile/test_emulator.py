@@ -13,7 +13,7 @@ import pytest
 from werkzeug.test import Client
 
 from reconciler.emulator import ManualClock, Store, create_app
-from reconciler.emulator.app import ROUTES
+from reconciler.emulator.app import MORE_ROUTES, ROUTES
 from tests.hostile.sizes import RecordProperty, count_tried, size
 from tests.modelarts.building import a_body
 
@@ -99,6 +99,7 @@ FITTING: dict[str, Any] = {
     "tags/create": {"tags": [{"key": "a", "value": "b"}]},
     "resource-instances/filter": {"tags": [{"key": "a", "values": ["b"]}], "without_any_tag": False},
     "resource-instances/count": {"matches": [{"key": "resource_name", "value": "x"}]},
+    "training-quotas": {"quotas": [{"resource": "job-num", "quota": 5}]},
     "/faults": {"effect": "answer", "count": 0, "path": "*", "method": "NONE"},
     "faults": {"chaos": 0.0, "seed": 1},
     "clock": {"advance_s": 1},
@@ -127,7 +128,7 @@ def _changed(tree: Any, chance: random.Random) -> Any:
     return tree
 
 
-PATHS = [(route.method, route.path) for route in ROUTES]
+PATHS = [(route.method, route.path) for route in (*ROUTES, *MORE_ROUTES)]
 PATHS += [("POST", f"/emulator/{name}") for name in ("clock", "faults", "settings", "jobs/<job_id>/phase")]
 HEADERS = (
     *("HTTP_AUTHORIZATION", "HTTP_X_SDK_DATE", "CONTENT_TYPE", "HTTP_X_AUTH_TOKEN", "HTTP_HOST"),
