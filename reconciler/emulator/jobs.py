@@ -93,12 +93,13 @@ def create(request: ApiRequest) -> ApiResponse:
 def search(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobs: 200 and a page of whole jobs."""
     body = schemas.read(request.body, schemas.SEARCH)
-    how: dict[str, Any] = {
-        "strict": request.strict,
-        "counts_items": request.counts_items,
-        "shift": request.shift,
-    }
-    query = read_search(body, request.store.clock.now_ms(), **how)
+    query = read_search(
+        body,
+        request.store.clock.now_ms(),
+        strict=request.strict,
+        counts_items=request.counts_items,
+        shift=request.shift,
+    )
     page = request.store.search(request.project, query)
     page_fields: dict[str, Any] = {
         "total": max(0, page.total - query.shift),
