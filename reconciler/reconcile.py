@@ -90,13 +90,13 @@ class Context(NamedTuple):
 
     def to_apply(self) -> Context:
         """The same for one apply: what the catalog answers is asked once for all of it."""
-        return self._replace(is_applied=True, catalog=self.new_catalog_reader())
+        return self._replace(is_applied=True, catalog=self.catalog_reader)
 
-    def new_catalog_reader(self) -> CatalogReader:
-        """A reader of the target's catalog that knows nothing yet."""
+    @property
+    def catalog_reader(self) -> CatalogReader:
         from reconciler.apply.catalog import CatalogReader  # an unchanged plan needs none of it
 
-        return CatalogReader(lambda: self.target.catalog)
+        return self.catalog or CatalogReader(lambda: self.target.catalog)
 
     @property
     def scope(self) -> Scope:
@@ -348,15 +348,21 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
 
     The catalog is asked about what would be started, unless `with_preflight` is false.
     """
-    plan_context = context.plan_context(allowances)
-    stack, snapshot = observe(context, plan_context, with_details=True)
-    _check_rerun(context, stack, snapshot)
-    proposed = _propose(context, plan_context, stack, snapshot)
+    proposed = propose(context, allowances)
+    _check_rerun(context, proposed.stack, proposed.snapshot)
     checked = _check_catalog(context, proposed.actions) if with_preflight else None
     plan = describe_code(context, guarded_plan(proposed, checked))
     if context.with_history:
-        plan = plan.model_copy(update={"history": planner.history_of(stack, snapshot)})
+        plan = plan.model_copy(update={"history": planner.history_of(proposed.stack, proposed.snapshot)})
     return plan
+
+
+def propose(context: Context, allowances: Allowances = NO_ALLOWANCES) -> ProposedPlan:
+    """Observe, decide every key, and ask the policies."""
+    plan_context = context.plan_context(allowances)
+    stack, snapshot = observe(context, plan_context, with_details=True)
+    check_keys(allowances.named_keys, stack, snapshot.ownership.owned_keys, context.unmatched)
+    return propose_plan(stack, snapshot, plan_context, context.target.identity)
 
 
 def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
@@ -410,25 +416,10 @@ def _check_catalog(context: Context, actions: Sequence[PlannedAction]) -> Catalo
     from reconciler.decide import preflight as core  # an unchanged plan needs none of it
 
     starting = core.jobs_to_start(actions)
-    reader = context.catalog or context.new_catalog_reader()
-    answers = answers_about(reader, starting, with_offers=context.target.checks_offers)
+    answers = answers_about(context.catalog_reader, starting, with_offers=context.target.checks_offers)
     offers = answers.offers._replace(runs_images=context.target.runs_images)
     found = core.find(starting, answers._replace(offers=offers), context.target.identity.name)
     return CatalogCheck(found, tuple(core.unchecked_warnings(answers.unchecked)))
-
-
-def _propose(context: Context, plan_context: PlanContext, stack: Stack, snapshot: Snapshot) -> ProposedPlan:
-    """Decide every key, and ask the policies."""
-    check_keys(plan_context.allowances.named_keys, stack, snapshot.ownership.owned_keys, context.unmatched)
-    return propose_plan(stack, snapshot, plan_context, context.target.identity)
-
-
-def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:
-    """What apply would do, with what that rests on; the catalog is not asked."""
-    plan_context = context.plan_context(allowances)
-    proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
-    made = guarded_plan(proposed)
-    return describe_code(context, made) if context.is_applied else made, proposed.snapshot
 
 
 def destroy_plan(context: Context) -> Plan:
@@ -440,12 +431,7 @@ def destroy_plan(context: Context) -> Plan:
 # --- drift
 
 
-def drift(
-    context: Context,
-    *,
-    since_last: bool = False,
-    remind_s: float = REMIND_S,
-) -> DriftReport:
+def drift(context: Context, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
     """Observe, and say what changed behind the manifest's back, and since the last check of the scope.
 
     With `since_last` only what is new or has changed since the last check that could compare counts, or has
@@ -521,11 +507,9 @@ def why(context: Context, key: str) -> tuple[Explanation, ...]:
     """
     from reconciler.decide.reports import explain  # a plan needs none of it
 
-    plan_context = context.plan_context()
-    stack, snapshot = observe(context, plan_context, with_details=True)
-    owned = snapshot.ownership.owned_keys
+    proposed = propose(context)
+    stack, owned = proposed.stack, proposed.snapshot.ownership.owned_keys
     check_keys({key}, stack, owned)
-    proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
     plan = guarded_plan(proposed, _check_catalog(context, proposed.actions))
     keys = stack.named_by(key, {*stack.whole, *stack.jobs, *owned}) or (key,)
     plan = describe_code(context, plan, keys)
@@ -536,8 +520,7 @@ def status(context: Context) -> StatusReport:
     """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
     from reconciler.decide.reports import make_status  # a plan needs none of it
 
-    plan_context = context.plan_context()
-    proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
+    proposed = propose(context)
     return make_status(proposed, guarded_plan(proposed), context.recording.last_changes(context.scope))
 
 
@@ -558,7 +541,7 @@ def apply(
 
     checks = None
     if context.target.checks_offers:
-        checks = CreateChecks(context.catalog or context.new_catalog_reader(), context.recording.warn)
+        checks = CreateChecks(context.catalog_reader, context.recording.warn)
     target, journal = context.target, journal or Journal()
     terms = Terms(target.backend, target.clock, target.cloud, stop, journal, timeout_s, checks)
     if any(action.code is not None for action in plan.actions):

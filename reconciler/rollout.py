@@ -24,14 +24,8 @@ from reconciler.decide.actions import before_of
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.outcome import EventType, Result, RunEnd, Status, Waited, WaitEnd, skipped
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, PlannedAction, Reason, count
-from reconciler.decide.wait import (
-    Followed,
-    Goal,
-    Superseded,
-    judge,
-    judge_followed,
-    may_start,
-)
+from reconciler.decide.planner import guarded_plan
+from reconciler.decide.wait import Followed, Goal, Superseded, judge, judge_followed, may_start
 from reconciler.errors import NotFound, ReconcilerError, ServiceError
 from reconciler.reconcile import Context, observe
 from reconciler.records.recording import plan_digest
@@ -278,7 +272,9 @@ class _Wait:
         context = self.rollout.context
         context = context._replace(is_applied=is_to_act, rerun=tuple(self._rerun))
         if self._has_manifest:
-            return reconcile.plan_with_snapshot(context, self.rollout.allowances)
+            proposed = reconcile.propose(context, self.rollout.allowances)
+            plan = guarded_plan(proposed)
+            return reconcile.describe_code(context, plan) if is_to_act else plan, proposed.snapshot
         _, snapshot = observe(context, context.plan_context())
         return _as_seen(self.plan, snapshot), snapshot
 
