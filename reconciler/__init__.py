@@ -68,11 +68,7 @@ if TYPE_CHECKING:
         WrongPhase as WrongPhase,
         WrongUsage as WrongUsage,
     )
-    from reconciler.modelarts.operations import (
-        Event as Event,
-        Metric as Metric,
-        ReportedJob as ReportedJob,
-    )
+    from reconciler.modelarts.operations import Event as Event, Metric as Metric, ReportedJob as ReportedJob
     from reconciler.plan_file import StalePlan as StalePlan
 
 # isort: on

@@ -360,10 +360,7 @@ class Session:
         return self._run(context, check, *how, allowances)
 
     def destroy(
-        self,
-        only: str | Sequence[str] = (),
-        timeout_s: float = 600,
-        on_event: EventListener | None = None,
+        self, only: str | Sequence[str] = (), timeout_s: float = 600, on_event: EventListener | None = None
     ) -> Result:
         """Terminate the jobs that the stack owns, except protected ones. Calling this is the confirmation.
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from reconciler.cli.execution import ApplyRequest
     from reconciler.core.entry import EntryPatch
     from reconciler.decide.plan import Plan
-    from reconciler.decide.wait import Goal
     from reconciler.reconcile import Context
 
 
@@ -75,7 +74,7 @@ def apply_command(
     allow: Sequence[str],
     force: bool,
     timeout_s: float,
-    goal: Goal | None,
+    goal: str | None,
     fleet: bool,
     **options: Any,
 ) -> int:
@@ -92,8 +91,10 @@ def apply_command(
     from reconciler.cli.execution import ApplyRequest, apply_saved, change, nothing_done
     from reconciler.core.past import RunKind
     from reconciler.decide.guards import limited
+    from reconciler.decide.wait import Goal
 
-    asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, goal)
+    wait_for = None if goal is None else Goal(goal)
+    asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, wait_for)
     if plan_file is not None:
         said = [name for option_, name in _OF_THE_PLAN.items() if opt.is_typed(option_)]
         with nothing_done(asked):

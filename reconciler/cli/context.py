@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from reconciler.core.observed import Listing, ObservedJob
     from reconciler.core.ports import Clock
     from reconciler.core.stack import Target
-    from reconciler.errors import ExitCode
     from reconciler.manifest import LoadedStack
     from reconciler.modelarts.target import Connected, Runtime
     from reconciler.reconcile import Context
@@ -160,10 +159,7 @@ class TargetSession(NamedTuple):
 
 @contextmanager
 def open_target(
-    paths: Sequence[Path],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
+    paths: Sequence[Path], variables: Sequence[tuple[str, str]], var_files: Sequence[Path], target: str | None
 ) -> Iterator[TargetSession]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
     from reconciler.core.masking import DeclaredSecrets

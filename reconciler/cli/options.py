@@ -23,7 +23,6 @@ from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.decide.plan import Allowances
-    from reconciler.decide.wait import Goal
     from reconciler.modelarts.jobs import Moment
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,11 +39,7 @@ class Parsed(click.ParamType[Any]):
     """
 
     def __init__(
-        self,
-        name: str,
-        parse: Callable[[str], Any],
-        *,
-        split: Callable[[str], list[str]] | None = None,
+        self, name: str, parse: Callable[[str], Any], *, split: Callable[[str], list[str]] | None = None
     ) -> None:
         self.name, self._parse, self._split = name, parse, split
 
@@ -102,14 +97,6 @@ def _parse_guard(text: str) -> str:
     return text
 
 
-def _parse_goal(text: str) -> Goal:
-    from reconciler.decide.wait import Goal
-
-    if text not in (Goal.RUNNING, Goal.COMPLETED):
-        raise ValueError(f"{text!r} is not one of running, completed")
-    return Goal(text)
-
-
 def _parse_moment(text: str) -> Moment:
     from reconciler.modelarts.jobs import Moment
 
@@ -153,7 +140,6 @@ ANY_PATH = click.Path(path_type=Path)
 DURATION = Parsed("duration", parse_duration)
 #: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (UTC where no zone is named), or a span: so long ago.
 MOMENT = Parsed("time", _parse_moment)
-_GOAL = Parsed("goal", _parse_goal)
 
 
 # --- options and commands
@@ -194,40 +180,26 @@ _FORMATS, _WHEN = click.Choice(["text", "json"]), click.Choice(["auto", "always"
 
 def common(*, hidden: bool = False) -> Sequence[Add]:
     """The options that every command has; the help lists them once, `hidden` are those behind a command."""
+    add, version = partial(option, hidden=hidden), "%(prog)s %(version)s"
+    no_colour = flag(
+        "--no-color",
+        "Disable colours.",
+        hidden=hidden,
+        expose_value=False,
+        callback=lambda ctx, param, value: setattr(console, "colour", "never" if value else console.colour),
+    )
+    verbose = "Verbose output; -vv also logs each request."
     return (
-        click.version_option(
-            __version__, prog_name="reconciler", message="%(prog)s %(version)s", hidden=hidden
-        ),
-        option(
-            "-v --verbose",
-            "Verbose output; -vv also logs each request.",
-            count=True,
-            hidden=hidden,
-            **_sets("verbosity", default=0),
-        ),
-        option(
-            "--log-format",
-            "Log format on stderr.",
-            type=_FORMATS,
-            hidden=hidden,
-            **_sets("log_format", default="text"),
-        ),
-        option(
+        click.version_option(__version__, prog_name="reconciler", message=version, hidden=hidden),
+        add("-v --verbose", verbose, count=True, **_sets("verbosity", default=0)),
+        add("--log-format", "Log format on stderr.", type=_FORMATS, **_sets("log_format", default="text")),
+        add(
             "--color",
             "When to use colours; auto: only on a terminal.",
             type=_WHEN,
-            hidden=hidden,
             **_sets("colour", default="auto"),
         ),
-        flag(
-            "--no-color",
-            "Disable colours.",
-            hidden=hidden,
-            expose_value=False,
-            callback=lambda ctx, param, value: setattr(
-                console, "colour", "never" if value else console.colour
-            ),
-        ),
+        no_colour,
     )
 
 
@@ -256,12 +228,7 @@ PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", type=ANY_PATH)
 #: How variables get their values.
 ASSIGNMENT = Parsed("name=value", _parse_assignment, split=by_line)
 VARIABLES = (
-    many(
-        "--var",
-        "Set a variable; repeatable.",
-        "variables",
-        type=ASSIGNMENT,
-    ),
+    many("--var", "Set a variable; repeatable.", "variables", type=ASSIGNMENT),
     many("--var-file", "Read variables from a YAML file; repeatable.", "var_files", type=ANY_PATH),
 )
 STACK = (PATHS, *VARIABLES)
@@ -350,10 +317,10 @@ LOCK = (
     ),
 )
 WAIT = option(
-    "--wait [running|completed]",
+    "--wait",
     "Then wait until every declared job gets there; start retries and dependent jobs meanwhile.",
     "goal",
-    type=_GOAL,
+    type=click.Choice(["running", "completed"]),
 )
 #: After how long drift that lasts is said again; each command has its own words for what is done with it.
 remind = partial(option, "--remind", dest="remind_s", type=DURATION, default="24h")

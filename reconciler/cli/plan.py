@@ -106,14 +106,7 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
     return 0
 
 
-@opt.command(
-    "why",
-    click.argument("key"),
-    opt.WHERE,
-    opt.RECORDS,
-    opt.WITHOUT_RECORDS,
-    opt.JSON,
-)
+@opt.command("why", click.argument("key"), opt.WHERE, opt.RECORDS, opt.WITHOUT_RECORDS, opt.JSON)
 def why_command(key: str, as_json: bool, **options: Any) -> int:
     """Show why a key gets its action: the rule that decided, what is declared and where, what was
     observed, and what would change it.

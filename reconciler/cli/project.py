@@ -119,11 +119,7 @@ def validate_command(
     return found.exit_code
 
 
-@opt.command(
-    "fmt",
-    opt.PATHS,
-    opt.flag("--check", "Change nothing; exit 1 if a file would change."),
-)
+@opt.command("fmt", opt.PATHS, opt.flag("--check", "Change nothing; exit 1 if a file would change."))
 def fmt_command(paths: Sequence[Path], check: bool) -> int:
     """Rewrite manifest files in the canonical layout.
 
