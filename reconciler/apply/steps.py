@@ -91,17 +91,14 @@ class Steps:
             job, detail = do()
             due = self.action.detail if self.action.scheduled_for is not None else ""
             return Outcome(self.action, Status.DONE, "; ".join(filter(None, (due, detail))), job)
-        except ActionEnded as end:
-            met, text = _met_before(end), end.detail
-            code, request_id = (met.code, met.request_id) if met else ("", "")
-            return Outcome(self.action, end.status, text, end.job or self._job_id, code, text, request_id)
         except Interrupted:
             raise
-        except ServiceError as failure:
-            ended, said = _end_by(failure), (failure.code, failure.message, failure.request_id)
-            return Outcome(self.action, ended.status, ended.detail, self._job_id, *said)
-        except RecordsUnavailable as refusal:
-            return Outcome(self.action, Status.FAILED, f"{refusal}; nothing was sent", job=self._job_id)
+        except (ActionEnded, ServiceError, RecordsUnavailable) as failure:
+            end, met = _end_by(failure), _met_before(failure)
+            code, request_id = (met.code, met.request_id) if met else ("", "")
+            message = failure.message if isinstance(failure, ServiceError) else end.detail
+            found = end.job or self._job_id
+            return Outcome(self.action, end.status, end.detail, found, code, message, request_id)
 
     # --- create
 
@@ -343,7 +340,6 @@ class Steps:
         except (ActionEnded, ServiceError, RecordsUnavailable) as failure:
             # There is none now, and the words say so.
             end, action = _end_by(failure), self.action
-            cause = _met_before(failure) if isinstance(failure, ActionEnded) else failure
             assert action.before is not None
             assert action.after is not None
             ended = "is gone"
@@ -352,7 +348,7 @@ class Steps:
             # An unknown create may have happened.
             made = f"r{action.after.revision} could not be made: " if end.status is not Status.UNKNOWN else ""
             said = f"r{action.before.revision} {ended}; {made}{end.detail}"
-            raise ActionEnded(end.status, said, self._job_id) from cause
+            raise ActionEnded(end.status, said, self._job_id) from _met_before(failure)
 
     def _replace_create_first(self) -> tuple[str, str]:
         with suppress(NotFound):
@@ -466,9 +462,11 @@ def _end_by(failure: ActionEnded | ServiceError | RecordsUnavailable) -> ActionE
     return ActionEnded(status, why.message + (f"; to fix: {why.fix}" if why.fix else ""))
 
 
-def _met_before(end: ActionEnded) -> ServiceError | None:
+def _met_before(failure: Exception) -> ServiceError | None:
     """The failure that led to an end: a name that is taken, say, by whom the look after it showed."""
-    met = end.__cause__ or (None if end.__suppress_context__ else end.__context__)
+    if isinstance(failure, ServiceError):
+        return failure
+    met = failure.__cause__ or (None if failure.__suppress_context__ else failure.__context__)
     return met if isinstance(met, ServiceError) else None
 
 

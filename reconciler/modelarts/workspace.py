@@ -28,7 +28,7 @@ from reconciler.modelarts.observe import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import ReadingListener, Secrets
+    from reconciler.core.ports import ReadingListener
 
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
@@ -76,9 +76,6 @@ class Workspace:
 
     def close(self) -> None:
         self.session.close()
-
-    def secrets(self) -> Secrets:
-        return self.session.secrets()
 
     def __enter__(self) -> Self:
         return self

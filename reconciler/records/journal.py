@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from reconciler.core.identity import parse_description
-from reconciler.core.past import Call, RunKind
+from reconciler.core.past import Call, PastAction, RunKind
 from reconciler.core.record import Declared, RecordsUnavailable, RevisionId
 from reconciler.decide.outcome import Journal, Outcome, Run, RunEnd, Status, Step, StepEnd
 from reconciler.decide.plan import After, Before, Reason
@@ -172,17 +172,11 @@ class StoredJournal(Journal):
 
     def _outcome(self, outcome: Outcome) -> dict[str, Any]:
         self._recorded.add(_identity(outcome))
-        return {
-            "run_id": self._run_id,
-            "position": next(self._positions),
-            "key": outcome.action.key,
-            "action": outcome.action.action.value,
-            "reason": outcome.action.reason.value,
-            "status": outcome.status.value,
-            "detail": self._store.text(outcome.detail or outcome.message),
-            "job": None if outcome.job is None else storable(outcome.job),
-            "code": self._store.text(outcome.code),
-        }
+        action, text = outcome.action, self._store.text
+        job = None if outcome.job is None else storable(outcome.job)
+        what = (action.key, action.action.value, action.reason.value, outcome.status.value)
+        row = PastAction(*what, text(outcome.detail or outcome.message), job, text(outcome.code))
+        return {"run_id": self._run_id, "position": next(self._positions), **row._asdict()}
 
     def _of_job(self, step: Step) -> dict[str, Any]:
         return {"scope_id": self._scope_id, "job": _job_of(step)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from reconciler.core.past import RunKind
+from reconciler.core.past import PastAction, RunKind
 from reconciler.core.record import Scope
 from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.dialects import Transaction
@@ -81,13 +81,17 @@ class Records(History):
         """
         with self._changing(run.scope, check.compared_at_s) as (transaction, scope_id):
             run_id = self.insert_run(transaction, scope_id, run, ended)
-            self._write_events(transaction, run_id, run, check.events)
+            events = [
+                {"run_id": run_id, "position": position, **self._event(event)._asdict()}
+                for position, event in enumerate(check.events, start=1)
+            ]
+            transaction.insert("reconciler_outcomes", events)
             for one in sorted(check.gone):
                 transaction.execute(f"DELETE FROM reconciler_drift {_IS}", **self._place(scope_id, one))
             rows = {one.id: self._row(scope_id, one) for one in check.standing}
             key = ("scope_id", "key", "class", "job")
             transaction.upsert("reconciler_drift", key, [rows[place] for place in sorted(rows)])
-            if run.kind is RunKind.DRIFT and not check.events:
+            if not check.events:
                 kind = RunKind.DRIFT.value
                 transaction.execute(_FORGET, scope_id=scope_id, kind=kind, kept=KEPT_CHECKS)
 
@@ -107,24 +111,10 @@ class Records(History):
             transaction.execute(change, at_s=at_s, id=scope_id)
             yield transaction, scope_id
 
-    def _write_events(
-        self, transaction: Transaction, run_id: int, run: Run, events: Iterable[DriftEvent]
-    ) -> None:
-        rows = [
-            {
-                "run_id": run_id,
-                "position": position,
-                "key": self.text(event.entry.key),
-                "action": run.kind.value,
-                "reason": event.entry.class_.value,
-                "status": event.change.value,
-                "detail": self.text(event.entry.detail),
-                "job": None if event.entry.job is None else self.text(event.entry.job),
-                "code": "",
-            }
-            for position, event in enumerate(events, start=1)
-        ]
-        transaction.insert("reconciler_outcomes", rows)
+    def _event(self, event: DriftEvent) -> PastAction:
+        key, class_, job = event.entry.key, event.entry.class_.value, event.entry.job
+        what = (self.text(key), RunKind.DRIFT.value, class_, event.change.value)
+        return PastAction(*what, self.text(event.entry.detail), None if job is None else self.text(job))
 
     def _row(self, scope_id: int, one: StandingDrift) -> dict[str, Any]:
         from reconciler.decide.drift_check import Drift

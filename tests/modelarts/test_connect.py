@@ -145,7 +145,7 @@ def test_connected_backend_has_endpoint_project_and_credentials() -> None:
         assert backend.session.endpoint == "https://modelarts.eu-de.otc.t-systems.com"
         assert (backend.project_id, backend.workspace_id, backend.cloud) == (PROJECT, "w", Cloud.OTC)
         assert backend.session.credentials.source == "OS_TOKEN"
-        assert list(backend.secrets()) == [TOKEN]
+        assert list(backend.session.secrets()) == [TOKEN]
 
 
 class Frozen(Clock):
