@@ -109,11 +109,6 @@ def test_job_that_differs_is_taken_as_it_is_on_request(world: World) -> None:
     check_nothing_changes(world)
 
 
-def test_secret_of_a_job_is_not_shown(here: World) -> None:
-    job = by_hand(here, hf_token=SECRET)
-    here.ends(3, f"adopt a {job.id}", out="hf_token: ${var.HF_TOKEN}", lacks="hf_abc")
-
-
 # --- what is refused
 
 

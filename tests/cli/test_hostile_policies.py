@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import reconciler as api
 from reconciler.errors import ExitCode
 from reconciler.expressions import evaluator
 from tests.cli.conftest import Reconciler, manifest, write
@@ -86,11 +85,3 @@ def is_gone(pid: int) -> bool:
     while (is_there := bool(command_line(pid))) and time.monotonic() < ends_s:
         time.sleep(0.02)
     return not is_there
-
-
-def test_session_in_python_ends_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "TIME_LIMIT_S", 0.5)
-    write_stack()
-    with api.load("jobs.yaml").connect() as session:
-        plan = session.plan()
-    assert not plan.applyable

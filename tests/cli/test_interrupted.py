@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, GetPydanticSchema
 from reconciler import __main__
 from reconciler.cli import exits
 from reconciler.emulator import Effect, Fault
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service
 
 CREATE, STOP = "CreateTrainingJob", "StopTrainingJob"
 EXITS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -61,21 +61,6 @@ def interrupted(reconciler: Reconciler, code: int, when: Callable[[], bool], lin
     number = next(number for number, own in EXITS.items() if own == code)
     said = interrupt(number, when, lambda: reconciler(line))
     assert (said.code, "Traceback" in said.err) == (code, False), said
-
-
-def test_throttled_create_is_not_sent_after_the_signal(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    throttled(service, CREATE)
-    interrupted(reconciler, 143, lambda: asked(service, CREATE) == 1, "apply --yes")
-    assert asked(service, CREATE) == 1
-    assert service.store.jobs() == []
-
-
-def test_wait_ends_with_the_signal_and_no_job_with_it(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    line = "apply --yes --wait completed --timeout 1h"
-    interrupted(reconciler, 130, lambda: len(service.store.jobs()) == 1, line)
-    assert asked(service, STOP) == 0
 
 
 class Late(BaseModel):

@@ -78,16 +78,6 @@ def test_fresh_checkout_keeps_with_a_warning(world: World) -> None:
 
 
 @only_unechoed
-def test_another_edit_sends_the_field_along_and_is_done(world: World) -> None:
-    declare(world, "JobFailed")
-    world.ends(0, "apply --yes")
-    text = Path("jobs.yaml").read_text(encoding="utf-8")
-    world.apply(text.replace("a of the test", "another text"))
-    assert actions(world("plan --json")) == ["keep"]
-    assert updates(world) == 1
-
-
-@only_unechoed
 def test_drift_of_what_is_not_reported_is_none(world: World) -> None:
     declare(world, "JobFailed")
     world.ends(0, "apply --yes")
@@ -96,17 +86,3 @@ def test_drift_of_what_is_not_reported_is_none(world: World) -> None:
     said = world("drift --json")
     assert (said.code, said.document["drift"]) == (0, [])
     assert [pending["key"] for pending in said.document["pending"]] == ["a"]
-
-
-@only_unechoed
-def test_secret_in_it_is_never_shown(world: World) -> None:
-    world.setenv("TOPIC", "urn:smn:tell-nobody-2")
-    variables = "variables:\n  topic: {env: TOPIC, sensitive: true}\n"
-    declare(world, "JobFailed", topic="${var.topic}", more=variables)
-    world.ends(0, "apply --yes")
-    said = world("plan --json")
-    assert actions(said) == ["keep"]
-    declare(world, "JobFailed")
-    said = world("plan --json")
-    assert actions(said) == ["update"]
-    assert "tell-nobody-2" not in said.out

@@ -8,7 +8,6 @@ service, the saved plan, the page of the history, metrics, reports, the record s
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -311,19 +310,3 @@ def test_secret_in_any_text_field_of_the_service_leaves_by_no_channel(
     assert titles == {"drift", "apply failed"}
     row = "secrets in outputs"
     count_tried(record_property, row, looked_through)
-
-
-def test_internal_error_report_has_no_secret(
-    repeater: Repeater, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError(f"cannot be: {repeater.said} {dict(os.environ)}")
-
-    monkeypatch.setattr("reconciler.reconcile.plan", fail)
-    assert run(cli, ["plan", "stack", *GIVEN]) == 70
-    [report] = tmp_path.glob("reconciler-report-*")
-    said = capsys.readouterr()
-    for name, secret in ALL.items():
-        if name != "in place":  # learnt with the stack
-            assert leak_of(secret, report.read_text(encoding="utf-8") + said.out + said.err) is None, name
-    assert REDACTED in report.read_text(encoding="utf-8")

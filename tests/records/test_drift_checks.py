@@ -30,7 +30,7 @@ from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import latest
 from reconciler.records.store import KEPT_CHECKS, Records
 from tests.builders import NOW
-from tests.records.locations import OTHER_STACK, SCOPE, SECRET, Place, a_run
+from tests.records.locations import OTHER_STACK, SCOPE, Place, a_run
 from tests.records.test_declarations import OF_SPEECH, THERE, found, remember
 
 ENDED = RunEnd(NOW + 1, "drift", {"failed": 1})
@@ -107,16 +107,6 @@ def test_of_the_checks_that_saw_nothing_the_newest_stay(records: Records) -> Non
     quiet = [run for run in runs if run.kind == "drift" and not run.actions]
     assert [run.at_s for run in quiet] == [NOW + number for number in range(KEPT_CHECKS + 19, 19, -1)]
     assert [run.kind for run in runs if run not in quiet] == ["drift", "apply"]
-
-
-def test_no_secret_of_a_drift_is_written(sqlite: Place) -> None:
-    records = sqlite.open()
-    changes = (Change(path="description", before=SECRET, after=f"x {SECRET}"),)
-    drift = a_drift("a", "modified", detail=f"was {SECRET}", changes=changes)
-    write(records, drift, events=(DriftEvent(DriftChange.NEW, drift.entry),))
-    records.close()
-    assert sqlite.path is not None
-    assert not any(SECRET.encode() in file.read_bytes() for file in sqlite.path.parent.iterdir())
 
 
 @pytest.mark.parametrize("job", ["j" * 5000, "a\0b", "\udc80"], ids=["long", "NUL", "surrogate"])
