@@ -677,6 +677,7 @@ edited, failed | | | Failed old | create immutable_changed r2
 edited, keep | on_change: keep | | Completed old | keep change_ignored r1
 edited, fail | on_change: fail | | Completed old | conflict change_refused
 back to what failed | | old | r2 Failed | keep failed r1 badly
+edited rerun | rerun: again | | Completed plain | create immutable_changed r2 reruns r1
 older one terminating | | Terminating old stopped | r2 Completed old \
     | create immutable_changed r3 reruns r2 | waits for the end of r1;
 # another end: decided as if the service had it yet
@@ -721,7 +722,7 @@ wiped beside an owned one | | Terminated old stopped, r2 by-hand | Terminated ol
     | update marker_restored r2
 newer name taken | | by-hand, r2 by-hand | Running | conflict name_taken | a-r2
 another job of that name | | by-hand job_id=somebody-else | Running | conflict name_taken
-given to another stack | | foreign | Running | conflict name_taken
+given to another stack | | foreign job_id=x | Running job_id=x | conflict name_taken
 """,
         6,
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.observed import ObservedJob
-from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, rests_on_memory
@@ -30,22 +30,13 @@ from tests.core.test_decision_table import (
     outcome,
     plan_everywhere,
 )
-from tests.core.worlds import a_look, a_world
+from tests.core.worlds import a_look
 
 NEW = a_job()
 BEFORE = a_job(**OLD)
 
 
 # --- the newest revision has aged out of the service
-
-
-def test_create_behind_an_aged_out_revision_waits_for_an_older_terminating_one() -> None:
-    """A colleague without our history started it again as r1, and somebody ended that."""
-    older = seen(BEFORE, phase=T, stopped=True)
-    action = decided_everywhere(NEW, older, memory=a_memory(past(BEFORE, 2, DONE)))
-    assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 3)
-    assert (action.follows, action.waits_for_jobs) == (None, (older.id,))
-    assert action.detail.startswith("waits for the end of r1; ")
 
 
 @pytest.mark.parametrize("protect", [None, False, True])
@@ -58,13 +49,6 @@ def test_create_is_blocked_beside_an_older_protected_active_revision(protect: bo
     assert beside.reason is (Reason.PROTECTION_RELEASED if protect is False else Reason.PROTECTED)
     assert (own.action, own.reason, own.after) == (Action.BLOCKED, Reason.PROTECTED, None)
     assert own.detail.startswith("a is active, and protected; ")
-
-
-def test_rerun_creates_an_aged_out_job_again() -> None:
-    again = a_job(lifecycle={"rerun": "again"})
-    action = decided_everywhere(again, memory=a_memory(past(NEW)))
-    assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
-    assert [change.path for change in action.changes] == ["lifecycle.rerun"]
 
 
 def test_change_of_an_aged_out_job_without_recorded_declaration_names_no_fields() -> None:
@@ -87,11 +71,6 @@ def test_active_job_missing_from_an_incomplete_list_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("owned", "remembered", "names", "number"),
     [
-        ([], [], [], 1),
-        ([3], [], [], 4),
-        ([], [4], [], 5),
-        ([], [], [6], 7),
-        ([3], [4], [], 5),
         ([3], [4], [6], 7),
         ([8], [4], [6], 9),
         ([3], [9], [6], 10),
@@ -126,11 +105,6 @@ def test_restored_marker_replaces_the_description_and_has_the_digest_of_the_crea
     assert found.desired is not None
     assert found.desired["description"] == f"reconciler.vision.a.r1.{made_of.digest}{flag}"
     assert (found.before and found.before.id) == wiped.id
-
-
-def test_job_given_to_another_stack_gets_no_marker_restored() -> None:
-    given_away = seen(NEW, stack="other", job_id=seen(NEW).id)
-    assert decided_everywhere(NEW, given_away, memory=a_memory(past(NEW, 1, R))).action is not Action.UPDATE
 
 
 def test_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> None:
@@ -204,47 +178,16 @@ def test_history_not_matching_the_digest_is_ignored(remembered: Any) -> None:
 # --- the guard: nothing of a stack that is known
 
 
-KNOWN, ELSEWHERE = (
-    a_memory(past(BEFORE, 1, R)),
-    a_memory(elsewhere=("other.example, project p, workspace 0",)),
-)
-
-
-@pytest.mark.parametrize(
-    ("memory", "jobs", "is_refused"),
-    [
-        (KNOWN, [], True),
-        (ELSEWHERE, [], False),  # the first apply to a second target
-        (NO_HISTORY, [], False),
-        (a_memory(past(BEFORE, 1, F)), [], False),  # aged out of the service
-        (KNOWN, [seen(a_job("b"))], False),
-        (ELSEWHERE, [seen(a_job("b"), phase=DONE)], False),
-        (KNOWN, [seen(a_job("b"), stack="other")], True),
-    ],
-)
-def test_plan_that_creates_and_finds_no_job_of_a_known_stack_is_refused(
-    memory: HistorySnapshot, jobs: list[ObservedJob], is_refused: bool
-) -> None:
-    stack = a_stack(NEW, a_job("b"))
-    plan = plan_everywhere(stack, *jobs, memory=memory)
-    assert bool(plan.refusals) is is_refused
-    assert plan.applyable is not is_refused
-    assert not plan_everywhere(stack, *jobs, memory=memory, allow=("found-nothing",)).refusals
-
-
 def test_stack_known_on_another_target_only_is_a_warning_that_names_it() -> None:
-    plan = plan_everywhere(a_stack(NEW), memory=ELSEWHERE)
+    """The first apply to a second target."""
+    elsewhere = a_memory(elsewhere=("other.example, project p, workspace 0",))
+    plan = plan_everywhere(a_stack(NEW), memory=elsewhere)
+    assert plan.applyable
+    assert not plan_everywhere(a_stack(NEW, a_job("b")), seen(a_job("b")), memory=elsewhere).warnings
     assert ["other.example" in warning.why for warning in plan.warnings] == [True]
     both = plan_everywhere(a_stack(NEW), memory=a_memory(past(BEFORE, 1, R), elsewhere=("other.example",)))
     assert "--allow found-nothing" in str(both.refusals[0].fix)
     assert not both.warnings
-
-
-def test_destroy_of_a_known_stack_without_jobs_is_not_refused() -> None:
-    stack = a_stack(NEW)
-    plan = a_world(stack, memory=KNOWN).destroy_plan()
-    assert not plan.refusals
-    assert plan.actions == ()
 
 
 # --- a store that is unavailable, and one that need not be asked

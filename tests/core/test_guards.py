@@ -370,6 +370,11 @@ def test_what_is_said_in_words_is_counted_by_no_guard(word: str, is_active: bool
         (losing_sight(Phase.COMPLETED, Phase.PENDING), Guard.FOUND_NOTHING),
         (losing_sight(Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL), None),
         (losing_sight(), None),
+        (losing_sight(Phase.RUNNING)._replace(jobs=[seen(a_job("old-9"))]), None),
+        (
+            losing_sight(Phase.RUNNING)._replace(jobs=[seen(a_job("new"), stack="other", name="x")]),
+            Guard.FOUND_NOTHING,
+        ),
         (Case(a_stack(absent()), [seen(a_job())]), None),
     ],
 )
