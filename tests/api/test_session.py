@@ -299,7 +299,12 @@ def test_plan_right_after_apply_has_no_changes(service: Service) -> None:
             "not_found",
             "new",
         )
-        session.apply(plan)
+        result = session.apply(plan)
+        assert isinstance(result, Result)
+        assert (result.ok, result.exit_code, result.summary["done"]) == (True, ExitCode.DONE, 1)
+        assert [(one.key, one.status) for one in result.outcomes] == [("a", "done")]
+        assert "create a" in str(result)
+        result.raise_for_failures()
         plan = session.plan()
         assert not plan.has_changes
         assert session.apply(plan).outcomes == ()
@@ -502,8 +507,9 @@ def test_sessions_in_two_threads_do_not_disturb_one_another(tmp_path: Path) -> N
         with Stack.from_dict(data, root).connect() as session:
             together.wait()
             session.apply().raise_for_failures()
-            done[name] = sorted(one.metadata.name for one in session.jobs.list())
+            made = sorted(one.metadata.name for one in session.jobs.list())
             session.destroy().raise_for_failures()
+            done[name] = made
 
     threads = [threading.Thread(target=work, args=(name,)) for name in ("left", "right")]
     for thread in threads:

@@ -108,32 +108,21 @@ def connect(root: Path, **options: Any) -> object:
     return Stack.from_dict(manifest("a"), root).connect(**options)
 
 
-#: Each with the beginning of what it says.
-WRONG_USAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "a path that does not exist": ("", lambda root: load(root / "none")),
-    "a root that does not exist": ("", lambda root: Stack.from_dict(manifest("a"), root / "none")),
-    "a target that does not exist": ("", lambda root: connect(root, target="prod")),
-    "a store that is none": ("", lambda root: connect(root, records="nonsense")),
-    "a key that does not exist": ("", lambda root: planned(root, only="b")),
-    "a format that does not exist": ("", lambda root: planned(root).render("docx")),
-    "a plan file that does not exist": ("", lambda root: reconciler.load_plan(root / "none")),
-    "no parallelism": ("invalid", lambda root: connect(root, parallelism=0)),
+WRONG_USAGES: dict[str, Callable[[Path], object]] = {
+    "a path that does not exist": lambda root: load(root / "none"),
+    "a root that does not exist": lambda root: Stack.from_dict(manifest("a"), root / "none"),
+    "a target that does not exist": lambda root: connect(root, target="prod"),
+    "a store that is none": lambda root: connect(root, records="nonsense"),
+    "a plan file that does not exist": lambda root: reconciler.load_plan(root / "none"),
+    "no parallelism": lambda root: connect(root, parallelism=0),
 }
 
 
-def planned(root: Path, **options: Any) -> reconciler.Plan:
-    with Stack.from_dict(manifest("a"), root).connect() as session:
-        return session.plan(**options)
-
-
-@pytest.mark.parametrize(("what", "call"), WRONG_USAGES.values(), ids=WRONG_USAGES)
-def test_argument_that_cannot_be_meant_is_wrong_usage(
-    what: str, call: Callable[[Path], object], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("call", WRONG_USAGES.values(), ids=WRONG_USAGES)
+def test_argument_that_cannot_be_meant_is_wrong_usage(call: Callable[[Path], object], tmp_path: Path) -> None:
     with pytest.raises(WrongUsage) as caught:
         call(tmp_path)
     assert caught.value.exit_code == ExitCode.WRONG_USAGE
-    assert caught.value.diagnostics[0].what.startswith(what or "")
 
 
 @pytest.mark.parametrize("value", [None, [1], {}, object])

@@ -50,11 +50,7 @@ def test_field_is_printed_with_those_below_it(reconciler: Reconciler) -> None:
     [
         ("lifecycle.rerun", "new job"),
         ("lifecycle.protect", "update (the marker in the description)"),
-        ("formerly", "update (the marker in the description)"),
-        ("lifecycle.on_failure", "nothing on the service; later plans use it"),
         ("needs", "nothing on the service; later plans use it"),
-        ("raw", "new job"),
-        ("description", "update (huawei, otc)"),
         ("spec.schedule_policy.priority", "update (huawei, while Pending)"),
         ("spec.resource.flavor_id", "new job"),
         ("spec.schedule_policy", "see its members"),

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from datetime import datetime
 
 import pytest
 
-from tests.cli.conftest import Reconciler, Service, World, a_service, write
+from tests.cli.conftest import Service, World, a_service, write
 
-NIGHTLY = "schedule: '0 2 * * *'"
+DAY_S = 86_400
 
 
 @pytest.fixture
@@ -23,40 +22,20 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         yield service
 
 
-def declare(world: World, lifecycle: str = "", key: str = "a") -> None:
-    text = world.manifest(key)
-    write(text + (f"    lifecycle: {{{lifecycle}}}\n" if lifecycle else ""))
-
-
-def move_to(world: World, time: str) -> None:
-    time_s = datetime.fromisoformat(f"2026-{time}Z").timestamp()
-    world.service.clock.advance(seconds=time_s - world.service.clock.now_ms() / 1000)
-
-
-def planned(reconciler: Reconciler) -> list[tuple[str, str]]:
+def planned(world: World) -> list[tuple[str, str]]:
     """What would be done about each key, and why; nothing that is kept."""
-    actions = reconciler("plan --json").document["actions"]
+    actions = world("plan --json").document["actions"]
     return [(one["action"], one["reason"]) for one in actions if one["action"] != "keep"]
 
 
-def descriptions(world: World) -> dict[str, str]:
-    jobs = (job.body["metadata"] for job in world.store.jobs())
-    return {job["name"]: job["description"] for job in jobs}
-
-
-def digest(cron: str, zone: str = "UTC") -> str:
-    return hashlib.sha256(f"{cron} {zone}".encode()).hexdigest()[:4]
-
-
 def test_adopted_job_counts_from_its_adoption(world: World) -> None:
-    declare(world)
-    world("apply --yes")
-    world("release a --yes")
-    move_to(world, "08-08T09:00:00")
-    declare(world, NIGHTLY)
-    [job] = world.store.jobs()
-    world.ends(0, "adopt a", job.id, "--yes")
-    assert f".s{digest('0 2 * * *')}" in descriptions(world)["a"]
+    world.apply(world.manifest("a"))
+    world.ends(0, "release a --yes")
+    world.service.clock.advance(seconds=2 * DAY_S)
+    write(world.manifest("a") + "    lifecycle: {schedule: '0 2 * * *'}\n")
+    world.ends(0, "adopt a", world.job("a").id, "--yes")
+    digest = hashlib.sha256(b"0 2 * * * UTC").hexdigest()[:4]
+    assert f".s{digest}" in world.descriptions()["a"]
     assert planned(world) == []
-    move_to(world, "08-09T02:00:02")
+    world.service.clock.advance(seconds=DAY_S * 0.8)  # past two o'clock
     assert planned(world) == [("create", "scheduled")]

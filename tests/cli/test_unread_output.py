@@ -41,54 +41,40 @@ def run_unread(*arguments: str) -> int:
 
 #: Command → lines that only look, each with the code it ends with.
 LINES: dict[str, list[tuple[str, int]]] = {
-    "export": [("export a", 0), ("export --all", 0), ("export nothing", 1), ("export", 64)],
-    "init": [("init other", 0), ("init other", 0), ("init jobs.yaml", 64)],
-    "fmt": [("fmt --check broken", 0), ("fmt --check nowhere", 64)],
-    "validate": [
-        *(("validate", 0), ("validate --json", 0), ("validate broken", 65), ("validate --json broken", 65)),
-    ],
-    "review": [
-        *(("review . .", 0), ("review --json . .", 0), ("review . broken", 65), ("review . nowhere", 64)),
-    ],
-    "plan": [
-        *(("plan", 0), ("plan --json", 0), ("plan --detailed-exitcode", 2)),
-        *(("plan nowhere", 64), ("plan refused", 3), ("plan -v --out other.plan", 0)),
-    ],
-    "policies": [("policies test cases", 0), ("policies test", 0), ("policies test broken", 64)],
+    "export": [("export a", 0), ("export nothing", 1)],
+    "init": [("init other", 0)],
+    "fmt": [("fmt --check broken", 0)],
+    "validate": [("validate --json", 0), ("validate broken", 65)],
+    "review": [("review . .", 0), ("review --json . .", 0)],
+    "plan": [("plan", 0), ("plan --json", 0), ("plan --detailed-exitcode", 2), ("plan refused", 3)],
+    "policies": [("policies test cases", 0)],
     "notify": [("notify test", 0)],
     "apply": [("apply", 3), ("apply --json", 3), ("apply refused", 3), ("apply --plan old.plan", 4)],
     "destroy": [("destroy", 3), ("destroy --json", 3)],
-    "adopt": [
-        *(("adopt", 64), ("adopt a nothing", 1), ("adopt --from-stack before", 0)),
-        ("adopt a nothing --json", 1),
-    ],
-    "release": [("release a", 3), ("release a --json", 3), ("release nothing", 64)],
-    "show": [
-        *(("show saved.plan", 0), ("show --json saved.plan", 0), ("show jobs.yaml", 65), ("show no", 64)),
-    ],
-    "drift": [("drift", 2), ("drift --json", 2), ("drift --since-last --remind 0s", 2)],
-    "watch": [("watch nowhere", 64), ("watch -o html", 64), ("watch --window Mon", 64)],
-    "status": [("status", 0), ("status --json", 0), ("status nothing", 64)],
-    "why": [("why a", 0), ("why --json a", 0), ("why nothing", 64)],
-    "history": [("history", 0), ("history --json", 0), ("history -v", 0)],
+    "adopt": [("adopt a nothing", 1), ("adopt --from-stack before", 0)],
+    "release": [("release a", 3), ("release nothing", 64)],
+    "show": [("show saved.plan", 0), ("show --json saved.plan", 0), ("show jobs.yaml", 65)],
+    "drift": [("drift", 2), ("drift --json", 2)],
+    "watch": [("watch nowhere", 64)],
+    "status": [("status", 0), ("status --json", 0)],
+    "why": [("why a", 0), ("why --json a", 0)],
+    "history": [("history", 0), ("history --json", 0)],
     "jobs": [
-        *(("jobs list", 0), ("jobs list --json", 0), ("jobs show a", 0), ("jobs show nothing", 1)),
-        *(("jobs logs a", 0), ("jobs logs a --json", 0), ("jobs events a", 0), ("jobs metrics a", 0)),
+        *(("jobs list", 0), ("jobs list --json", 0), ("jobs show a", 0), ("jobs logs a", 0)),
+        *(("jobs logs a --json", 0), ("jobs events a", 0), ("jobs metrics a", 0)),
         *(("jobs wait a --for running --timeout 0s", 9), ("jobs terminate a", 3), ("jobs delete a", 3)),
     ],
-    "code": [("code list", 64), ("code gc", 64)],
-    "flavors": [("flavors", 0), ("flavors --json", 0)],
-    "engines": [("engines", 0), ("engines --json", 0)],
-    "run": [("run a", 64), ("run a --print", 64)],
+    "code": [("code list", 64)],
+    "flavors": [("flavors", 0)],
+    "engines": [("engines", 0)],
+    "run": [("run a --print", 64)],
     "doctor": [("doctor", 0), ("doctor --json", 0)],
     "unlock": [("unlock", 0)],
-    "schema": [("schema", 0), ("schema plan", 0), ("schema nonsense", 64)],
-    "explain": [
-        *(("explain states", 0), ("explain fields", 0), ("explain nonsense", 64), ("explain origin a", 0)),
-    ],
-    "completion": [("completion bash", 0), ("completion tcsh", 64)],
-    "emulator": [("emulator serve --speed nan", 64), ("emulator --help", 0)],
-}  # fmt: skip
+    "schema": [("schema", 0)],
+    "explain": [("explain states", 0), ("explain origin a", 0)],
+    "completion": [("completion bash", 0)],
+    "emulator": [("emulator --help", 0)],
+}
 
 
 def test_every_command_is_tried() -> None:
@@ -162,10 +148,7 @@ def test_exit_code_stays_what_was_found_out(
         count_tried(record_property, "output whose reader is gone", 1)
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["plan", "plan --json", "show saved.plan", "drift", "status", "history --json", "jobs list", "schema"],
-)
+@pytest.mark.parametrize("line", ["plan", "plan --json", "status", "schema"])
 def test_stdout_that_cannot_be_written_is_a_failure(line: str) -> None:
     """A full disk is no reader that has gone: what was asked for is lost."""
     assert run_full(*line.split()) == 1
