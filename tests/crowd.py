@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from reconciler import reconcile
 from reconciler.core.body import manifest_form
-from reconciler.core.canonical import by_name, canonical, split
+from reconciler.core.canonical import by_name, canonical, immutable_part
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, ObservedJob, SearchFilter
 from reconciler.core.past import FinishedWork, PastRevision
@@ -139,7 +139,7 @@ def as_recorded(jobs: Iterable[ObservedJob], stack: str) -> HistorySnapshot:
                 job.duration_s,
                 job.node_count,
                 seen_at_s=NOW,
-                declared=Declared(by_name(split(form).immutable)),
+                declared=Declared(by_name(immutable_part(form))),
                 stopped=marker.stopped,
             )
             by_key.setdefault(marker.key, []).append(past)

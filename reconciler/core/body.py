@@ -10,7 +10,7 @@ from functools import cache
 from math import inf
 from typing import Any, NamedTuple, TypeGuard
 
-from reconciler.core.canonical import Canonical, FieldRule, canonical, rules, scalar, split, value_at
+from reconciler.core.canonical import Canonical, FieldRule, canonical, immutable_part, rules, scalar, value_at
 from reconciler.core.scalar import (
     UnresolvedText,
     as_released,
@@ -467,7 +467,7 @@ def covered_by(letter: str, body: Mapping[str, Any], rerun: str | None) -> Canon
     """What a digest with that letter covers of a create body and of `lifecycle.rerun`."""
     if letter == "a":
         body, rerun = walk_texts(body, as_released), None if rerun is None else as_released(rerun)
-    return declared(split(canonical(manifest_form(body))).immutable, rerun)
+    return declared(immutable_part(canonical(manifest_form(body))), rerun)
 
 
 def digest_of(covered: Canonical, algorithm: str = CURRENT) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -283,28 +283,12 @@ def value_at(tree: Any, path: Sequence[str]) -> Any:
     return tree
 
 
-def put_at(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Put a value at a path of plain data."""
-    for name in path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[path[-1]] = value
-
-
-class Parts(NamedTuple):
-    """A canonical form, split by what an edit means."""
-
-    immutable: Canonical
-    mutable: Canonical
-
-
-def split(form: Canonical) -> Parts:
-    """Split a canonical form into what needs a new job and what can be changed on the job there is."""
-    mutable: Canonical = {}
+def immutable_part(form: Canonical) -> Canonical:
+    """A canonical form without what can be changed on the job there is: an edit of it needs a new one."""
     for path in mutable_paths():
-        if (value := value_at(form, path)) is not None:
+        if value_at(form, path) is not None:
             form = _without(form, path)
-            put_at(mutable, path, value)
-    return Parts(form, mutable)
+    return form
 
 
 def _without(form: Canonical, path: tuple[str, ...]) -> Canonical:

@@ -25,11 +25,11 @@ from reconciler.core.canonical import (
     Canonical,
     FieldRule,
     canonical,
+    immutable_part,
     member_rule,
     overlay,
     rules,
     scalar,
-    split,
     value_at,
     walk_rules,
 )
@@ -548,7 +548,7 @@ def compare_with_job(desired: DesiredJob, job: ObservedJob) -> JobComparison:
 
 def _compare(wanted: Canonical, job: ObservedJob) -> Comparable:
     wanted = {name: value for name, value in wanted.items() if name != RERUN}
-    reported = split(canonical(_reported(job))).immutable
+    reported = immutable_part(canonical(_reported(job)))
     return comparable_with_details(reported_form(reported, wanted), wanted)
 
 
@@ -598,7 +598,7 @@ def _patched(desired: DesiredJob, patch: Mapping[str, Any]) -> Canonical:
     """What a digest would cover of an entry with the patch merged over it."""
     own = {name: value for name, value in patch.items() if name != "raw"}
     merged = merge(manifest_form(desired.body or {}), desugar(own))
-    return split(canonical(manifest_form(create_body({**merged, "raw": patch.get("raw")})))).immutable
+    return immutable_part(canonical(manifest_form(create_body({**merged, "raw": patch.get("raw")}))))
 
 
 def _section(path: _Path, depth: int) -> _Path:

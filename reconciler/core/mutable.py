@@ -13,7 +13,6 @@ from reconciler.core.canonical import (
     SecretName,
     canonical,
     mutable_paths,
-    put_at,
     rule_at,
     scalar,
     value_at,
@@ -245,8 +244,11 @@ def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, 
 
 def _put(fields: Iterable[tuple[_Path, Any]]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for path, value in fields:
-        put_at(tree, path, value)
+    for (*above, last), value in fields:
+        place = tree
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = value
     return tree
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reconciler.core.body import CURRENT, auto_stop_hours, digest_of, is_known, manifest_form, one_spelling
-from reconciler.core.canonical import Canonical, canonical, split
+from reconciler.core.canonical import Canonical, canonical, immutable_part
 from reconciler.core.code import CODE, declared_form, is_shortened, known_code, reported_form
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
@@ -277,7 +277,7 @@ def difference(
         # As the details of the job would have it.
         then = with_names(_at(then, number), wanted, desired, digest[:1], number)
     elif details is not None:
-        reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
+        reported = immutable_part(canonical(one_spelling(manifest_form(details.body))))
         reported = reported_form(reported, wanted, codes)
         reported = with_names(reported, wanted, desired, digest[:1], number)
         then = declared_for(reported, wanted, digest)

@@ -22,7 +22,7 @@ from reconciler.core.body import (
     manifest_form,
     with_identity,
 )
-from reconciler.core.canonical import canonical, mutable_paths, split
+from reconciler.core.canonical import canonical, immutable_part, mutable_paths
 from reconciler.secrets import SecretText
 from tests.builders import CODE, an_entry
 
@@ -132,7 +132,7 @@ def test_order_of_keys_and_named_lists_changes_no_digest(random: Any) -> None:
 def test_canonical_form_is_its_own_canonical_form_and_plain_json() -> None:
     form = canonical(manifest_form(create_body(desugar(FULL))))
     json.dumps(form)
-    immutable = split(form).immutable
+    immutable = immutable_part(form)
     for path in mutable_paths():
         place: Any = immutable
         for name in path[:-1]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.body import create_body, desugar, manifest_form, one_spelling
-from reconciler.core.canonical import canonical, split
+from reconciler.core.canonical import canonical, immutable_part
 from reconciler.core.diff import changes_between, comparable_with_details
 from reconciler.core.entry import ManifestEntry, NotDeclarable, SecretVariables, job_key, manifest_entry
 from reconciler.core.fields.field_types import Cloud
@@ -28,8 +28,8 @@ def differences(entry: ManifestEntry) -> tuple[Change, ...]:
     tree = desugar(entry.tree)
     JobEntry.model_validate(tree)
     body = create_body(tree)
-    before = split(canonical(one_spelling(manifest_form(entry.job.body)))).immutable
-    compared = comparable_with_details(before, split(canonical(manifest_form(body))).immutable)
+    before = immutable_part(canonical(one_spelling(manifest_form(entry.job.body))))
+    compared = comparable_with_details(before, immutable_part(canonical(manifest_form(body))))
     changes = changes_between(compared.before, compared.after, forces_new_job=True)
     desired = DesiredJob(entry.key, body, "", entry.tree.get("description", ""))
     assert entry.job.marker is not None
