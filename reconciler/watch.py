@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 
 from reconciler.core.values import timestamp
 from reconciler.decide.drift_check import DriftId
-from reconciler.decide.metrics import Measurement, MetricSource, RunReport, counted, run_figures
-from reconciler.decide.outcome import ApplyEvent, EventType
+from reconciler.decide.outcome import ApplyEvent, EventType, RunReport
 from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.watch_window import Window, closes_at
 from reconciler.errors import SUCCESSES, ExitCode, ReconcilerError, first_of
 from reconciler.files import write_file
 from reconciler.notify import Notified
+from reconciler.render.prometheus import Measurement, MetricSource, counted, run_figures
 from reconciler.text import format_duration
 
 #: After failures in a row the next check comes at most so many intervals later.

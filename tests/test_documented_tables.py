@@ -21,7 +21,6 @@ from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES, PolicyEntry
 from reconciler.core.stack import Limits, Target
 from reconciler.core.values import MODELARTS, PROCESS, TARGET_KINDS
 from reconciler.decide.drift_check import REMEDIES, DriftClass
-from reconciler.decide.metrics import MetricSource
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line
 from reconciler.decide.policies import CaseFile
@@ -35,6 +34,7 @@ from reconciler.modelarts.errors import CODES, RENEW_ON
 from reconciler.modelarts.http import MAX_SKEW_S
 from reconciler.modelarts.observe import PAGE_SIZE
 from reconciler.modelarts.workspace import BATCH
+from reconciler.render.prometheus import MetricSource
 from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.text import parse_duration
 from reconciler.watch import CheckReport, WatchState, watch_figures

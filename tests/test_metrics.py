@@ -12,9 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler import metrics
-from reconciler.decide.metrics import MetricSource
 from reconciler.metrics import MAX_CONNECTIONS, MetricsServer
-from reconciler.render.prometheus import render_metrics
+from reconciler.render.prometheus import MetricSource, render_metrics
 from reconciler.watch import CheckReport, WatchState, watch_figures
 from tests.conftest import FIGURE
 

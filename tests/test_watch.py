@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 
 from reconciler import watch as loop
 from reconciler.cli.watch import render_check
-from reconciler.decide.metrics import MetricSource
 from reconciler.decide.watch_window import Window
 from reconciler.errors import ExitCode
 from reconciler.render import PLAIN
-from reconciler.render.prometheus import render_metrics
+from reconciler.render.prometheus import MetricSource, render_metrics
 from reconciler.watch import (
     Checker,
     CheckInterval,

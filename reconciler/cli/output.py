@@ -68,7 +68,7 @@ class FinalOutputs:
         """
         if not self._specs:
             return
-        from reconciler.decide.metrics import RunReport
+        from reconciler.decide.outcome import RunReport
 
         run = RunReport(
             command=self._command,

@@ -22,11 +22,10 @@ from reconciler.cli.execution import Lines
 from reconciler.cli.exits import Stopped, handled_by
 from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.core.values import timestamp
-from reconciler.decide.metrics import NOWHERE, MetricSource
 from reconciler.errors import Diagnostic, ExitCode, Severity, WrongUsage
 from reconciler.render import FORMATS, Style
 from reconciler.render.json import dump
-from reconciler.render.prometheus import render_metrics
+from reconciler.render.prometheus import NOWHERE, MetricSource, render_metrics
 from reconciler.text import printable
 from reconciler.watch import (
     Checker,

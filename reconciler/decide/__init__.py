@@ -13,5 +13,5 @@ A file imports only files that stand before it::
     review                                       HEAD planned against BASE
     fleet                                        what stacks come to
     code                                         what lies in a code store, and may be deleted
-    watch_window metrics                         when a watch may apply, and what is measured
+    watch_window                                 when a watch may apply
 """

@@ -209,6 +209,19 @@ class Run(NamedTuple):
     at_s: float
 
 
+@dataclass(frozen=True)
+class RunReport:
+    """How a command went, and on which stack and target, as far as it got to know them."""
+
+    command: str
+    stack: str
+    target: str
+    is_success: bool
+    ended_at_s: float
+    duration_s: float
+    notifications_failed: int = 0
+
+
 class RunEnd(NamedTuple):
     """How a run ended, with what became of its actions."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from reconciler.core.values import Source
-    from reconciler.decide.metrics import RunReport
+    from reconciler.decide.outcome import RunReport
     from reconciler.decide.plan import Plan
     from reconciler.errors import Location
 

@@ -1,23 +1,84 @@
-"""Plans, drift reports and results as metrics, in the text format of Prometheus.
+"""What is measured of plans, drift, runs and checks, and its text in the format of Prometheus.
 
-For the textfile collector, and for whatever else scrapes a file.
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/
+Each sample says whose it is (stack and target, of a run the command too), so that the metrics of several
+stacks stand beside each other.
+Source: docs/reference/cli.md, "Formats"; docs/operations/metrics.md, "Values";
+https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.decide.metrics import Measurement, MetricSource, RunReport, counted, run_figures
+from reconciler.decide.outcome import RunReport
 from reconciler.errors import SUCCESSES
 from reconciler.render import Content, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.decide.fleet import FleetReport
+
+GAUGE, COUNTER = "gauge", "counter"
+
+
+class Measurement(NamedTuple):
+    """One metric: its meaning, its type, and a value for each set of labels."""
+
+    name: str
+    meaning: str
+    type: str
+    samples: tuple[tuple[Mapping[str, str], float], ...]
+
+
+class MetricSource(NamedTuple):
+    """Whose metrics they are."""
+
+    stack: str
+    target: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {"stack": self.stack, "target": self.target}
+
+
+NOWHERE = MetricSource("", "")
+
+
+#: What is counted: its meaning, and the label of what it is counted by.
+_COUNTED = {
+    "plan_actions": ("Actions of the plan, by kind.", "action"),
+    "drift": ("Drift found, by class.", "class"),
+}
+
+
+def counted(name: str, where: MetricSource, counts: Mapping[str, int]) -> Measurement:
+    """How many of each kind there are: plan_actions or drift."""
+    meaning, label = _COUNTED[name]
+    samples = tuple(({**where.labels, label: kind}, float(count)) for kind, count in counts.items())
+    return Measurement(f"reconciler_{name}", meaning, GAUGE, samples)
+
+
+def run_figures(run: RunReport) -> Iterator[Measurement]:
+    """How a run went."""
+    failed = "Notifications of the last run that could not be sent."
+    if run.command == "watch":
+        failed = "Notifications that could not be sent."
+    success = "1 unless the last run failed; changes and refusals are successes."
+    ended = "When the last run ended, in seconds since 1970."
+    labels = {**MetricSource(run.stack, run.target).labels, "command": run.command}
+    for name, meaning, type_, value in (
+        ("run_success", success, GAUGE, run.is_success),
+        ("run_timestamp_seconds", ended, GAUGE, run.ended_at_s),
+        ("run_duration_seconds", "How long the last run took.", GAUGE, run.duration_s),
+        ("notifications_failed_total", failed, COUNTER, run.notifications_failed),
+    ):
+        yield Measurement(f"reconciler_{name}", meaning, type_, ((labels, float(value)),))
+
+
+# --- as text
 
 
 def render(content: Content, value: Any, view: View) -> str:

@@ -14,8 +14,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from reconciler.decide.drift_check import DriftClass
-from reconciler.decide.metrics import MetricSource
 from reconciler.decide.plan import Action
+from reconciler.render.prometheus import MetricSource
 from reconciler.watch import CheckReport, WatchState, watch_figures
 from tests.pages import names, table
 

@@ -21,8 +21,7 @@ from pydantic import BaseModel
 
 from reconciler.core.values import Change, Denial, PreflightReason, Source, TargetIdentity
 from reconciler.decide.fleet import FleetReport, StackResult
-from reconciler.decide.metrics import RunReport
-from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
+from reconciler.decide.outcome import Outcome, Result, RunReport, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Plan, PreflightFinding
 from reconciler.errors import Diagnostic, ExitCode, Location
 from reconciler.render import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.decide.metrics import RunReport
+from reconciler.decide.outcome import RunReport
 from reconciler.render import View, render_run
 from reconciler.text import printable
 
