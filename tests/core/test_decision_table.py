@@ -48,6 +48,8 @@ def plan_for(
     allow: tuple[str, ...] = (),
     memory: HistorySnapshot = NO_HISTORY,
     rerun: tuple[str, ...] = (),
+    at_s: float = NOW,
+    skew_s: float = 0.0,
 ) -> Plan:
     allowances = Allowances.of(allow, force=force)
     observation = Observation(jobs, unreadable, is_whole, problem)
@@ -57,7 +59,7 @@ def plan_for(
     situation = PlanContext(
         STACK,
         cloud=cloud,
-        at_s=NOW,
+        at_s=at_s,
         limits=stack.limits,
         allowances=allowances,
         rerun=keys_of(stack, rerun, stack.jobs),
@@ -65,7 +67,7 @@ def plan_for(
         manifest_digest="sha256:0",
         version="0",
     )
-    snapshot = Snapshot(ownership, known, memory=memory)
+    snapshot = Snapshot(ownership, known, memory=memory, skew_s=skew_s)
     return make_plan(stack, snapshot, situation, TARGET)
 
 
@@ -252,9 +254,7 @@ def check(declared: str, observed: str, remembered: str, expected: str, says: st
 # nothing owned; a name that is taken
 nothing there | | | create not_found r1
 unmanaged job | | by-hand | conflict name_taken | unmanaged
-unmanaged job that has ended | | Completed by-hand | conflict name_taken | adopt it
 unmanaged job of a later name | | r7 by-hand | conflict name_taken | a-r7 is taken by job
-unmanaged job of five digits | | r10000 Completed by-hand | conflict name_taken | a-r10000 is taken
 foreign job | | foreign | conflict name_taken | have stack other release it
 foreign job that has ended, of a later name | | r4 Completed foreign | conflict name_taken | a-r4 is taken
 foreign job of five digits | | r10000 foreign | conflict name_taken
@@ -285,7 +285,6 @@ terminating, stopped by us | | Terminating stopped | create waits_for_terminatio
 failed | | Failed | keep failed r1 badly | failed; on_failure: keep
 abnormal | | Abnormal | keep failed r1 badly
 failed, retry | on_failure: retry | Failed | create retry r2 | attempt 1 of 1
-abnormal, retry | on_failure: retry | Abnormal | create retry r2
 failed, no retry left | on_failure: retry, max_retries: 0 | Failed | keep retries_exhausted r1 badly
 failed, retry not due | on_failure: retry | Failed ended_s_ago=60 | defer retry_later r1 \
     | 2027-01-15T08:01:00Z
@@ -296,20 +295,13 @@ terminated, recreate | on_terminated: recreate | Terminated | create recreate r2
 recreate not due | on_terminated: recreate | Terminated ended_s_ago=60 | defer retry_later r1
 terminated, stopped by us | | Terminated stopped | create declared_again r2
 # stopped by its own auto_stop, give or take five minutes
-auto_stop, failed | auto_stop: 2, on_failure: retry | Failed ran_s=2h | keep auto_stopped r1
 auto_stop, abnormal | auto_stop: 2, on_failure: retry | Abnormal ran_s=6901 | keep auto_stopped r1
-auto_stop, terminated | auto_stop: 2, on_terminated: recreate | Terminated ran_s=6901 | keep auto_stopped r1
 auto_stop, terminating | auto_stop: 1, on_terminated: recreate | Terminating ran_s=1h | keep auto_stopped r1
-failed sooner | auto_stop: 2, on_failure: retry | Failed ran_s=1h | create retry r2
 failed six minutes sooner | auto_stop: 2, on_failure: retry | Failed ran_s=6840 | create retry r2
-abnormal sooner | auto_stop: 2, on_failure: retry | Abnormal ran_s=1h | create retry r2
 terminated sooner | auto_stop: 2, on_terminated: recreate | Terminated ran_s=1h | create recreate r2
 # retries: after 2m x 2^(k-1), at most max_retries in an unbroken run
 1st retry, early | on_failure: retry, max_retries: 3 | Abnormal ended_s_ago=119 | defer retry_later r1
 1st retry | on_failure: retry, max_retries: 3 | Abnormal ended_s_ago=121 | create retry r2
-2nd retry, early | on_failure: retry, max_retries: 3 | Failed, r2 Abnormal ended_s_ago=239 \
-    | defer retry_later r2
-2nd retry | on_failure: retry, max_retries: 3 | Failed, r2 Abnormal ended_s_ago=241 | create retry r3
 3rd retry, early | on_failure: retry, max_retries: 3 | Failed, r2 Failed, r3 Failed ended_s_ago=479 \
     | defer retry_later r3
 3rd retry | on_failure: retry, max_retries: 3 | Failed, r2 Failed, r3 Failed ended_s_ago=481 | create retry r4
@@ -320,10 +312,8 @@ a success between | on_failure: retry | Failed, r2 Completed, r3 Failed | create
 # the declaration changed
 edited, creating | | Creating old | replace immutable_changed r2 | algorithm.parameters.lr changed
 edited, pending for long | | Pending old ran_s=10h | conflict would_lose_work r1 | would lose 10 h on 1 node
-edited, creating for long | | Creating old ran_s=3601 | conflict would_lose_work r1
 edited | | old | replace immutable_changed r2
 edited, ran for lost_time | | old ran_s=1h | replace immutable_changed r2
-edited, pending for lost_time | | Pending old ran_s=1h | replace immutable_changed r2
 edited, ran for longer | | old ran_s=3601 | conflict would_lose_work r1
 edited, rerun | rerun: twice | old ran_s=10h | conflict would_lose_work r1
 edited, replace | on_change: replace | old ran_s=10h | replace immutable_changed r2
@@ -334,15 +324,10 @@ edited, terminating, keep | on_change: keep | Terminating old | keep change_igno
 edited, terminating, fail | on_change: fail | Terminating old | conflict change_refused r1
 edited, completed | | Completed old | create immutable_changed r2 reruns r1 | runs finished work again
 edited, failed | | Failed old | create immutable_changed r2
-edited, terminated | | Terminated old | create immutable_changed r2
-edited, abnormal | | Abnormal old | create immutable_changed r2
-edited, completed, replace | on_change: replace | Completed old | create immutable_changed r2 reruns r1
 edited, completed, keep | on_change: keep | Completed old | keep change_ignored r1
 edited, failed, keep | on_change: keep | Failed old | keep change_ignored r1 badly
-edited, terminated, keep | on_change: keep | Terminated old | keep change_ignored r1 badly
 edited, stopped, keep | on_change: keep | Terminated old stopped | keep change_ignored r1
 edited, completed, fail | on_change: fail | Completed old | conflict change_refused r1
-edited, abnormal, fail | on_change: fail | Abnormal old | conflict change_refused r1
 edited, r10000 | | r10000 Failed old | create immutable_changed r10001
 # the edit is one that is ignored
 ignored, running | ignore_changes: [algorithm.parameters] | old ran_s=10h | keep unchanged r1 \
@@ -354,10 +339,6 @@ ignored, terminating | ignore_changes: [algorithm] | Terminating old stopped | c
 ignored, completed | ignore_changes: [algorithm] | Completed old | keep completed r1 | ignored: algorithm
 ignored, failed | ignore_changes: [algorithm] | Failed old | keep failed r1 badly
 ignored, retry | ignore_changes: [algorithm], on_failure: retry | Failed old | create retry r2
-ignored, retry not due | ignore_changes: [algorithm], on_failure: retry | Failed old ended_s_ago=60 \
-    | defer retry_later r1
-ignored, no retry left | ignore_changes: [algorithm], on_failure: retry, max_retries: 0 | Abnormal old \
-    | keep retries_exhausted r1 badly
 ignored, counts as a try | ignore_changes: [algorithm], on_failure: retry | Failed old, r2 Failed \
     | keep retries_exhausted r2 badly
 ignored, counts as a try of the edit before | ignore_changes: [algorithm], on_failure: retry \
@@ -381,8 +362,6 @@ not ignored | ignore_changes: [algorithm.parameters.seed, algorithm.par] | old |
 # going back to an older declaration
 back, running | | Completed, r2 old | replace immutable_changed r3 \
     | r1 completed this declaration, and r2 came after it
-back, failed | | Completed, r2 Failed old | create immutable_changed r3 \
-    | r1 completed this declaration, and r2
 back, completed | | Completed, r2 Completed old | create immutable_changed r3 reruns r2 \
     | r1 completed this declaration
 newest completed | | Completed old, r2 Completed old | create immutable_changed r3 reruns r2
@@ -397,7 +376,6 @@ back, no retry left | on_failure: retry, max_retries: 0 | old, r2 Failed ended_s
 marker behind | | behind ran_s=10h | update marker_changed r1
 marker behind, completed | | Completed behind | update marker_changed r1
 marker behind, failed | | Failed behind | update marker_changed r1
-marker behind, terminated | | Terminated behind | update marker_changed r1
 marker behind, no retry left | on_failure: retry | Failed, r2 Failed behind | update marker_changed r2
 marker behind, retry | on_failure: retry | Failed behind | create retry r2
 marker behind, recreate | on_terminated: recreate | Terminated behind | create recreate r2
@@ -405,13 +383,10 @@ marker behind, stopped by us | | Terminated behind stopped | create declared_aga
 marker behind, ending by us | | Terminating behind stopped | create waits_for_termination r2
 stopped flag of a running job | | stopped | update marker_changed r1
 # what can be changed on the job
-description, creating | description: new | Creating text=old | update mutable_changed r1
 description, pending | description: new | Pending text=old | update mutable_changed r1
 description, running | description: new | text=old | update mutable_changed r1
 description, terminating | description: new | Terminating text=old | keep terminated_outside r1 badly
 description, completed | description: new | Completed text=old | keep completed r1
-description, failed | description: new | Failed text=old | keep failed r1 badly
-description, terminated | description: new | Terminated text=old | keep terminated_outside r1 badly
 description, abnormal | description: new | Abnormal text=old | keep failed r1 badly
 description, edit ignored | description: new, on_change: keep | old text=old | update mutable_changed r1
 # protection
@@ -425,8 +400,6 @@ superseded, protected by its entry | protect: true | old, r2 \
 edited and released | protect: false | old protected | blocked protected r1
 protected by its entry | protect: true | Running | update marker_changed r1
 protected by its entry, completed | protect: true | Completed | update marker_changed r1
-protected by its entry, failed | protect: true | Failed | update marker_changed r1
-protected by its entry, terminated | protect: true | Terminated | update marker_changed r1
 protect false | protect: false | protected | update marker_changed r1
 protect false, as it was | protect: false | Running | keep unchanged r1
 protection undeclared | | protected | keep unchanged r1
@@ -455,7 +428,6 @@ new one creating | replace_order: create_first | old ran_s=10h, r2 Creating \
 new one runs | replace_order: create_first | old ran_s=10h, r2 | terminate superseded r1; keep unchanged r2
 # what this version does not know
 unknown phase | | Frozen | blocked unknown_phase r1 | Frozen
-unknown phase, edited | | Frozen old | blocked unknown_phase r1
 unknown phase, absent | absent | Frozen | blocked unknown_phase r1
 unknown phase before a taken name | | Frozen, r2 by-hand | blocked unknown_phase r1
 unknown digest | | too-new | blocked unknown_digest r1 | needs a newer reconciler
@@ -673,7 +645,6 @@ replace is numbered after all | | old | Running old, r5 Failed old | replace imm
 # edited since
 back to a completed one | | | Completed, r2 Completed old | create immutable_changed r3 reruns r2
 edited | | | Completed old | create immutable_changed r2 reruns r1
-edited, failed | | | Failed old | create immutable_changed r2
 edited, keep | on_change: keep | | Completed old | keep change_ignored r1
 edited, fail | on_change: fail | | Completed old | conflict change_refused
 back to what failed | | old | r2 Failed | keep failed r1 badly
@@ -682,7 +653,6 @@ older one terminating | | Terminating old stopped | r2 Completed old \
     | create immutable_changed r3 reruns r2 | waits for the end of r1;
 # another end: decided as if the service had it yet
 failed | | | Failed | keep failed r1 badly
-abnormal | | | Abnormal | keep failed r1 badly
 terminated | | | Terminated | keep terminated_outside r1 badly
 stopped by us | | | Terminated stopped | create declared_again r2
 failed, retry | on_failure: retry | | Failed | create retry r2
@@ -690,14 +660,9 @@ failed, no retry left | on_failure: retry, max_retries: 0 | | Failed | keep retr
 terminated, recreate | on_terminated: recreate | | Terminated | create recreate r2
 running, recreate | on_terminated: recreate | | Running | create recreate r2
 # the service forgets only what has ended, so what was active has ended since
-creating | | | Creating | keep terminated_outside r1 badly
-pending | | | Pending | keep terminated_outside r1 badly
 running | | | Running | keep terminated_outside r1 badly
-terminating | | | Terminating | keep terminated_outside r1 badly
 never seen | | | unseen | keep terminated_outside r1 badly
 running, stopped by us | | | Running stopped | create declared_again r2
-terminating, stopped by us | | | Terminating stopped | create declared_again r2
-never seen, stopped by us | | | unseen stopped | create declared_again r2
 # retries are counted across what has aged out
 attempt 3 of 3 | on_failure: retry, max_retries: 3 | r3 Failed | Failed, r2 Failed | create retry r4 \
     | attempt 3 of 3
@@ -707,12 +672,8 @@ an end between | on_failure: retry | r3 Failed | Failed, r2 Terminated | keep re
 delay x 4 | on_failure: retry, max_retries: 3 | r3 Failed ended_s_ago=479 | Failed, r2 Failed \
     | defer retry_later r3
 # a job of ours that has lost its marker
-creating, wiped | | Creating by-hand | Creating | update marker_restored r1
-pending, wiped | | Pending by-hand | Pending | update marker_restored r1
 running, wiped | | by-hand | Running | update marker_restored r1
 completed, wiped | | Completed by-hand | Completed | update marker_restored r1
-failed, wiped | | Failed by-hand | Failed | update marker_restored r1
-terminated, wiped | | Terminated by-hand | Terminated | update marker_restored r1
 abnormal, wiped | | Abnormal by-hand | Abnormal | update marker_restored r1
 terminating, wiped | | Terminating by-hand | Running | conflict name_taken
 unknown phase, wiped | | Frozen by-hand | Running | conflict name_taken

@@ -14,15 +14,13 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack, narrow
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, in_order
-from tests.builders import HOUR, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
+from tests.builders import STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import (
     DONE,
     OLD,
     TD,
-    C,
     F,
-    P,
     R,
     T,
     declared_as,
@@ -262,16 +260,6 @@ def test_partial_key_rename_is_continued_without_conflict(done: int) -> None:
     assert lines(again) == lines(plan)[done:]
 
 
-def test_key_rename_with_the_next_revision_already_created_is_no_conflict() -> None:
-    """A crash after the create of a retry: what is left of the old key's history follows."""
-    desired = renamed(lifecycle={"on_failure": "retry"})
-    jobs = [was(revision=1, phase=F)]
-    [first, *_] = applied(plan_for(a_stack(desired), *jobs), jobs)
-    assert lines(plan_for(a_stack(desired), first, seen(a_job("new"), revision=2))) == [
-        (Action.KEEP, Reason.UNCHANGED, "new-r2", "new-r2")
-    ]
-
-
 def test_destroy_terminates_the_job_of_the_old_key() -> None:
     stack = a_stack(renamed(), a_job("b"))
     plan = a_world(stack, was(), seen(a_job("b"))).destroy_plan()
@@ -332,7 +320,7 @@ def hints(plan: Plan) -> list[tuple[str | None, str | None]]:
 @pytest.mark.parametrize(
     ("stack", "jobs", "is_given"),
     [
-        *((a_stack(a_job("new")), [was(phase=phase)], True) for phase in (C, P, R, DONE)),
+        *((a_stack(a_job("new")), [was(phase=phase)], True) for phase in (R, DONE)),
         (a_stack(renamed()), [was()], False),
         (a_stack(a_job("new", **OLD)), [was()], False),
         (a_stack(a_job("new")), [was(phase=F)], False),
@@ -378,17 +366,3 @@ def test_members_of_a_renamed_sweep_get_one_hint() -> None:
 def test_rename_hint_compares_a_job_of_an_older_version_by_its_own_digest() -> None:
     job = seen(made_by_0_1_0(replace(a_job("new"), key="old")))
     assert [key for key, _ in hints(plan_for(a_stack(a_job("new")), job))] == ["new"]
-
-
-def test_undeclared_rename_of_a_long_running_job_ends_nothing_and_gives_a_hint() -> None:
-    job = was(ran_s=30 * HOUR)
-    plan = plan_for(a_stack(a_job("new")), job)
-    assert lines(plan) == [
-        (Action.CREATE, Reason.NOT_FOUND, None, "new"),
-        (Action.BLOCKED, Reason.GUARD, "old", None),
-    ]
-    assert [action.blocked_by for action in plan.blocked] == [("lost-work",)]
-    assert hints(plan) == [("new", "add `formerly: old` to new to keep its job")]
-    plan = plan_for(a_stack(renamed()), job)
-    assert lines(plan) == [(Action.UPDATE, Reason.MARKER_CHANGED, "old", "old")]
-    assert plan.refusals == ()

@@ -14,7 +14,7 @@ from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack, narrow
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, last_line
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.planner import propose_plan
 from reconciler.decide.reports import WaitKind, explain, make_status
 from reconciler.decide.wait import Followed, may_start
@@ -65,14 +65,11 @@ marker behind | | up Completed behind | up update marker_changed / down create n
 renamed | formerly: was-up | was-up Completed | up update marker_changed / down create not_found
 # open: it runs, or is going to
 not there | | | down defer needs_pending
-creating | | up Creating | down defer needs_pending
-pending | | up Pending | down defer needs_pending
 running | | up | down defer needs_pending
 terminating | | up Terminating | down defer needs_pending
 edited | rerun: again | up Completed plain | down defer needs_pending
 to be replaced | on_change: replace, rerun: again | up plain | down defer needs_pending
 retry due | on_failure: retry | up Failed | down defer needs_pending
-retry later | on_failure: retry | up Failed ended_s_ago=60 | down defer needs_pending
 recreate | on_terminated: recreate | up Terminated | down defer needs_pending
 stopped by us | | up Terminated stopped | down defer needs_pending
 edit refused | on_change: fail, rerun: again | up Completed plain | down defer needs_pending
@@ -81,10 +78,8 @@ unknown phase | | up Frozen | up blocked unknown_phase / down defer needs_pendin
 unknown digest | | up Completed too-new | up blocked unknown_digest / down defer needs_pending
 # failed: it ended badly, or is absent, and nothing starts it again
 failed | | up Failed | down blocked needs_failed: needs up, which ended as Failed; blocks create
-abnormal | | up Abnormal | down blocked needs_failed
 terminated | | up Terminated | down blocked needs_failed
 no retry left | on_failure: retry, max_retries: 0 | up Failed | down blocked needs_failed
-edit ignored, failed | on_change: keep, rerun: again | up Failed plain | down blocked needs_failed
 auto_stop | auto_stop: 1 | up Terminated ran_s=1h | up keep auto_stopped / down blocked needs_failed
 absent | absent | up | up terminate state_absent / down blocked needs_failed
 absent, completed | absent | up Completed \
@@ -106,12 +101,9 @@ def test_start_waits_or_fails_by_its_upstream(up: str, observed: str, expected: 
     rows(
         """
 # what runs or has finished is never touched
-creating | | down Creating | down keep unchanged
-pending | | up, down Pending | down keep unchanged
 running | | up Failed, down | down keep unchanged
 terminating | | up Completed old, down Terminating | down keep terminated_outside
 completed | | up Completed old, down Completed | down keep completed
-completed, upstream runs | | up, down Completed | down keep completed
 updated | description: new | down text=old | down update mutable_changed
 to be absent | absent | down | down terminate state_absent
 # a start of any reason waits
@@ -139,9 +131,7 @@ def test_only_a_start_is_held_back(down: str, observed: str, expected: str) -> N
         """
 # a chain is deferred at every link
 a starts | a; b needs: a; c needs: b | | a create not_found / b defer needs_pending / c defer needs_pending
-a runs | a; b needs: a; c needs: b | a | b defer needs_pending / c defer needs_pending
 a done | a; b needs: a; c needs: b | a Completed | b create not_found / c defer needs_pending
-b runs | a; b needs: a; c needs: b | a Completed, b | c defer needs_pending
 b done | a; b needs: a; c needs: b | a Completed, b Completed | c create not_found
 a failed | a; b needs: a; c needs: b | a Failed | b blocked needs_failed / c defer needs_pending
 a gone | a; b needs: a; c needs: b | b Completed | a create not_found / c create not_found
@@ -150,10 +140,8 @@ a edited | a; b needs: a; c needs: b | a Completed old, b Completed | c create n
 both done | l; r; c needs: l+r | l Completed, r Completed | c create not_found
 one runs | l; r; c needs: l+r | l Completed, r | c defer needs_pending: waiting for r, then create
 one not there | l; r; c needs: l+r | l Completed | c defer needs_pending
-both run | l; r; c needs: l+r | l, r Pending | c defer needs_pending: waiting for l, r, then create
 one failed | l; r; c needs: l+r | l Completed, r Failed | c blocked needs_failed
 one failed, one runs | l; r; c needs: l+r | l, r Failed | c blocked needs_failed
-both failed | l; r; c needs: l+r | l Terminated, r Failed | c blocked needs_failed
 failed and absent | a; l absent; r; c needs: a+l+r | a Completed, r Failed \
     | c blocked needs_failed: needs l, which is absent, r, which ended as Failed; blocks create
 """,
@@ -185,14 +173,6 @@ def test_replace_with_open_needs_neither_terminates_nor_creates(
     assert [change.path for change in held.changes] == ["algorithm.parameters.lr"]
     assert "replace" in held.detail
     assert (plan.lost_node_hours, plan.applyable) == (0, False)
-
-
-def test_summary_counts_what_is_deferred_and_blocked() -> None:
-    stack = a_stack(UP, a_job("bad"), needing(), needing("bad", key="worse"))
-    plan = plan_everywhere(stack, seen(a_job("bad"), phase=F))
-    assert plan.summary[Action.DEFER] == plan.summary[Action.BLOCKED] == 1
-    assert last_line(plan.summary).endswith("1 deferred, 1 blocked.")
-    assert plan.applyable
 
 
 # --- an upstream out of view, or forgotten
@@ -281,18 +261,12 @@ LATER = "it runs again once it has ended (on_upstream: rerun)"
 completed | on_upstream: rerun | Completed \
     | down create upstream_newer: made from an older up; on_upstream: rerun
 failed | on_upstream: rerun | Failed | down create upstream_newer
-abnormal | on_upstream: rerun | Abnormal | down create upstream_newer
 terminated | on_upstream: rerun | Terminated | down create upstream_newer
 terminating | on_upstream: rerun | Terminating | down create waits_for_termination
-creating | on_upstream: rerun | Creating | down keep unchanged | LATER
-pending | on_upstream: rerun | Pending | down keep unchanged | LATER
 running | on_upstream: rerun | Running | down keep unchanged | LATER
 unset | | Completed | down keep completed | ASK
 unset, running | | Running | down keep unchanged | ASK
-keep | on_upstream: keep | Completed | down keep completed | ASK
-keep, running | on_upstream: keep | Running | down keep unchanged | ASK
 edited | on_upstream: rerun | Completed old | down create immutable_changed
-edited, replace | on_upstream: rerun, on_change: replace | Completed old | down create immutable_changed
 edited, keep | on_upstream: rerun, on_change: keep | Completed old | down create upstream_newer
 edited, fail | on_upstream: rerun, on_change: fail | Completed old | down conflict change_refused
 """,
@@ -451,15 +425,10 @@ FIRST = f"prepare Completed plain made=24, {MADE}"
         """
 # the first link runs again
 edited | edited: true | prepare Completed plain made=24 | ANNOUNCED
-rerun | rerun: again | prepare Completed plain made=24 | ANNOUNCED
 to be replaced | edited: true, on_change: replace | prepare plain | ANNOUNCED
-retry due | on_failure: retry | prepare Failed made=24 | ANNOUNCED
-retry later | on_failure: retry | prepare Failed ended_s_ago=60 | ANNOUNCED
 recreate | on_terminated: recreate | prepare Terminated made=24 | ANNOUNCED
 declared again | | prepare Terminated made=24 stopped | ANNOUNCED
 schedule | schedule: 0 2 * * * | prepare Completed made=48 | ANNOUNCED
-creating | | prepare Completed made=24, prepare r2 Creating | ANNOUNCED
-pending | | prepare Completed made=24, prepare r2 Pending | ANNOUNCED
 running | | prepare Completed made=24, prepare r2 Running | ANNOUNCED
 ending | edited: true | prepare Terminating plain | ANNOUNCED
 not there | | | ANNOUNCED
@@ -473,7 +442,6 @@ updated | description: new | prepare Completed made=24 text=old | LEFT_ALONE
 edit ignored | edited: true, on_change: keep | prepare Completed plain made=24 | LEFT_ALONE
 edit refused, completed | edited: true, on_change: fail | prepare Completed plain made=24 | LEFT_ALONE
 failed | | prepare Failed made=24 | LEFT_ALONE
-abnormal | | prepare Abnormal made=24 | LEFT_ALONE
 terminated | | prepare Terminated made=24 | LEFT_ALONE
 unknown digest | | prepare Completed made=24 too-new | LEFT_ALONE
 name taken | | prepare by-hand | LEFT_ALONE
@@ -523,10 +491,6 @@ a running link is kept | CHAIN | prepare Completed plain made=24, train, report 
     | train keep unchanged: running / report defer needs_pending: train runs again
 failed link | CHAIN | prepare Completed plain made=24, train Failed made=22, report Completed made=20 \
     | ANNOUNCED
-abnormal link | CHAIN | prepare Completed plain made=24, train Abnormal made=22, report Completed made=20 \
-    | ANNOUNCED
-terminated link | CHAIN \
-    | prepare Completed plain made=24, train Terminated made=22, report Completed made=20 | ANNOUNCED
 terminating link | CHAIN | prepare Completed plain made=24, train Terminating, report Completed made=20 \
     | ANNOUNCED
 edit ignored | train needs: prepare, on_upstream: rerun, edited: true, on_change: keep \
@@ -674,8 +638,3 @@ def test_status_of_a_deferred_link_names_what_it_waits_for(announced: World) -> 
     assert train.waits_for is not None
     assert (train.waits_for.kind, train.waits_for.keys) == (WaitKind.NEEDS, ("prepare",))
     assert train.waits_for.detail == "prepare runs again"
-
-
-def test_cost_of_a_deferred_link_is_known(announced: World) -> None:
-    [report] = [action for action in announced.plan().actions if action.key == "report"]
-    assert (report.action, report.cost is not None) == (Action.DEFER, True)

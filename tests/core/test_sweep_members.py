@@ -282,7 +282,7 @@ RATES = sweep(rate=[0.1, 0.01])
 GRID = sweep(batch=[64, 128], lr=[0.1, 0.01])
 
 
-@pytest.mark.parametrize("phase", [R, DONE, F])
+@pytest.mark.parametrize("phase", [R, DONE])
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
