@@ -20,13 +20,14 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import OutputName, RevisionText
 from reconciler.core.stack import DesiredJob, Stack, keys_of
-from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Action, After, Allowances, Plan, PlannedAction, Reason
 from reconciler.decide.planner import make_plan
 from reconciler.errors import WrongUsage
 from reconciler.expressions.evaluator import evaluate
 from tests.builders import ENTRY, HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
+from tests.core.worlds import a_context
 from tests.crowd import as_recorded, plan_among_foreign_jobs
 
 C, P, R, T = Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING
@@ -56,16 +57,13 @@ def plan_for(
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(observation, STACK, declared)
     known = {job.id: job for job in jobs} if details is None else details
-    situation = PlanContext(
-        STACK,
+    situation = a_context(
         cloud=cloud,
         at_s=at_s,
         limits=stack.limits,
         allowances=allowances,
         rerun=keys_of(stack, rerun, stack.jobs),
         evaluate=evaluate,
-        manifest_digest="sha256:0",
-        version="0",
     )
     snapshot = Snapshot(ownership, known, memory=memory, skew_s=skew_s)
     return make_plan(stack, snapshot, situation, TARGET)

@@ -16,12 +16,13 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, make_drift_report
-from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.key_state import Snapshot
 from reconciler.render import Content, View, render
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, OLD, TD, F, P, R
+from tests.core.worlds import a_context
 
 
 def report(
@@ -33,7 +34,7 @@ def report(
 ) -> DriftReport:
     names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     look = Snapshot(sort_by_key(Observation(jobs, **observation), STACK, names), memory=memory)
-    situation = PlanContext(STACK, cloud=cloud, at_s=NOW, manifest_digest="sha256:0", version="0")
+    situation = a_context(cloud=cloud)
     return make_drift_report(stack, look, situation, TARGET)
 
 

@@ -12,7 +12,6 @@ from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Effect, Limits, Stack
-from reconciler.decide.key_state import PlanContext
 from reconciler.decide.plan import Action, Guard, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.decide.reports import Explanation, explain
@@ -21,11 +20,11 @@ from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
 from reconciler.render.commands import render_why
 from reconciler.secrets import SecretText
-from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.test_cost import bounded
 from tests.core.test_guards import ending, losing, losing_sight
 from tests.core.test_policies import a_policy
-from tests.core.worlds import a_world
+from tests.core.worlds import a_context, a_world
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
 
@@ -39,7 +38,7 @@ def why(
 ) -> Explanation:
     """What is said of one key."""
     snapshot = a_world(stack, *jobs, unreadable=unreadable, memory=memory).look
-    context = PlanContext(STACK, at_s=NOW, limits=stack.limits, evaluate=evaluate)
+    context = a_context(limits=stack.limits, evaluate=evaluate)
     proposed = propose_plan(stack, snapshot, context, TARGET)
     return explain(key, proposed, guarded_plan(proposed))
 

@@ -14,7 +14,6 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Policy, Stack
 from reconciler.core.values import PreflightReason
 from reconciler.decide.guards import REFUSES_THE_PLAN, CatalogCheck, blockers
-from reconciler.decide.key_state import PlanContext
 from reconciler.decide.plan import (
     Action,
     Allowances,
@@ -26,12 +25,12 @@ from reconciler.decide.plan import (
 from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.errors import ExitCode
 from reconciler.render.groups import explain_group, fold_alike, look_of_action
-from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded
 from tests.core.test_decision_table import plan_for
 from tests.core.test_policies import a_policy
-from tests.core.worlds import a_world
+from tests.core.worlds import a_context, a_world
 
 OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
 FIVE = [a_job(str(n)) for n in range(5)]
@@ -220,7 +219,7 @@ def test_key_that_a_policy_denies_is_not_counted_by_a_guard() -> None:
 def test_key_that_preflight_blocks_is_not_counted_by_a_guard() -> None:
     stack, jobs, _ = rerunning(5, 5)
     look = a_world(stack, *jobs).look
-    proposed = propose_plan(stack, look, PlanContext(STACK, limits=stack.limits), TARGET)
+    proposed = propose_plan(stack, look, a_context(limits=stack.limits), TARGET)
     finding = PreflightFinding(key="edited-0", reason=PreflightReason.FLAVOR_NOT_OFFERED, detail="no")
     plan = guarded_plan(proposed, CatalogCheck((finding,)))
     assert {action.key: action.reason for action in plan.blocked} == {"edited-0": Reason.PREFLIGHT}

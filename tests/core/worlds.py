@@ -30,6 +30,11 @@ KEYS = ("new", "old", "down", "last", "gone")
 PHASES = ("Creating", "Pending", "Running", "Terminating", "Completed", "Failed", "Terminated", "Abnormal")
 
 
+def a_context(**more: Any) -> PlanContext:
+    """The context of a command that is given now."""
+    return PlanContext(STACK, **{"at_s": NOW, "manifest_digest": "sha256:0", "version": "0", **more})
+
+
 @dataclass(frozen=True)
 class World:
     """A stack, what is there, and what the store remembers."""
@@ -41,7 +46,7 @@ class World:
     @property
     def context(self) -> PlanContext:
         """When it is looked at, and what is allowed."""
-        return PlanContext(STACK, at_s=NOW, allowances=self.allowances)
+        return a_context(allowances=self.allowances)
 
     def decisions(self) -> dict[str, KeyDecision]:
         """What the rules decide about each key."""
