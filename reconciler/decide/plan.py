@@ -220,15 +220,20 @@ EVERY_GUARD = Allowances.of(force=True)
 # --- actions
 
 
+def internal(default: Any, description: str | None = None) -> Any:
+    """A field that is no part of the document: what the program needs to carry a plan out, or to show it."""
+    return Field(default, exclude=True, description=description)
+
+
 class CodeChange(Frozen):
     """A file of a job's code that is not what it was in the code of the revision before."""
 
     path: str
     change: Literal["added", "changed", "removed"]
     size: int = Field(description="In bytes; of a removed file, what it had.")
-    old_size: int | None = Field(None, exclude=True)
-    diff: tuple[str, ...] | None = Field(
-        None, exclude=True, description="Hunks of a unified diff, of a text file that is not large."
+    old_size: int | None = internal(None)
+    diff: tuple[str, ...] | None = internal(
+        None, "Hunks of a unified diff, of a text file that is not large."
     )
 
     @property
@@ -256,10 +261,6 @@ def code_changes(before: Iterable[CodeFile], after: Iterable[CodeFile]) -> tuple
     return tuple(change(path) for path in paths if old.get(path) != new.get(path))
 
 
-#: Of more changed files the first are named.
-_MOST_FILES = 5
-
-
 def spell_code_changes(files: Sequence[CodeChange]) -> str:
     """Say which files changed: `2 files changed (train.py +14 -3, data.py new)`."""
     return f"{format_count(len(files), 'file')} changed ({name_files(files)})"
@@ -267,7 +268,7 @@ def spell_code_changes(files: Sequence[CodeChange]) -> str:
 
 def name_files(files: Sequence[CodeChange]) -> str:
     """Name the first files that changed: `train.py +14 -3, data.py new`."""
-    return few([one.words for one in files], _MOST_FILES)
+    return few([one.words for one in files], 5)
 
 
 class PlannedCode(Frozen):
@@ -282,17 +283,15 @@ class PlannedCode(Frozen):
     )
     upload_bytes: int | None = Field(None, description="What apply would upload; null: it is not known.")
 
-    before: str | None = Field(
-        None, exclude=True, description='Digest of the code before, or how it begins; "": there is none.'
-    )
-    upload_count: int | None = Field(None, exclude=True)
-    name: str = Field("", exclude=True)
-    store: str = Field("", exclude=True)
-    source: str = Field("", exclude=True, description="Relative to the directory of the root file.")
-    exclude: tuple[str, ...] = Field((), exclude=True)
-    include: tuple[str, ...] = Field((), exclude=True)
-    max_size: int = Field(0, exclude=True)
-    listed: tuple[tuple[str, int, str], ...] = Field((), exclude=True)
+    before: str | None = internal(None, 'Digest of the code before, or how it begins; "": there is none.')
+    upload_count: int | None = internal(None)
+    name: str = internal("")
+    store: str = internal("")
+    source: str = internal("", "Relative to the directory of the root file.")
+    exclude: tuple[str, ...] = internal(())
+    include: tuple[str, ...] = internal(())
+    max_size: int = internal(0)
+    listed: tuple[tuple[str, int, str], ...] = internal(())
 
     @property
     def code(self) -> Code:
@@ -393,46 +392,32 @@ class PlannedAction(Frozen):
         None, description="Time zone of the key's schedule; null: it has no schedule."
     )
 
-    desired: dict[str, Any] | None = Field(None, exclude=True)
-    replace_order: ReplaceOrder = Field("terminate_first", exclude=True)
-    follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
-    waits_for_jobs: tuple[str, ...] = Field(
-        (),
-        exclude=True,
-        description="Ids of the key's other jobs, which have to end before the new one starts.",
+    desired: dict[str, Any] | None = internal(None)
+    replace_order: ReplaceOrder = internal("terminate_first")
+    follows: str | None = internal(None, "Id of the ended revision before it.")
+    waits_for_jobs: tuple[str, ...] = internal(
+        (), "Ids of the key's other jobs, which have to end before the new one starts."
     )
-    needs: tuple[str, ...] = Field(
-        (), exclude=True, description="Keys that have to be settled when the new job starts."
+    needs: tuple[str, ...] = internal((), "Keys that have to be settled when the new job starts.")
+    made_from: dict[str, int] = internal(
+        {}, "Revisions of other keys that wrote the numbered paths which the new job is sent."
     )
-    made_from: dict[str, int] = Field(
-        {},
-        exclude=True,
-        description="Revisions of other keys that wrote the numbered paths which the new job is sent.",
+    max_parallel: int | None = internal(None, "How many members of its sweep may be active when it starts.")
+    beside: tuple[str, ...] = internal((), "Those members that were active.")
+    declared: Declared | None = internal(None, "What is declared, for the history.")
+    formerly: str | None = internal(None, "Key that the job's marker still names.")
+    former_stack: str | None = internal(None, "Stack that the job's marker still names.")
+    former_keys: tuple[str, ...] = internal((), "Former names of the key.")
+    aged_out_as: str | None = internal(
+        None, "How the newest revision ended, if the service has forgotten it."
     )
-    max_parallel: int | None = Field(
-        None, exclude=True, description="How many members of its sweep may be active when it starts."
+    due_s: float | None = internal(None, "Time at which a deferred retry is due.")
+    waits_for: tuple[str, ...] = internal((), "Needed keys that are not settled yet.")
+    next_run: str = internal(
+        "", "next_run_at for people, in the schedule's time zone, as seen from created_at."
     )
-    beside: tuple[str, ...] = Field((), exclude=True, description="Those members that were active.")
-    declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
-    formerly: str | None = Field(None, exclude=True, description="Key that the job's marker still names.")
-    former_stack: str | None = Field(
-        None, exclude=True, description="Stack that the job's marker still names."
-    )
-    former_keys: tuple[str, ...] = Field((), exclude=True, description="Former names of the key.")
-    aged_out_as: str | None = Field(
-        None, exclude=True, description="How the newest revision ended, if the service has forgotten it."
-    )
-    due_s: float | None = Field(None, exclude=True, description="Time at which a deferred retry is due.")
-    waits_for: tuple[str, ...] = Field((), exclude=True, description="Needed keys that are not settled yet.")
-    next_run: str = Field(
-        "",
-        exclude=True,
-        description="next_run_at for people, in the schedule's time zone, as seen from created_at.",
-    )
-    lost_time: float | None = Field(
-        None,
-        exclude=True,
-        description="Where the end of a job was not requested explicitly: how long it may have run.",
+    lost_time: float | None = internal(
+        None, "Where the end of a job was not requested explicitly: how long it may have run."
     )
 
     @property
@@ -554,11 +539,11 @@ class Plan(Head):
     )
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
-    refusals: tuple[Diagnostic, ...] = Field((), exclude=True)
-    declared: tuple[str, ...] = Field((), exclude=True, description="Keys in the order of the manifest.")
-    has_budget: bool = Field(False, exclude=True, description="Whether node-hours or cost are limited.")
-    history: tuple[tuple[str, Before], ...] = Field(
-        (), exclude=True, description="Jobs that have ended and stand for no key, each with its key."
+    refusals: tuple[Diagnostic, ...] = internal(())
+    declared: tuple[str, ...] = internal((), "Keys in the order of the manifest.")
+    has_budget: bool = internal(False, "Whether node-hours or cost are limited.")
+    history: tuple[tuple[str, Before], ...] = internal(
+        (), "Jobs that have ended and stand for no key, each with its key."
     )
 
     def document(self) -> dict[str, Any]:
