@@ -17,15 +17,7 @@ def service() -> Iterator[Service]:
         yield opened
 
 
-@pytest.fixture
-def otc() -> Iterator[Service]:
-    """Open Telekom Cloud's dialect: no name check, only the description can be changed."""
-    with a_service(Cloud.OTC) as opened:
-        yield opened
-
-
 @pytest.fixture(params=list(Cloud), ids=str)
 def either(request: pytest.FixtureRequest) -> Iterator[Service]:
-    """First the one, then the other."""
     with a_service(request.param) as opened:
         yield opened

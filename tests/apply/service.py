@@ -54,7 +54,6 @@ class SharedTime:
         return self.clock.now_ms() / 1000
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass at once."""
         self.slept.append(seconds)
         self.clock.advance(seconds=seconds)
         due = [do for at, do in self._due if at <= self.now()]
@@ -63,7 +62,6 @@ class SharedTime:
             do()
 
     def at(self, seconds: float, do: Callable[[], object]) -> None:
-        """Do something when `seconds` have been slept from now on."""
         self._due.append((self.now() + seconds, do))
 
 
@@ -84,7 +82,6 @@ class Gate:
         self._after.append((operation, _once(do)))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Serve a request."""
         operation = _operation(environ["REQUEST_METHOD"], environ["PATH_INFO"])
         for wanted, do in list(self._before):
             if wanted == operation:
@@ -115,15 +112,12 @@ def _operation(method: str, path: str) -> str:
 
 
 def unrecorded(clock: Clock) -> Recording:
-    """Records of a stack that goes on without any."""
     recording = Recording(None, Path(), clock, goes_on_without=True)
     recording.go_on_without(RecordsUnavailable())
     return recording
 
 
 class Service:
-    """One project of the emulator, and our stack on it."""
-
     def __init__(self, store: Store, clock: ManualClock, cloud: Cloud) -> None:
         self.store, self.clock, self.cloud = store, clock, cloud
         self.app = create_app(store, project_id=PROJECT, cloud=cloud.value)
@@ -140,7 +134,6 @@ class Service:
         self.recording = unrecorded(self.time)
 
     def context(self, stack: Stack, *, only: tuple[str, ...] = (), parallelism: int = 8) -> Context:
-        """A stack on this service."""
         loaded = LoadedStack(stack, Path(), {}, None, manifest_digest="sha256:0")
         target = Connected(self.backend, TARGET, self.cloud, self.time)
         return Context(loaded, target, self.recording, only=only, parallelism=parallelism)
@@ -150,14 +143,12 @@ class Service:
         return reconcile.plan(self.context(a_stack(*jobs)), allowances)
 
     def carry_out(self, plan: Plan, *, parallelism: int = 8, timeout_s: float = 600) -> Result:
-        """Do what a plan says, and keep the events."""
         self.events.clear()
         stream = EventStream(self.time, self.events.append)
         context = self.context(a_stack(), parallelism=parallelism)
         return reconcile.apply(context, plan, stream, self.stop, timeout_s=timeout_s)
 
     def apply(self, *jobs: DesiredJob, timeout_s: float = 600, parallelism: int = 8) -> Result:
-        """Plan and apply at once."""
         return self.carry_out(self.plan(*jobs), timeout_s=timeout_s, parallelism=parallelism)
 
     def run(self, *jobs: DesiredJob) -> Job:
@@ -168,7 +159,6 @@ class Service:
         return self.store.jobs()[-1]
 
     def fail(self, *faults: Fault) -> None:
-        """Let requests fail from now on."""
         self.app.faults.add(*faults)
 
     def forget_requests(self) -> None:
@@ -176,7 +166,6 @@ class Service:
         self.app.requests.clear()
 
     def asked(self, operation: str) -> int:
-        """How many requests for an operation were sent."""
         return sum(served.operation == operation for served in self.app.requests)
 
     @property
@@ -186,24 +175,19 @@ class Service:
         return [served.operation for served in self.app.requests if served.operation in changing]
 
     def phases(self) -> dict[str, str]:
-        """The phase of each job, by its name."""
         return {job.name: job.life.phase for job in self.store.jobs()}
 
     def job(self, name: str) -> Job:
-        """The job of a name."""
         [job] = [job for job in self.store.jobs() if job.name == name]
         return job
 
     def description(self, name: str) -> str:
-        """What the description of a job says."""
         return str(self.job(name).body["metadata"]["description"])
 
     def describe(self, name: str, text: str) -> None:
-        """Change the description of a job by hand."""
         self.store.edit(self.job(name).id, lambda body: body["metadata"].update(description=text))
 
     def put_job(self, name: str, description: str = "", body: dict[str, Any] | None = None) -> Job:
-        """Let somebody else create a job."""
         made = dict(body or {"kind": "job", "algorithm": {}, "spec": {"resource": {"node_count": 1}}})
         made["metadata"] = {"name": name, "workspace_id": "0", "description": description}
         return self.store.create(PROJECT, made)
@@ -217,7 +201,6 @@ class Service:
 
 @contextmanager
 def a_service(cloud: Cloud = Cloud.HUAWEI, **durations: float) -> Iterator[Service]:
-    """Open a service with nothing on it."""
     clock = ManualClock()
     lasting = Durations(**({"running": 1e6} | durations))
     with Store(clock=clock, durations=lasting, noise=False) as store:
@@ -227,17 +210,14 @@ def a_service(cloud: Cloud = Cloud.HUAWEI, **durations: float) -> Iterator[Servi
 
 
 def the_only(result: Result) -> Outcome:
-    """The one outcome there is."""
     [outcome] = result.outcomes
     return outcome
 
 
 def marker(key: str, revision: int, digest: str, *flags: str, stack: str = STACK) -> str:
-    """The text of a marker."""
     return ".".join([f"reconciler.{stack}.{key}.r{revision}.{digest}", *flags])
 
 
 @lru_cache(maxsize=4096)
 def marker_in(body_text: str) -> Marker | None:
-    """The marker in a stored body."""
     return parse_description(str(json.loads(body_text)["metadata"]["description"])).marker

@@ -99,7 +99,6 @@ def after(operation: str, do: Do) -> Do:
 
 
 def at_the(nth: int, operation: str, do: Do) -> Do:
-    """Before the nth request for an operation."""
 
     def count(service: Service) -> None:
         asked = list[str]()

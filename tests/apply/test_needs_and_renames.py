@@ -26,7 +26,6 @@ NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 
 @pytest.fixture
 def recorded(service: Service, tmp_path: Path) -> Iterator[Service]:
-    """The same with a history."""
     service.recording = Recording(f"sqlite://{tmp_path}/records.sqlite3", tmp_path, service.time)
     yield service
     service.recording.close()

@@ -51,16 +51,13 @@ class Told:
 
     @property
     def ends(self) -> dict[str, str]:
-        """How the wait for each key ended."""
         return {waited.key: waited.end.value for waited in self.result.waits}
 
     @property
     def done(self) -> list[tuple[str, Action]]:
-        """What was done, in the order in which it was."""
         return [(o.action.key, o.action.action) for o in self.result.outcomes if o.status is Status.DONE]
 
     def progress(self, key: str) -> list[ApplyEvent]:
-        """What was told of a key on the way."""
         return [e for e in self.events if e.type is EventType.ACTION_PROGRESS and e.key == key]
 
 

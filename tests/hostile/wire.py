@@ -26,7 +26,6 @@ class Line:
         self.sock = sock
 
     def say(self, data: bytes) -> None:
-        """Send something."""
         self.sock.sendall(data)
 
     def say_below_tls(self, data: bytes) -> None:
@@ -61,7 +60,6 @@ class Wire:
 
     @property
     def url(self) -> str:
-        """Where it serves."""
         scheme = "https" if self._context else "http"
         return f"{scheme}://127.0.0.1:{self._listening.getsockname()[1]}"
 
@@ -147,7 +145,6 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def a_wire(app: App, files: tuple[Path, Path] | None) -> Iterator[Wire]:
-    """Open one; with a certificate and a key it speaks TLS."""
     context = None
     if files:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -20,7 +20,6 @@ OLD = {"kind": "job", "algorithm": {}, "spec": {"resource": {"node_count": 1}}}
 
 @pytest.fixture(scope="module")
 def old_project() -> Iterator[Service]:
-    """A project with 5,000 finished jobs."""
     with a_service(running=60) as service:
         with service.store.database.transaction(write=True):
             for n in range(5000):

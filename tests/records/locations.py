@@ -68,7 +68,6 @@ class Place:
         return records
 
     def maybe(self, *, create: bool = True, redact: Callable[[str], str] | None = None) -> Records | None:
-        """Open the store, if there is one."""
         records = open_records(self.url, clock=self.clock, redact=redact or Redactor([SECRET]), create=create)
         if records is not None:
             self.opened.append(records)
@@ -87,7 +86,6 @@ class Place:
 
 
 def nothing_lost() -> None:
-    """What `on_lost` is where the lock must not be lost."""
     raise AssertionError("the lock was lost")
 
 

@@ -18,8 +18,6 @@ ROOT = Path(__file__).parents[2]
 
 
 class Process:
-    """The process, as the test sees it."""
-
     def __init__(self, place: Place) -> None:
         arguments = [sys.executable, "-m", __name__, place.kind, place.url, str(place.clock.path)]
         self._process = subprocess.Popen(
@@ -27,18 +25,15 @@ class Process:
         )
 
     def tell(self, command: str) -> None:
-        """Give a command, and do not wait."""
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> str:
-        """Wait for the next answer."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
     def ask(self, command: str) -> str:
-        """Give a command and wait for its answer."""
         self.tell(command)
         return self.answer()
 
@@ -49,7 +44,6 @@ class Process:
         self._process.wait()
 
     def close(self) -> None:
-        """End it, whatever it does."""
         self._process.kill()
         self._process.communicate()
 

@@ -310,7 +310,6 @@ def _release(journal: StoredJournal, job: str, end: StepEnd | None) -> None:
 
 @pytest.fixture
 def seen(records: Records) -> Revision:
-    """A revision that was recorded."""
     one = owned(phase=Phase.RUNNING)
     records.remember(SCOPE, [one], NOW)
     return one

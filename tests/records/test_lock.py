@@ -42,7 +42,6 @@ Two = tuple[Records, Records]
 
 @pytest.fixture
 def two(place: Place) -> Two:
-    """Two stores at one place, as of two processes."""
     return place.open(), place.open()
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-import sqlite3
 import sys
 import tempfile
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -39,12 +38,6 @@ def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
     return told
 
 
-def _change(place: Place, statement: str) -> None:
-    assert place.path is not None
-    with closing(sqlite3.connect(place.path)) as connection, connection:
-        connection.execute(statement)
-
-
 # --- a file
 
 
@@ -57,19 +50,6 @@ def test_non_database_file_is_refused_with_a_fix(sqlite: Place) -> None:
     assert (
         told.fix == f"move it away; the next apply creates a new one: mv {sqlite.path} {sqlite.path}.broken"
     )
-
-
-@pytest.mark.parametrize("create", [False, True], ids=["read", "write"])
-@pytest.mark.parametrize(
-    "damage",
-    ["DROP TABLE {}", "DELETE FROM {}", "UPDATE {} SET version = -1"],
-)
-def test_file_without_a_schema_version_is_refused(sqlite: Place, damage: str, create: bool) -> None:
-    sqlite.open().close()
-    _change(sqlite, damage.format("reconciler_version"))
-    told = _refusal(sqlite.url, sqlite.clock, create=create)
-    assert told.what == "the record store cannot be read"
-    assert told.why == f"sqlite://{sqlite.path}: malformed: the version of its tables is missing"
 
 
 def test_file_at_the_store_directory_is_refused(sqlite: Place) -> None:
