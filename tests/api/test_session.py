@@ -272,19 +272,6 @@ def test_stack_from_a_mapping_equals_the_stack_from_a_file(tmp_path: Path) -> No
 # --- apply
 
 
-def test_apply_without_a_plan_plans_and_applies(service: Service) -> None:
-    with service.stack("a", "b").connect(environ=ENVIRON) as session:
-        result = session.apply()
-    assert isinstance(result, Result)
-    assert result.ok
-    assert result.exit_code == ExitCode.DONE
-    assert result.summary["done"] == 2
-    assert [(one.key, one.status) for one in result.outcomes] == [("a", "done"), ("b", "done")]
-    assert "create a" in str(result)
-    result.raise_for_failures()
-    assert {one.name for one in service.app.store.jobs()} == {"a", "b"}
-
-
 def test_plan_right_after_apply_has_no_changes(service: Service) -> None:
     with service.stack("a").connect(environ=ENVIRON) as session:
         plan = session.plan()

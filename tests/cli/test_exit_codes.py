@@ -109,14 +109,6 @@ def test_endpoint_that_cannot_be_reached_is_8(reconciler: Reconciler) -> None:
         reconciler.ends(8, *command, out="cannot be reached")
 
 
-def test_refused_create_is_5_and_the_others_are_made(world: World) -> None:
-    refused = world.manifest("a", "b", "c").replace("parameters: {lr: 0.1}", "working_dir: w", 1)
-    write(refused)
-    world.fail("CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
-    world.ends(5, "apply --yes", out=["full", "ModelArts.2815"])
-    assert len(world.store.jobs()) == 2
-
-
 def many(world: World) -> str:
     """Six jobs run; what is declared now makes five of them end."""
     world.apply(world.manifest(*"abcdef"))

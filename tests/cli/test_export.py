@@ -90,21 +90,6 @@ def test_target_of_the_stack_in_the_directory_is_exported(world: World, make: Ma
     assert written["targets"] == {"there": {"kind": "modelarts", "endpoint": world.url, "project_id": "p1"}}
 
 
-def test_local_target_is_exported(reconciler: Reconciler) -> None:
-    write(manifest("resnet"))
-    reconciler.ends(0, "apply --yes")
-    said = reconciler.ends(0, "export resnet")
-    assert tree(said.out)["targets"] == {"there": {"kind": "local"}}
-    assert tree(said.out)["jobs"]["resnet"]["description"] == "resnet of the test"
-
-
-def test_fields_that_are_not_reported_are_named_on_stderr(export: Export, make: Make) -> None:
-    make("resnet")
-    said = export("--all")
-    assert "the service does not report annotations" in said.err
-    assert "spec.notification" in said.err
-
-
 # --- which jobs
 
 
@@ -191,13 +176,6 @@ def test_job_that_no_manifest_can_declare_is_named(export: Export, make: Make, s
     said = export("--all")
     assert (said.code, list(tree(said.out)["jobs"])) == (8, ["resnet"])
     assert "hetero: tasks" in said.err
-
-
-def test_list_that_cannot_be_read_writes_nothing(export: Export, make: Make, service: Service) -> None:
-    make("a")
-    service.app.faults.add(Fault(Effect.ANSWER, operation=LISTED, status=403, count=None))
-    said = export("--all")
-    assert (said.code, said.out) == (7, "")
 
 
 # --- secrets

@@ -220,11 +220,6 @@ def test_what_does_not_fit_together(applied: Reconciler) -> None:
     assert "stack: test" in Path("jobs.yaml").read_text(encoding="utf-8")
 
 
-def test_revision_whose_declaration_is_not_on_record(applied: Reconciler) -> None:
-    sql("UPDATE reconciler_revisions SET declared = NULL WHERE number = 1")
-    applied.ends(0, "history a", out="its declaration is not on record")
-
-
 def test_key_that_was_renamed_keeps_its_past(applied: Reconciler) -> None:
     text = manifest("a", "b").replace("lr: 0.1", "lr: 0.01", 1)
     applied.apply(text.replace("  a:\n", "  new:\n    formerly: a\n", 1))
