@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.addresses import absolute_url, parse_store_url, passwords_in
 from reconciler.core.record import LEASE_S, Scope
-from reconciler.core.stack import Target
+from reconciler.core.stack import Target, suggest_key
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.target import Runtime, connected, identity_of
@@ -176,11 +176,8 @@ class RecordedStack(NamedTuple):
             WrongUsage: the key is not declared, and nothing is recorded of it.
             RecordsUnavailable: the store cannot be asked.
         """
-        from reconciler.decide.history import (
-            HistoryReport,
-            codes_of,
-            newest_revisions,
-        )  # a plan needs none of it
+        # A plan needs none of it.
+        from reconciler.decide.history import HistoryReport, codes_of, newest_revisions
 
         store, scope, stack = self.store, self.scope, self.loaded.stack
         head = (scope.stack, self.target, self.loaded.manifest_digest, __version__, self.clock.now(), key)
@@ -196,16 +193,9 @@ class RecordedStack(NamedTuple):
         keys = frozenset({key, *stack.members_of(key), *former})
         runs, revisions = store.runs(scope, keys=keys, limit=limit), store.revisions(scope, *keys)
         if declared.isdisjoint(keys) and not runs and not revisions:
-            from difflib import get_close_matches
-
-            by_fold = {one.casefold(): one for one in sorted({*store.memory(scope).by_key, *declared})}
-            near = get_close_matches(key.casefold(), by_fold, n=1)
+            known = {*store.memory(scope).by_key, *declared}
             why = f'"{key}" is not a key of stack {scope.stack}, and has no records there'
-            fix = (
-                f'did you mean "{by_fold[near[0]]}"?'
-                if near
-                else "reconciler history lists the recorded keys"
-            )
+            fix = suggest_key(key, known) or "reconciler history lists the recorded keys"
             raise WrongUsage(Diagnostic("unknown key", why, fix))
         newest = revisions[::-1][:limit] if len(keys) == 1 else newest_revisions(revisions, limit)
         return HistoryReport(*head, runs, newest, keys, codes_of(newest, revisions, store.codes))

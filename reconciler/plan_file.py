@@ -719,8 +719,7 @@ def check_code(root: Path, plan: Plan) -> None:
         then = {file.path: file for file in code.code.files}
         changed = [path for path in sorted(now.keys() | then.keys()) if now.get(path) != then.get(path)]
         if changed:
-            more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-            said.append(f"the code in {code.source} has changed: {', '.join(changed[:5])}{more}")
+            said.append(f"the code in {code.source} has changed: {few(changed, 5)}")
     if said:
         fix = "nothing was changed; create a new plan"
         raise StalePlan(*(Diagnostic("stale plan", why, fix) for why in said))
