@@ -45,12 +45,12 @@ if TYPE_CHECKING:
         load_plan as load_plan,
     )
     from reconciler.core.record import RecordsUnavailable as RecordsUnavailable
-    from reconciler.core.lock import LockHeld as LockHeld
     from reconciler.decide.outcome import ApplyEvent as ApplyEvent
     from reconciler.errors import (
         Diagnostic as Diagnostic,
         ExitCode as ExitCode,
         Location as Location,
+        LockHeld as LockHeld,
         ManifestInvalid as ManifestInvalid,
         NameTaken as NameTaken,
         NotFound as NotFound,
@@ -83,11 +83,10 @@ _NAMES_BY_MODULE = {
     "modelarts.operations": "Event Metric ReportedJob",
     "decide.outcome": "ApplyEvent",
     "errors": (
-        "Diagnostic ExitCode Location ManifestInvalid NameTaken NotFound NotSupported "
+        "Diagnostic ExitCode Location LockHeld ManifestInvalid NameTaken NotFound NotSupported "
         "ReconcilerError Refused Rejected ServerError ServiceError Throttled Unanswered "
         "Unauthorized Unreachable UnreadableAnswer WrongPhase WrongUsage"
     ),
-    "core.lock": "LockHeld",
     "core.record": "RecordsUnavailable",
     "plan_file": "StalePlan",
 }

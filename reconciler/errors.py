@@ -6,6 +6,7 @@ Exceptions carry diagnostics; only `cli/` shows them and picks the exit code::
     ├── ManifestInvalid      the files say something that cannot be (65)
     ├── WrongUsage           a path, a key or an option that does not exist (64)
     ├── Refused              a guard or a person said no (3)
+    ├── LockHeld, LockLost   another process holds the lock, or took it (6)
     └── ServiceError         the target did not do what it was asked
         ├── Unanswered        no answer came: whether the call took effect is not known
         │   └── Unreachable   the call was never sent: it had no effect
@@ -176,6 +177,18 @@ class Refused(ReconcilerError):
     """A guard refused, or a person did not confirm."""
 
     exit_code = ExitCode.REFUSED
+
+
+class LockHeld(ReconcilerError):
+    """Another process holds the lock."""
+
+    exit_code = ExitCode.LOCKED
+
+
+class LockLost(ReconcilerError):
+    """The lease of our lock ran out, or somebody broke it: nothing more may be sent."""
+
+    exit_code = ExitCode.LOCKED
 
 
 #: Of warnings that say the same of many things, so many are shown.

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.apply.waiter import LONGEST_PAUSE_S, PROGRESS_EVERY_S, wait_for
-from reconciler.core.lock import LockHeld
 from reconciler.core.observed import ObservedJob
 from reconciler.core.past import RunKind
 from reconciler.core.phase import Phase, parse_phase
@@ -26,7 +25,7 @@ from reconciler.decide.outcome import EventType, Result, RunEnd, Status, Waited,
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, PlannedAction, Reason, count
 from reconciler.decide.planner import guarded_plan
 from reconciler.decide.wait import Followed, Goal, Superseded, judge, judge_followed, may_start
-from reconciler.errors import NotFound, ReconcilerError, ServiceError
+from reconciler.errors import LockHeld, NotFound, ReconcilerError, ServiceError
 from reconciler.reconcile import Context, observe
 from reconciler.records.recording import plan_digest
 from reconciler.text import few

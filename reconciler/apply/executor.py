@@ -19,13 +19,12 @@ from reconciler.apply.journaled import (
     Terms,
 )
 from reconciler.apply.steps import Steps
-from reconciler.core.lock import LockLost
 from reconciler.core.observed import ObservedJob
 from reconciler.core.past import Call
 from reconciler.core.values import timestamp
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
 from reconciler.decide.plan import Plan, PlannedAction, in_order
-from reconciler.errors import Interrupted
+from reconciler.errors import Interrupted, LockLost
 from reconciler.version import __version__
 
 if TYPE_CHECKING:

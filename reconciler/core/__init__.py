@@ -20,8 +20,7 @@ A file imports only files that stand before it::
     stack              A stack: what its manifest files say once they are merged, its jobs
     masking            Secrets in jobs: masked in changes and in the answers of the service
     mutable            What can be changed on a job that exists, for which cloud and in which phase
-    lock               Who holds the lock of a stack on a target, and what may happen to whoever wants it
-    past               What was done, and what each revision was, as it is recorded
+    past               What was done, by whom, and what each revision was, as it is recorded
     record             The records of a stack on a target: their scope, and what is remembered
     settings           The sections of a manifest: its variables, and what it says of drift
     entry              An entry that is written for a job that exists, and what of it is written where

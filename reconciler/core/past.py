@@ -1,4 +1,4 @@
-"""What was done, and what each revision was, as it is recorded: values only, and no secret is in them.
+"""What was done, by whom, and what each revision was, as it is recorded: values only, without secrets.
 
 Times are seconds since 1970, durations seconds; None where nobody knows.
 
@@ -8,6 +8,7 @@ Source: docs/operations/records.md, "Records".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -168,6 +169,19 @@ class PastRevision(NamedTuple):
         """The marker that such a revision bears, as one of `key`."""
         marker = Marker(stack, key, self.number, self.digest, None, self.schedule, protected, self.stopped)
         return marker.for_job(self.name, self.job)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds the lock of a stack: a person or a CI user, on which machine, with which command."""
+
+    who: str
+    where: str
+    command: str
+    since_s: float
+    expires_s: float
+    #: The store's own name for this hold of the lock, and no other; for `break_lock`, never shown.
+    hold: str = field(default="", repr=False, compare=False)
 
 
 class FinishedWork(NamedTuple):

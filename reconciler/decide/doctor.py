@@ -7,8 +7,8 @@ from enum import StrEnum
 from shlex import quote
 from typing import NamedTuple
 
-from reconciler.core.lock import Holder
 from reconciler.core.ownership import Ownership, OwnershipState
+from reconciler.core.past import Holder
 from reconciler.core.phase import Phase
 from reconciler.core.values import timestamp
 from reconciler.decide.actions import adopt_command

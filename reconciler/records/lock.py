@@ -15,10 +15,10 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from reconciler.core.lock import Holder, LockHeld, LockLost
+from reconciler.core.past import Holder
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.values import timestamp
-from reconciler.errors import Diagnostic
+from reconciler.errors import Diagnostic, LockHeld, LockLost
 from reconciler.records.database import Database, HasNow
 from reconciler.records.dialects import Dialect, Transaction
 from reconciler.records.file import ProcessLock, seize

@@ -24,7 +24,7 @@ from reconciler.core.record import (
     Scope,
 )
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
-from reconciler.errors import Diagnostic
+from reconciler.errors import Diagnostic, LockHeld
 from reconciler.files import RECORD_DIRECTORY, record_directory, tighten
 from reconciler.text import format_duration
 
@@ -324,8 +324,6 @@ class StackLock:
             LockHeld: another process still holds it.
             RecordsUnavailable: the store is unavailable, and nobody said to go on without.
         """
-        from reconciler.core.lock import LockHeld  # a plan takes no lock
-
         recording, clock = self._recording, self._recording.clock
         until_s, is_told = clock.now() + recording.lock_timeout_s, False
         while True:
@@ -347,7 +345,7 @@ class StackLock:
             LockHeld: another process holds it.
             RecordsUnavailable: the store is unavailable, and nobody said to go on without.
         """
-        from reconciler.core.lock import Holder
+        from reconciler.core.past import Holder
 
         recording, origin = self._recording, self._recording._origin
         holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)

@@ -15,11 +15,10 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import INTERRUPTED, EventStream
 from reconciler.apply.journaled import Scheduler
-from reconciler.core.lock import LockLost
 from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Result, Status, Step
 from reconciler.decide.plan import Action, in_order
 from reconciler.emulator import Effect, Fault, Job
-from reconciler.errors import Diagnostic
+from reconciler.errors import Diagnostic, LockLost
 from tests.apply.service import CREATE, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job, a_stack, absent
 

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.lock import LockHeld
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import EventType, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, Action
-from reconciler.errors import Diagnostic
+from reconciler.errors import Diagnostic, LockHeld
 from reconciler.records.recording import Recording
 from tests.apply.service import CREATE, FIND, PROJECT, Service, a_service, marker
 from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from reconciler.core.lock import Holder
+from reconciler.core.past import Holder
 from reconciler.core.record import Scope
 from reconciler.records.store import open_records
 

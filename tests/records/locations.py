@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.lock import Holder
 from reconciler.core.ownership import Revision
-from reconciler.core.past import Call, RunKind
+from reconciler.core.past import Call, Holder, RunKind
 from reconciler.core.record import Declared, Scope
 from reconciler.decide.outcome import Outcome, Run, Status, Step
 from reconciler.decide.plan import Action, After, Before, PlannedAction, Reason

@@ -10,7 +10,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from reconciler.core.lock import LockHeld, LockLost
+from reconciler.errors import LockHeld, LockLost
 from reconciler.records.journal import StoredJournal
 from tests.records.locations import ALICE, LEASE_S, SCOPE, FileClock, Place, a_run, a_step
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from reconciler.core.canonical import SecretName
-from reconciler.core.lock import LockLost
 from reconciler.core.past import Call, PastAction, PastChange, PastRevision, PastStep, RunKind
 from reconciler.core.record import Declared, RecordsUnavailable
 from reconciler.decide.outcome import Outcome, RunEnd, Status, StepEnd
 from reconciler.decide.plan import Action
+from reconciler.errors import LockLost
 from reconciler.records.database import unavailable
 from reconciler.records.dialects import Transaction
 from reconciler.records.journal import StoredJournal, _Entry

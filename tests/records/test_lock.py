@@ -16,8 +16,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from reconciler.core.lock import Holder, LockHeld, LockLost
+from reconciler.core.past import Holder
 from reconciler.core.record import RecordsUnavailable
+from reconciler.errors import LockHeld, LockLost
 from reconciler.records import file as store_file
 from reconciler.records.database import Database
 from reconciler.records.dialects import Transaction

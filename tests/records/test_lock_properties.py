@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from reconciler.core.lock import LockHeld, LockLost
+from reconciler.errors import LockHeld, LockLost
 from reconciler.records.dialects import Sqlite, dialect_of
 from reconciler.records.journal import StoredJournal
 from reconciler.records.lock import ScopeLock

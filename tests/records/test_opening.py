@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.lock import LockHeld
 from reconciler.core.record import RecordsUnavailable
-from reconciler.errors import WrongUsage
+from reconciler.errors import LockHeld, WrongUsage
 from reconciler.records.database import Database
 from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import MIGRATIONS, latest

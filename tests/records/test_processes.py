@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from reconciler.core.lock import LockHeld
+from reconciler.errors import LockHeld
 from reconciler.records import file as store_file
 from tests.records.locations import BOB, LEASE_S, SCOPE, Place, nothing_lost
 from tests.records.process import Process
