@@ -20,10 +20,10 @@ from pydantic import Field
 from reconciler.core.body import CURRENT, nodes_by_place, summarize
 from reconciler.core.canonical import by_name
 from reconciler.core.diff import changes_between
-from reconciler.core.identity import Description, Marker
+from reconciler.core.identity import Marker
 from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
 from reconciler.core.masking import mask_declared
-from reconciler.core.mutable import SCHEDULE_OPTIONS, are_of_marker_only, declared_changes, mutable_part
+from reconciler.core.mutable import SCHEDULE_OPTIONS, are_of_marker_only, declared_changes
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision
 from reconciler.core.past import PastRevision
@@ -340,7 +340,7 @@ class _Plan:
     def snapshot(self) -> Snapshot:
         """A service on which every job of BASE waits for its turn, and a history that has what it declares.
 
-        A job that waits may be changed in every field that can be changed at all. Of a key that only HEAD
+        Of a key that only HEAD
         has, and as absent, there may be a job, too.
         """
         present = {key: job for key, job in self.before.items() if not job.is_absent}
@@ -348,15 +348,12 @@ class _Plan:
         views, past = {}, {}
         for place, (key, job) in enumerate(sorted(present.items())):
             job_id, digest = f"{place:08x}", job.digest or f"{CURRENT}{0:012x}"
-            protect = job.lifecycle.protect
-            protected = protect is True
+            protected = job.lifecycle.protect is True
             marker = Marker(self.stack.name, key, 1, digest, schedule=job.schedule_mark, protected=protected)
-            sent = job.numbered(1, lambda _: None)
-            text, body = str(Description(sent.description, marker)), sent.body or {}
-            seen = ObservedJob(job_id, key, text, Phase.PENDING.value, created_at_s=0.0, body=body)
+            # What an update sends is compared by the declarations.
+            seen = ObservedJob(job_id, key, str(marker), Phase.PENDING.value, created_at_s=0.0)
             views[key] = KeyView(key, self.stack.name, [Revision(seen, marker)])
-            immutable = by_name(job.covered_by(CURRENT))
-            then = Declared(immutable, mutable_part(body), show(sent.description), protect)
+            then = Declared(by_name(job.covered_by(CURRENT)))
             past[key] = (PastRevision(key, 1, key, job_id, digest, created_at_s=0.0, declared=then),)
         sweeps = {key: job.sweep or "" for key, job in self.before.items()}
         memory = HistorySnapshot(past, sweeps=sweeps)

@@ -79,6 +79,8 @@ def test_change_in_the_manifest_has_an_action_and_a_reason(
     [job] = found.jobs
     assert (job.key, job.change, job.action, job.reason) == ("a", change, action, reason)
     assert (job.starts != "") is (change is ADDED)
+    if change is REMOVED:
+        assert job.detail.startswith("`state: absent`" if after else "removed")
     assert found.summary[change] == 1
     assert found.actions[action] == (0 if action is KEPT else 1)
 
@@ -113,9 +115,16 @@ def test_changed_fields_say_which_force_a_new_job() -> None:
     ]
 
 
-def test_duration_is_shown_as_people_write_it() -> None:
-    [job] = reviewed([a_job()], [life(retry_delay="90s")]).jobs
-    assert [(change.before, change.after) for change in job.changes] == [("2 min", "90 s")]
+@pytest.mark.parametrize(
+    ("after", "changes"),
+    [
+        (life(retry_delay="90s"), [("lifecycle.retry_delay", "2 min", "90 s")]),
+        (life(schedule=DAILY), [("lifecycle.schedule", None, DAILY), ("lifecycle.timezone", None, "UTC")]),
+    ],
+)
+def test_changed_lifecycle_is_shown_once_and_as_people_write_it(after: DesiredJob, changes: Any) -> None:
+    [job] = reviewed([a_job()], [after]).jobs
+    assert [(change.path, change.before, change.after) for change in job.changes] == changes
 
 
 def test_replace_states_the_work_limit_beyond_which_it_is_refused() -> None:
