@@ -32,13 +32,7 @@ from reconciler.decide.actions import (
     replacement,
     restored,
 )
-from reconciler.decide.key_state import (
-    Completion,
-    KeyState,
-    bad_run,
-    next_attempt,
-    stopped_itself,
-)
+from reconciler.decide.key_state import Completion, KeyState, bad_run, next_attempt, stopped_itself
 from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason
 from reconciler.text import few
 

@@ -16,18 +16,7 @@ from reconciler.core.stack import DesiredJob, Stack, narrow
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, in_order
 from tests.builders import STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
-from tests.core.test_decision_table import (
-    DONE,
-    OLD,
-    TD,
-    F,
-    R,
-    T,
-    declared_as,
-    observed_as,
-    plan_for,
-    rows,
-)
+from tests.core.test_decision_table import DONE, OLD, TD, F, R, T, declared_as, observed_as, plan_for, rows
 from tests.core.worlds import a_world
 
 Line = tuple[Action, Reason, str | None, str | None]

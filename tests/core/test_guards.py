@@ -14,14 +14,7 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Policy, Stack
 from reconciler.core.values import PreflightReason
 from reconciler.decide.guards import REFUSES_THE_PLAN, CatalogCheck, blockers
-from reconciler.decide.plan import (
-    Action,
-    Allowances,
-    Guard,
-    Plan,
-    PreflightFinding,
-    Reason,
-)
+from reconciler.decide.plan import Action, Allowances, Guard, Plan, PreflightFinding, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.errors import ExitCode
 from reconciler.render.groups import explain_group, fold_alike, look_of_action
