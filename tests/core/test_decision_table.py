@@ -13,21 +13,19 @@ from ruamel.yaml import YAML
 
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.observed import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.past import PastRevision
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import OutputName, RevisionText
 from reconciler.core.stack import DesiredJob, Stack, keys_of
-from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Action, After, Allowances, Plan, PlannedAction, Reason
 from reconciler.decide.planner import make_plan
 from reconciler.errors import WrongUsage
 from reconciler.expressions.evaluator import evaluate
 from tests.builders import ENTRY, HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
-from tests.core.worlds import a_context
+from tests.core.worlds import a_context, a_world
 from tests.crowd import as_recorded, plan_among_foreign_jobs
 
 C, P, R, T = Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING
@@ -40,33 +38,23 @@ LONG = 10 * HOUR
 def plan_for(
     stack: Stack,
     *jobs: ObservedJob,
-    unreadable: tuple[Unreadable, ...] = (),
-    is_whole: bool = True,
-    problem: str | None = None,
-    details: dict[str, ObservedJob] | None = None,
     cloud: Cloud = Cloud.HUAWEI,
+    at_s: float = NOW,
     force: bool = False,
     allow: tuple[str, ...] = (),
-    memory: HistorySnapshot = NO_HISTORY,
     rerun: tuple[str, ...] = (),
-    at_s: float = NOW,
-    skew_s: float = 0.0,
+    **seen: Any,
 ) -> Plan:
-    allowances = Allowances.of(allow, force=force)
-    observation = Observation(jobs, unreadable, is_whole, problem)
-    declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    ownership = sort_by_key(observation, STACK, declared)
-    known = {job.id: job for job in jobs} if details is None else details
-    situation = a_context(
+    """The plan of what was seen, see `a_world`."""
+    context = a_context(
         cloud=cloud,
         at_s=at_s,
         limits=stack.limits,
-        allowances=allowances,
+        allowances=Allowances.of(allow, force=force),
         rerun=keys_of(stack, rerun, stack.jobs),
         evaluate=evaluate,
     )
-    snapshot = Snapshot(ownership, known, memory=memory, skew_s=skew_s)
-    return make_plan(stack, snapshot, situation, TARGET)
+    return make_plan(stack, a_world(stack, *jobs, **seen).look, context, TARGET)
 
 
 def plan_everywhere(

@@ -7,16 +7,15 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.observed import Observation, ObservedJob
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob
 from reconciler.core.past import PastRevision
 from reconciler.core.phase import TERMINAL, Phase
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Plan, PlannedAction
-from tests.builders import STACK, a_job, a_stack, seen
+from tests.builders import a_job, a_stack, seen
 from tests.core.history import a_memory, past
-from tests.core.worlds import World, lifecycles
+from tests.core.worlds import World, a_world, lifecycles
 
 
 def beside(plan: Plan, look: Snapshot, jobs: dict[str, DesiredJob]) -> list[str]:
@@ -62,9 +61,7 @@ def older_beside_newer(draw: st.DrawFn) -> World:
         if not is_aged_out:
             there.append(job)
     stack = a_stack(desired)
-    ownership = sort_by_key(Observation(tuple(there)), STACK, stack.declared_keys)
-    details = {job.id: job for job in there}
-    return World(stack, Snapshot(ownership, details, memory=a_memory(*remembered)))
+    return a_world(stack, *there, memory=a_memory(*remembered))
 
 
 @settings(max_examples=300)

@@ -180,15 +180,16 @@ def worlds(draw: st.DrawFn) -> World:
 def a_world(
     stack: Stack,
     *jobs: ObservedJob,
-    unreadable: tuple[Unreadable, ...] = (),
     details: Mapping[str, ObservedJob] | None = None,
     memory: HistorySnapshot = NO_HISTORY,
+    skew_s: float = 0.0,
+    **observation: Any,
 ) -> World:
     """A stack and the jobs that are there; left out, all details can be read."""
     names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    ownership = sort_by_key(Observation(jobs, unreadable), STACK, names)
+    ownership = sort_by_key(Observation(jobs, **observation), STACK, names)
     known = {job.id: job for job in jobs} if details is None else details
-    return World(stack, Snapshot(ownership, known, memory=memory))
+    return World(stack, Snapshot(ownership, known, memory=memory, skew_s=skew_s))
 
 
 def a_look(stack: Stack, *jobs: ObservedJob, **more: Any) -> Snapshot:
