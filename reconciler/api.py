@@ -36,6 +36,7 @@ from reconciler.decide.outcome import (
     WAIT_CODES,
     ApplyEvent,
     EventType,
+    Goal,
     Outcome,
     Status,
     Waited,
@@ -47,7 +48,6 @@ from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAct
 from reconciler.decide.plan import Plan as CorePlan
 from reconciler.decide.reports import Explanation as CoreExplanation
 from reconciler.decide.reports import JobStatus, why_document
-from reconciler.decide.wait import Goal
 from reconciler.errors import (
     Diagnostic,
     ExitCode,

@@ -39,9 +39,8 @@ from reconciler.core.record import REMIND_S, Scope
 from reconciler.decide.fleet import StackResult
 from reconciler.decide.guards import blockers
 from reconciler.decide.history import make_timeline
-from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, exit_code_of
+from reconciler.decide.outcome import ApplyEvent, EventType, Goal, Result, Status, exit_code_of
 from reconciler.decide.plan import ACTIONS, Action, Allowances, Plan
-from reconciler.decide.wait import Goal
 from reconciler.errors import (
     Diagnostic,
     ExitCode,

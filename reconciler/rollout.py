@@ -21,10 +21,23 @@ from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import RecordsUnavailable
 from reconciler.decide.actions import before_of
 from reconciler.decide.key_state import Snapshot
-from reconciler.decide.outcome import EventType, Result, RunEnd, Status, Waited, WaitEnd, skipped
+from reconciler.decide.outcome import (
+    EventType,
+    Followed,
+    Goal,
+    Result,
+    RunEnd,
+    Status,
+    Superseded,
+    Waited,
+    WaitEnd,
+    judge_followed,
+    judge_wait,
+    may_start,
+    skipped,
+)
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, PlannedAction, Reason, count
 from reconciler.decide.planner import guarded_plan
-from reconciler.decide.wait import Followed, Goal, Superseded, judge, judge_followed, may_start
 from reconciler.errors import LockHeld, NotFound, ReconcilerError, ServiceError
 from reconciler.reconcile import Context, observe
 from reconciler.records.recording import plan_digest
@@ -349,7 +362,7 @@ class _Wait:
             end = WaitEnd.WAITING
         elif action.traits.keeps_the_job:
             # Of a job that the service has forgotten the history says how it ended.
-            end = judge(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))
+            end = judge_wait(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))
         elif action.action is Action.UNKNOWN:
             end = WaitEnd.WAITING
         elif action.action is not Action.DEFER or not self._has_manifest:

@@ -21,9 +21,8 @@ from reconciler.core.stack import DesiredJob
 from reconciler.decide.actions import has_flags_before, takes_back_the_stop
 from reconciler.decide.doctor import MAX_SKEW_S
 from reconciler.decide.key_state import stopped_itself
-from reconciler.decide.outcome import Outcome, Status, WaitEnd
+from reconciler.decide.outcome import Goal, Outcome, Status, WaitEnd, judge_wait
 from reconciler.decide.plan import Action, PlannedAction, Reason
-from reconciler.decide.wait import Goal, judge
 from reconciler.errors import (
     UNCERTAIN,
     Interrupted,
@@ -355,7 +354,7 @@ class Steps:
             self._look()
         job_id, detail = self._create_next()
         job = self._wait(self._backend.details(job_id), Goal.RUNNING)
-        if judge(Goal.RUNNING, job.phase) is not WaitEnd.REACHED:
+        if judge_wait(Goal.RUNNING, job.phase) is not WaitEnd.REACHED:
             raise ActionEnded(
                 Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job is kept", job.id
             )

@@ -11,9 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.core.observed import ObservedJob
-from reconciler.decide.outcome import Waited, WaitEnd
+from reconciler.decide.outcome import Goal, Waited, WaitEnd, judge_wait
 from reconciler.decide.plan import Action
-from reconciler.decide.wait import Goal, judge
 from reconciler.errors import UNCERTAIN, NotFound, ServiceError, Throttled, Unauthorized
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class WaitingForJob:
 
     @property
     def is_over(self) -> bool:
-        return judge(self._goal, self.job.phase) is not WaitEnd.WAITING
+        return judge_wait(self._goal, self.job.phase) is not WaitEnd.WAITING
 
     def announce(self, _: float) -> float:
         now_s = self._clock.now()
@@ -115,7 +114,7 @@ class JobWatch:
 
     @property
     def end(self) -> WaitEnd:
-        return WaitEnd.GONE if self._is_gone else judge(self._goal, self.job.phase)
+        return WaitEnd.GONE if self._is_gone else judge_wait(self._goal, self.job.phase)
 
     def look(self) -> None:
         """See how the job is now.

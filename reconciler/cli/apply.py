@@ -91,7 +91,7 @@ def apply_command(
     from reconciler.cli.execution import ApplyRequest, apply_saved, change, nothing_done
     from reconciler.core.past import RunKind
     from reconciler.decide.guards import limited
-    from reconciler.decide.wait import Goal
+    from reconciler.decide.outcome import Goal
 
     wait_for = None if goal is None else Goal(goal)
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, wait_for)

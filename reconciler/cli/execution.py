@@ -31,9 +31,8 @@ from reconciler.core.addresses import file_url
 from reconciler.core.past import RunKind
 from reconciler.core.record import Scope
 from reconciler.core.values import FORMAT_VERSION
-from reconciler.decide.outcome import ApplyEvent, EventType, Result, WaitEnd, exit_code_of
+from reconciler.decide.outcome import ApplyEvent, EventType, Goal, Result, WaitEnd, exit_code_of
 from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, Plan
-from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, Refused
 from reconciler.files import RECORD_DIRECTORY, remove_temporary_files
 from reconciler.manifest.saved_secrets import shown_address

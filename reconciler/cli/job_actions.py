@@ -14,8 +14,7 @@ from reconciler.cli.live import live_table
 from reconciler.cli.progress import can_draw
 from reconciler.core.observed import last_lines
 from reconciler.core.phase import Operation
-from reconciler.decide.outcome import WAIT_CODES, WaitEnd
-from reconciler.decide.wait import Goal
+from reconciler.decide.outcome import WAIT_CODES, Goal, WaitEnd
 from reconciler.errors import ExitCode, ServiceError, first_of
 from reconciler.modelarts import jobs as service
 from reconciler.render.text import render_lines

@@ -222,7 +222,7 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     Terminated unless any end was waited for. Phase changes are reported on stderr.
     """
     from reconciler.cli.job_actions import wait_for_all
-    from reconciler.decide.wait import Goal
+    from reconciler.decide.outcome import Goal
 
     named = opt.take_paths(jobs, where)
     with open_target(**where) as there:

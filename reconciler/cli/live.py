@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from reconciler.core.ports import Clock
-    from reconciler.decide.outcome import Waited
-    from reconciler.decide.wait import Goal
+    from reconciler.decide.outcome import Goal, Waited
 
 #: Lines that are not a row: the head of a table, the line that counts what is cut, and the cursor's own.
 _BESIDE_ROWS = 3

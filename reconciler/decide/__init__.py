@@ -3,7 +3,7 @@
 A file imports only files that stand before it::
 
     plan key_state actions rules                 what may be done, what is known of a key, what decides
-    outcome wait                                 what became of an action; what is waited for
+    outcome                                      what became of an action, and of the wait for its job
     cost policies                                what jobs cost, and what policies say of them
     renames guards preflight                     keys that come and go, and what holds one back
     planner adoption                             all keys together

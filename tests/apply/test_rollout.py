@@ -18,9 +18,8 @@ from reconciler.core.past import PastRun, RunKind
 from reconciler.core.record import Scope
 from reconciler.core.stack import DesiredJob, Limits, Policy, Stack
 from reconciler.core.stack import Effect as PolicyEffect
-from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
+from reconciler.decide.outcome import ApplyEvent, EventType, Goal, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, NO_ALLOWANCES, Action, Allowances, Plan
-from reconciler.decide.wait import Goal
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic, Unauthorized
 from reconciler.records.recording import Recording, StackLock

@@ -23,9 +23,8 @@ from reconciler.cli.execution import Lines, progress
 from reconciler.cli.live import LiveTable, TableRow, fit, title_of
 from reconciler.cli.progress import BusyLine, Display, Reading, can_draw, display
 from reconciler.core.values import timestamp
-from reconciler.decide.outcome import ApplyEvent, EventType, Waited, WaitEnd
+from reconciler.decide.outcome import ApplyEvent, EventType, Goal, Waited, WaitEnd
 from reconciler.decide.plan import Action, Plan
-from reconciler.decide.wait import Goal
 from reconciler.emulator import Store
 from tests.cli.conftest import manifest
 from tests.cli.terminal import Seen, Terminal, run_on_terminal

@@ -14,10 +14,10 @@ from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack, narrow
+from reconciler.decide.outcome import Followed, may_start
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.planner import propose_plan
 from reconciler.decide.reports import WaitKind, explain, make_status
-from reconciler.decide.wait import Followed, may_start
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import (

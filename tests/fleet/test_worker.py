@@ -15,7 +15,7 @@ from distributed.protocol.serialize import Serialize, ToPickle
 
 from reconciler.core.record import Scope
 from reconciler.decide.fleet import StackResult
-from reconciler.decide.wait import Goal
+from reconciler.decide.outcome import Goal
 from reconciler.errors import Diagnostic, ExitCode, Location, WrongUsage
 from reconciler.fleet import (
     RESULT,

@@ -26,9 +26,8 @@ from reconciler.core.lifecycle import Schedule
 from reconciler.core.past import RunKind
 from reconciler.core.phase import Phase
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.outcome import Result, Status
+from reconciler.decide.outcome import Goal, Result, Status
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Plan, Reason
-from reconciler.decide.wait import Goal
 from reconciler.emulator import Durations, Effect, Fault, Job, ManualClock, Store
 from reconciler.plan_file import StalePlan, check_preconditions
 from reconciler.records.recording import Recording

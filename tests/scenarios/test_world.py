@@ -39,7 +39,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, Scope
 from reconciler.core.stack import DesiredJob, Stack, Target
 from reconciler.core.values import LOCAL
-from reconciler.decide.outcome import Result, Status, WaitEnd
+from reconciler.decide.outcome import Goal, Result, Status, WaitEnd
 from reconciler.decide.plan import (
     EVERY_GUARD,
     NO_ALLOWANCES,
@@ -51,7 +51,6 @@ from reconciler.decide.plan import (
     without_growing,
 )
 from reconciler.decide.saved_plan import SavedOptions
-from reconciler.decide.wait import Goal
 from reconciler.emulator import Job, ManualClock, chaos
 from reconciler.plan_file import (
     StalePlan,
