@@ -269,27 +269,20 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
     reference."""
     result = plan.document()
     for shown, action in zip(result["actions"], plan.actions, strict=True):
-        as_json = {
-            "desired": save(action.desired),
-            "declared": None if action.declared is None else asdict(action.declared),
-            "former_keys": list(action.former_keys),
-            "waits_for_jobs": list(action.waits_for_jobs),
-            "needs": list(action.needs),
-            "beside": list(action.beside),
-            # What apply reads it again by, too.
-            "code": None if action.code is None else _whole(action.code),
-        }
         for name in (*_WHOSE, *_EXECUTED) if action.traits.is_executed else _WHOSE:
             value = getattr(action, name)
-            if value != PlannedAction.model_fields[name].default:
-                shown[name] = as_json.get(name, value)
+            if value == PlannedAction.model_fields[name].default:
+                continue
+            if name == "desired":
+                value = save(value)
+            elif name == "declared":
+                value = asdict(value)
+            elif name == "code":  # with what apply reads it again by
+                value = {one: to_jsonable_python(getattr(value, one)) for one in PlannedCode.model_fields}
+            shown[name] = list(value) if isinstance(value, tuple) else value
     refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
     saved_options = options.model_copy(update={"refusals": refusals, "has_budget": plan.has_budget})
     return {**result, "options": saved_options.model_dump(mode="json", exclude_none=True)}
-
-
-def _whole(code: PlannedCode) -> Any:
-    return {name: to_jsonable_python(getattr(code, name)) for name in PlannedCode.model_fields}
 
 
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
