@@ -448,9 +448,7 @@ def _say(body: dict[str, Any], text: str) -> None:
     body["metadata"]["description"] = f"is {text} {body['metadata']['description']}"
 
 
-@pytest.mark.parametrize(
-    "secret", ["apply_completed", "create", "planned", "version", "2026", "done", "null", "local", "1.0"]
-)
+@pytest.mark.parametrize("secret", ["apply_completed", "create", "2026", "null"])
 def test_secret_equal_to_an_own_word_does_not_hinder_an_apply(service: Service, secret: str) -> None:
     data = secret_manifest(url=service.url)
     environ, events = {**ENVIRON, "TOKEN": secret}, list[ApplyEvent]()

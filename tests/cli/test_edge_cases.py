@@ -26,13 +26,6 @@ def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler
     )
 
 
-@pytest.mark.usefixtures("_nobody_sleeps")
-def test_what_could_not_be_read_is_said_where_no_key_can_say_it(reconciler: Reconciler) -> None:
-    write(manifest("a", url="http://127.0.0.1:9"))
-    reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
-    reconciler.ends(8, "destroy --yes", out="cannot be reached")
-
-
 def test_skipped_actions_are_told_where_nothing_is_executed(world: World) -> None:
     world.apply(world.manifest("a"))
     world.describe("a", "by hand")

@@ -105,8 +105,8 @@ def test_with_a_wrong_token_it_is_7(world: World) -> None:
 def test_endpoint_that_cannot_be_reached_is_8(reconciler: Reconciler) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
-    for command in (["plan", "--detailed-exitcode"], ["apply", "--yes"], ["drift"]):
-        reconciler.ends(8, *command, out="cannot be reached")
+    for command in ("plan --detailed-exitcode", "apply --yes", "drift", "destroy --yes"):
+        reconciler.ends(8, command, out="cannot be reached")
 
 
 def many(world: World) -> str:

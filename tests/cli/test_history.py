@@ -243,13 +243,6 @@ def test_neither_the_service_nor_credentials_nor_secrets_are_needed(world: World
     assert SECRET.encode() not in FILE.read_bytes()
 
 
-def test_store_that_is_away_is_1(reconciler: Reconciler) -> None:
-    write(manifest("a"))
-    write("this is no database, " * 100, ".reconciler/records.sqlite3")
-    for options in ("", "a", "--json"):
-        reconciler.ends(1, f"history {options}", out="", err="the record store cannot be read")
-
-
 # ── the page ───────────────────────────────────────────────────────────────────────────────────────
 
 

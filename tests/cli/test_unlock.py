@@ -136,9 +136,7 @@ def test_neither_the_service_nor_credentials_nor_secrets_are_needed(reconciler: 
         assert reconciler("unlock --yes").out == BROKEN
 
 
-def test_store_that_is_away_is_1(stack: Reconciler) -> None:
-    write("this is no database, " * 100, ".reconciler/records.sqlite3")
-    stack.ends(1, "unlock --yes", err="the record store cannot be read")
+def test_store_or_target_that_is_none_is_wrong_use(stack: Reconciler) -> None:
     stack.ends(64, "unlock --records ftp://x/y")
     stack.ends(64, "unlock -t elsewhere")
 

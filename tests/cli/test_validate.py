@@ -26,16 +26,6 @@ def shown() -> dict[str, str]:
     return {name: Path(f"out.{name}").read_text(encoding="utf-8") for name in FORMATS}
 
 
-def test_valid_manifest_in_every_format_from_one_run(reconciler: Reconciler) -> None:
-    write(manifest("a", "b"))
-    said = reconciler("validate", *TO_FILES)
-    line = "Valid: stack test, 2 jobs in view, 1 file."
-    assert (said.code, said.out, said.err) == (0, f"{line}\n", "")
-    assert all(line in text for name, text in shown().items() if name not in ("json", "sarif"))
-    assert shown()["markdown"].startswith("<!-- reconciler: test@there -->\n")
-    assert json.loads(shown()["sarif"])["runs"][0]["results"] == []
-
-
 def test_invalid_manifest_is_written_to_every_format_and_told_on_stderr(reconciler: Reconciler) -> None:
     broken()
     error = "error: unknown field\n  --> more.yaml:1:12  jobs.b\n"
