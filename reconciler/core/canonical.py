@@ -3,7 +3,7 @@
 null, absent, "" and empty containers go; values equal to the documented defaults go; `obs://` goes;
 numbers and booleans become text (where the service wants text they are text already, as they were
 spelled); named lists and volumes become mappings; a secret is its name.
-What is special about a field is read off its line in the models (`desired.py`).
+What is special about a field is read off its line in the models (`fields/`).
 """
 
 from __future__ import annotations

@@ -408,18 +408,13 @@ def _status_sheet(report: StatusReport, view: View, clean: Clean) -> Sheet:
 # ── results ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-_FAILED = frozenset(
-    {Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN, Status.INTERRUPTED}
-)
-
-
 def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
     """A row per action and per wait; the plan, `view.plan`, says where it was and what else was looked at."""
     rows = []
     for outcome in result.outcomes:
         action, status = outcome.action, outcome.status
         is_skipped = status is Status.SKIPPED
-        is_bad = status in _FAILED or action.action is Action.UNKNOWN
+        is_bad = status not in (Status.DONE, Status.SKIPPED) or action.action is Action.UNKNOWN
         is_bad = is_bad or (is_skipped and action.traits.stands_in_the_way)
         shown = action.after or action.before
         became = outcome.message or outcome.detail
