@@ -188,16 +188,24 @@ def test_temporary_file_is_removed_after_a_signal(target: Path) -> None:
     assert list(target.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "goes_to"), [("/dev/stdout", "pipe"), ("/dev/fd/1", "file")])
-def test_file_of_the_system_is_written_into(tmp_path: Path, name: str, goes_to: str) -> None:
-    script = f"from reconciler.files import *; [write_file(Path({name!r}), t) for t in (b'one', b'two')]"
-    out = tmp_path / "out"
+@pytest.mark.parametrize("goes_to", ["pipe", "file"])
+def test_file_of_the_system_is_written_into(tmp_path: Path, goes_to: str) -> None:
+    """By a link like that of `/dev/stdout`: were that one replaced, no program would have it any more."""
+    assert Path("/dev") == files._DEVICES
+    (link := tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    path, out = link if goes_to == "pipe" else Path("/dev/fd/1"), tmp_path / "out"
+    script = (
+        "import sys; from reconciler import files; from pathlib import Path; path = Path(sys.argv[1])\n"
+        "files._DEVICES = path.parent\n"
+        "for text in (b'one', b'two'): files.write_file(path, text)"
+    )
     with (
         out.open("wb") as stream,
-        program(script, **({} if goes_to == "pipe" else {"stdout": stream})) as done,
+        program(script, str(path), **({} if goes_to == "pipe" else {"stdout": stream})) as done,
     ):
         said, _ = done.communicate()
     assert (said if goes_to == "pipe" else out.read_bytes()) == b"onetwo"
+    assert link.is_symlink()
 
 
 def test_pipe_that_nobody_reads_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
