@@ -197,7 +197,13 @@ class _SourceWalk:
 
     def _checked(self, entry: os.DirEntry[str], path: str, way: Sequence[str]) -> tuple[str, os.stat_result]:
         """Check that an entry can be uploaded; return its real path, and its status."""
-        _check_name(path)
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise CodeRejected(f"the name of {path!a} is not UTF-8", fix="rename it") from None
+        if not path.isprintable():
+            why = f"the name of {path!a} holds a character that cannot be shown"
+            raise CodeRejected(why, fix="rename it")
         if path.count("/") >= MAX_DEPTH:
             raise CodeRejected(f"{path} lies more than {MAX_DEPTH} levels deep", fix="move it up")
         try:
@@ -268,15 +274,6 @@ def _literal_start(pattern: str) -> str | None:
 
 
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _check_name(path: str) -> None:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise CodeRejected(f"the name of {path!a} is not UTF-8", fix="rename it") from None
-    if not path.isprintable():
-        raise CodeRejected(f"the name of {path!a} holds a character that cannot be shown", fix="rename it")
 
 
 def _check_limits(source: CodeSource, found: Sequence[FoundFile]) -> None:

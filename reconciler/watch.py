@@ -46,18 +46,17 @@ STOP_S, STOP_APPLY_S = 1.0, 90.0
 _WRONG_FROM_THE_START = frozenset({ExitCode.WRONG_USAGE, ExitCode.INVALID})
 
 
-def sleep(seconds: float) -> None:
-    time.sleep(max(0.0, min(seconds, PIECE_S)))
-
-
 class WatchClock:
-    """The clocks of this machine: one that tells the time, and one that never jumps."""
+    """The clocks of this machine: one that tells the time, and one that never jumps. A wait may end early."""
 
     def now(self) -> float:
         return time.time()
 
     def elapsed(self) -> float:
         return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(max(0.0, min(seconds, PIECE_S)))
 
 
 # ── schedule ─────────────────────────────────────────────────────────────────────────────────────────
@@ -205,7 +204,6 @@ class Watch:
     schedule: CheckInterval
     check: Callable[[], CheckReport | None]
     report: Callable[[CheckReport], None]
-    wait: Callable[[float], None]
     is_to_stop: Callable[[], bool]
     clock: WatchClock
     chance: Callable[[], float] = lambda: 0.0
@@ -221,7 +219,7 @@ class Watch:
         due = Due(0, started_s)
         while True:
             while not self.is_to_stop() and (left_s := due.at_s - clock.elapsed()) > 0:
-                self.wait(left_s)
+                clock.wait(left_s)
             if self.is_to_stop():
                 return None
             began_s = clock.elapsed()

@@ -71,7 +71,7 @@ def watched(
         clock.began_s.append(clock.elapsed_s)
         return check(watch.state.checks + 1)
 
-    watch = Watch(CheckInterval(EVERY_S), begin, report, clock.wait, clock.is_over, clock)
+    watch = Watch(CheckInterval(EVERY_S), begin, report, clock.is_over, clock)
     return watch, watch.run()
 
 

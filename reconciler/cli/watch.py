@@ -34,7 +34,6 @@ from reconciler.watch import (
     Watch,
     WatchClock,
     WatchRequest,
-    sleep,
     watch_figures,
 )
 
@@ -88,7 +87,7 @@ def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Con
         command = partial(check_command, context)
         checker = Checker(request, command, directory, reports, lambda: len(signals), Lines())
         schedule = CheckInterval(request.every_s, request.jitter)
-        loop = Watch(schedule, checker.run, report, sleep, lambda: bool(signals), WatchClock(), random.random)
+        loop = Watch(schedule, checker.run, report, lambda: bool(signals), WatchClock(), random.random)
         if request.listen is not None:
             cleanup.enter_context(_listening(*request.listen, metrics, is_healthy))
         code = loop.run()

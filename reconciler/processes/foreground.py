@@ -16,9 +16,6 @@ from reconciler.processes import tree
 from reconciler.processes.execution import Machine, PreparedJob, TaskProcess, install
 from reconciler.processes.tree import ProcessIdentity
 
-#: What a program that ends by itself can return; the rest means something to a shell.
-_PASSED_ON = range(64)
-
 
 def run(
     job_id: str, execution: PreparedJob, machine: Machine, root: Path, say: Callable[[str], object]
@@ -42,7 +39,9 @@ def run(
         tasks = install(
             execution, machine, root, say, lambda task: start(task).wait(), lambda: time.sleep(0.2)
         )
-        code = _first_failure([start(task) for task in tasks])
+        running = [start(task) for task in tasks]
+        while None in (codes := [process.poll() for process in running]) and not any(codes):
+            time.sleep(0.05)
         grace_s = machine.failed_grace_s
     except KeyboardInterrupt:
         say(f"interrupted: the job has {grace_s:.0f} s to end; interrupt again to kill it")
@@ -56,14 +55,9 @@ def run(
             raise
         for process in processes:
             process.wait()
-    return code if code in _PASSED_ON else ExitCode.FAILED
-
-
-def _first_failure(processes: list[subprocess.Popen[bytes]]) -> int:
-    """Wait until all have ended with 0, or one with another code."""
-    while None in (codes := [process.poll() for process in processes]) and not any(codes):
-        time.sleep(0.05)
-    return next(filter(None, codes), 0)
+    code = next(filter(None, codes), 0)
+    # A program that ends by itself can return these; the rest means something to a shell.
+    return code if 0 <= code < 64 else ExitCode.FAILED
 
 
 def spell(execution: PreparedJob) -> str:

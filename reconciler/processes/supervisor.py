@@ -160,7 +160,9 @@ class Supervisor:
 
     def _wait(self, processes: list[subprocess.Popen[bytes]], execution: PreparedJob) -> str:
         """Wait for the end of a job and end what is left of it; returns the phase that it ended in."""
-        stop_after_s = _seconds((self._body.get("spec") or {}).get("auto_stop"))
+        span = (self._body.get("spec") or {}).get("auto_stop")
+        unit_s = 1.0 if span and span.get("time_unit") == "SECONDS" else 3600.0
+        stop_after_s = float(span["duration"]) * unit_s if span else None
         began = next_note = next_sample = time.monotonic()
         next_copy, copying = began + COPY_S, threading.Thread()  # a job does not wait for its copies
         sampler = tree.Sampler(self._id)
@@ -234,20 +236,11 @@ def _append(path: Path, line: dict[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def _seconds(span: dict[str, Any] | None) -> float | None:
-    unit_s = {"SECONDS": 1.0, "HOURS": 3600.0}
-    return float(span["duration"]) * unit_s[span.get("time_unit") or "HOURS"] if span else None
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of what a job leaves behind, so that none of it gets away (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
 def main() -> None:
     directory, job_id = Path(sys.argv[1]), sys.argv[2]
-    _adopt_orphans()
+    with contextlib.suppress(OSError, AttributeError):
+        # It becomes the parent of what a job leaves behind, so that none of it gets away (Linux).
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     with ProcessStore(directory) as store:
         job = store.take_over(job_id)
         if job is not None:

@@ -282,25 +282,24 @@ class ProcessStore(Store):
             return True
 
     def finish(self, job_id: str, phase: str, statuses: Iterable[TaskStatus]) -> None:
-        """Say how a job ended; its slot is free then."""
+        """Say how a job ended; its slot is free then.
+
+        The directories of ended jobs beyond the last that are kept are removed; their records stay.
+        """
         with self.database.transaction(write=True):
             if self.is_deleted(job_id):
                 self._forget(job_id)
             else:
                 self._end(job_id, phase, statuses)
-        self._remove_old()
+        ended = self.database.all("SELECT id FROM jobs WHERE ended_ms > 0 ORDER BY ended_ms DESC")
+        for row in ended[self.machine.keep :]:
+            shutil.rmtree(self.layout(row["id"]).root, ignore_errors=True)
 
     def _end(self, job_id: str, phase: str, statuses: Iterable[TaskStatus]) -> None:
         self.set_phase(job_id, phase)
         result = json.dumps([status._asdict() for status in statuses])
         self.database.run("UPDATE runs SET result = ? WHERE job_id = ?", (result, job_id))
         self.database.run(_FREE, (job_id,))
-
-    def _remove_old(self) -> None:
-        """Remove the directories of ended jobs beyond the last that are kept; their records stay."""
-        ended = self.database.all("SELECT id FROM jobs WHERE ended_ms > 0 ORDER BY ended_ms DESC")
-        for row in ended[self.machine.keep :]:
-            shutil.rmtree(self.layout(row["id"]).root, ignore_errors=True)
 
 
 _DETACHED = """\

@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,21 +147,17 @@ class Sampler:
         self._cpu_s, self._at = 0.0, time.monotonic()
 
     def sample(self) -> dict[str, float | None]:
-        processes = processes_of(self._job_id)
-        cpu_s = sum(_measured(processes, lambda one: sum(one.cpu_times()[:4])))
-        memory = sum(_measured(processes, lambda one: one.memory_percent()))
+        cpu_s = memory = 0.0
+        for process in processes_of(self._job_id):
+            with contextlib.suppress(psutil.Error):
+                cpu_s += sum(process.cpu_times()[:4])
+                memory += process.memory_percent()
         now = time.monotonic()
         share = max(0.0, cpu_s - self._cpu_s) / max(1e-6, now - self._at) / (psutil.cpu_count() or 1)
         self._cpu_s, self._at = cpu_s, now
         gpu, gpu_memory = _gpu()
         own = {"cpu": round(100 * min(1.0, share), 1), "memory": round(memory, 2)}
         return {**own, "gpu": gpu, "gpu_memory": gpu_memory}
-
-
-def _measured(processes: Sequence[psutil.Process], measure) -> Iterator[float]:  # type: ignore[no-untyped-def]
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            yield measure(process)
 
 
 def _gpu() -> tuple[float | None, float | None]:

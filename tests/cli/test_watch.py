@@ -112,7 +112,6 @@ class TimeMachine(loop.WatchClock):
     def take_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let a watch have this clock, wait as it says, and start its checks quickly."""
         monkeypatch.setattr(loop, "Popen", Forked)
-        monkeypatch.setattr(watch, "sleep", self.wait)
         monkeypatch.setattr(watch, "WatchClock", lambda: self)
 
 
