@@ -35,8 +35,7 @@ def run_command(
     """
     from reconciler.core.stack import unknown_key
     from reconciler.core.values import PROCESS
-    from reconciler.processes.execution import prepare
-    from reconciler.processes.foreground import run, spell
+    from reconciler.processes.execution import prepare, run_in_foreground, spell
     from reconciler.processes.target import completed_number, jobs_directory, machine_of
 
     loaded = load_stack(paths, **options, offline=only_print)
@@ -71,7 +70,7 @@ def run_command(
     for output in execution.outputs:
         console.say(f"output: {output.directory}")
     try:
-        return run(scratch.name, execution, machine, jobs_directory(loaded.root), console.say)
+        return run_in_foreground(scratch.name, execution, machine, jobs_directory(loaded.root), console.say)
     finally:
         if not execution.outputs:
             shutil.rmtree(scratch, ignore_errors=True)

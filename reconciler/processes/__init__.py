@@ -6,10 +6,9 @@ is no daemon: who creates a job, and a supervisor that ends, starts the next one
 
 A file imports only files that stand before it::
 
-    execution     what a job declares, as directories, variables and commands of this machine
     tree          the processes of a job: found, sampled and ended
+    execution     what a job declares, as directories, variables and commands; `run` needs no more
     table         slots, supervisors and results, beside the jobs of the emulator
     supervisor    runs one job, from its copy of the code to its exit code
     target        the kind of target, and what a manifest says of this machine
-    foreground    one job without all of that: `reconciler run`
 """

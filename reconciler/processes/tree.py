@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import psutil
 
-from reconciler.processes.execution import JOB_VARIABLE
-
+#: By this variable the processes of a job are found, wherever they went.
+JOB_VARIABLE = "RECONCILER_JOB_ID"
 _PROC = Path("/proc")
 #: For how long processes are killed again and again before they are left.
 STUCK_S = 60.0

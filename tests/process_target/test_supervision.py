@@ -21,9 +21,9 @@ import pytest
 from reconciler.emulator import Store
 from reconciler.emulator.lifecycle import ENDED
 from reconciler.processes import table, tree
-from reconciler.processes.execution import JOB_VARIABLE, Machine
+from reconciler.processes.execution import Machine
 from reconciler.processes.table import ProcessStore
-from reconciler.processes.tree import ProcessIdentity
+from reconciler.processes.tree import JOB_VARIABLE, ProcessIdentity
 
 PROJECT = "processes"
 #: Longer than any of these tests, and than a process that got away would be noticed.
