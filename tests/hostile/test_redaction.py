@@ -29,8 +29,6 @@ from reconciler.cli import exits, progress
 from reconciler.cli.console import console
 from reconciler.cli.exits import of_exception
 from reconciler.core.observed import ObservedJob, last_lines
-from reconciler.core.values import Change
-from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifest import load
 from reconciler.manifest.yaml import shorten
@@ -41,14 +39,12 @@ from reconciler.modelarts.operations import LogPreview
 from reconciler.records.database import Database, unavailable
 from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import Damaged
-from reconciler.render import Content, View, formats_of, render
 from reconciler.render.json import dump, redacted
 from reconciler.render.text import render_lines, render_table
 from reconciler.secrets import REDACTED, Redactor
 from reconciler.text import printable, visible
 from tests.hostile.sizes import RecordProperty, count_tried, some
 from tests.hostile.spellings_of_secrets import SECRETS, SPELLINGS, leak_of
-from tests.render.test_markdown import a_plan, an_action
 
 
 @pytest.fixture(autouse=True)
@@ -125,23 +121,8 @@ def _failed_thread(text: str) -> str:
     return _on("stderr", lambda: threading.excepthook(failed))
 
 
-def _plan_as(format_: str) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        action = an_action(Action.BLOCKED, 1, detail=f"said {text} twice")
-        # What is compared is known to be Unicode: jobs and manifests that hold anything else are refused.
-        value = text.encode("utf-8", "replace").decode()
-        changes = (Change(path="a", before=[value], after={value: f"x{value}"}),)
-        plan = a_plan([action.model_copy(update={"key": f"a{text}", "changes": changes})])
-        shown = render(Content.PLAN, plan, format_, View(redact=console.redact))
-        return console.clean(shown, is_redacted=True)
-
-    return write
-
-
-#: Formats that go through what other writers go through.
-_AS_ABOVE = ("text", "json", "prometheus")
+#: Formats are tried in tests/render/test_hostile_text.py.
 WRITERS: dict[str, Callable[[str], str]] = {
-    **{f"a plan as {name}": _plan_as(name) for name in formats_of(Content.PLAN) if name not in _AS_ABOVE},
     "stdout": lambda text: _out(f"token={text}\n"),
     "stdout, a cell of a table": lambda text: _out(
         render_table(("NAME", "MESSAGE"), [("a", f"said {text} twice")])

@@ -139,34 +139,6 @@ def test_filter_shows_rows_that_have_all_words(opened: Page) -> None:
     assert len(keys_shown(opened)) == 13
 
 
-def test_changes_fold_and_unfold(opened: Page) -> None:
-    how_many = "document.querySelectorAll('details[open]').length"
-    assert opened.run(how_many) == 0
-    opened.run("document.getElementById('unfold').click()")
-    everything = opened.run("document.querySelectorAll('details').length")
-    assert opened.run(how_many) == everything > 0
-    opened.run("document.getElementById('fold').click()")
-    assert opened.run(how_many) == 0
-
-
-def test_keyboard_reaches_the_filter_the_buttons_and_each_fold(opened: Page) -> None:
-    opened.press("/", 191, "/")
-    assert opened.run("document.activeElement.id") == "filter"
-    for letter in "terminate":
-        opened.press(letter, ord(letter.upper()), letter)
-    assert "terminate" in keys_shown(opened)
-    assert "create" not in keys_shown(opened)
-    opened.press("Escape", 27)
-    assert len(keys_shown(opened)) == 13
-    reached = []
-    for _ in range(3):
-        opened.press("Tab", 9)
-        reached.append(opened.run("document.activeElement.id || document.activeElement.tagName"))
-    assert reached == ["unfold", "fold", "SUMMARY"]
-    opened.press("Enter", 13, "\r")
-    assert opened.run("document.activeElement.parentElement.open") is True
-
-
 #: Every text that is shown, with its colour and its background.
 CONTRASTS = """
 [...document.querySelectorAll('body *')].filter(e => e.offsetHeight && [...e.childNodes].some(
