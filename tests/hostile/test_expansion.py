@@ -45,22 +45,15 @@ TEXT = doubling("x" * 100, "'${var.v<}${var.v<}'", 16)
 SWELLING = {
     "texts of variables": HEAD + doubling("x" * 100, "'${var.v<}${var.v<}'", 30),
     "lists of variables": HEAD + doubling("[x, x]", "['${var.v<}', '${var.v<}']", 30),
-    "lists with a type": HEAD + doubling("[x, x]", "['${var.v<}', '${var.v<}']", 30, "type: list, "),
     "mappings of variables": HEAD + doubling("{a: 1}", "{a: '${var.v<}', b: '${var.v<}'}", 30),
     "secrets": HEAD + doubling("x" * 100, "'${var.v<}${var.v<}'", 30, "sensitive: true, "),
     "variables of targets": "stack: s\ntarget: t0\n" + doubling("x", "'${var.v<}${var.v<}'", 15)
     + "targets:\n" + rows(f"  t#: {{kind: local, variables: {{v0: '#{'y' * 1000}'}}}}", 300),
-    "targets": "stack: s\n" + TEXT
-    + "targets:\n" + rows("  t#: {kind: modelarts, region: r, project_id: '${var.v15}#'}", 500),
     "notifications": HEAD + TEXT + "notify:\n" + rows("  - {url: 'json://h/#${var.v15}'}", 500),
-    "reasons of ignored drift": HEAD + TEXT + "drift:\n  ignore:\n"
-    + rows("    - {key: a, class: failed, until: 2030-01-01, reason: '${var.v15}'}", 500),
     "texts of jobs": HEAD + TEXT + jobs(1000, "raw: {x: '${var.v12}${job.key}'}"),
     "a megabyte said a thousand times": HEAD + variable("x" * 1_000_000)
     + jobs(1, "raw: {x: '" + "${var.v}" * 1000 + "'}"),
     "lists of jobs": HEAD + variable(ONES) + jobs(2000, "raw: {x: '${var.v}'}"),
-    "defaults": HEAD + "defaults: {raw: {x: " + ONES.replace("1", "'${job.key}'") + "}}\n"
-    + jobs(2000, "state: present"),
     "templates": HEAD + f"templates:\n  t0: {{raw: {{x0: {ONES}}}}}\n"
     + rows(f"  t#: {{extends: t<, raw: {{x#: {ONES}}}}}", 1, 100) + jobs(1000, "extends: t99"),
     "members of sweeps": HEAD + "jobs:\n"
