@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from reconciler import files
-from reconciler.files import NotRegular, TooLarge, read_file, write_file
+from reconciler.files import NotRegular, TooLarge, read_file, remove_temporary_files, write_file
 from tests.hostile.sizes import RecordProperty, count_tried
 
 ROOT = Path(__file__).parents[1]
@@ -155,6 +155,23 @@ def test_failed_write_leaves_what_was_there(
 def program(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", *arguments]
     return subprocess.Popen(command, env={"PYTHONPATH": str(ROOT)}, **{"stdout": subprocess.PIPE, **options})
+
+
+def test_temporary_file_is_removed_when_the_program_stops_at_once(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[list[Path]] = []
+
+    def stop(descriptor: int) -> None:
+        there.append(list(target.parent.iterdir()))
+        remove_temporary_files()
+        there.append(list(target.parent.iterdir()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(target, b"x")
+    assert [len(found) for found in there] == [1, 0]
 
 
 SLOW_WRITER = """\
