@@ -530,13 +530,11 @@ class _KeyCheck:
 def is_expected(before: Phase, now: Phase) -> bool:
     """Whether a job that was seen in one phase may be seen in another at the next look.
 
-    Between two looks an active job may have gone several steps. From an end only the service's own
-    restart leads on, and that is one step.
+    Between two looks an active job may have gone any number of steps, and so be in any phase, unless it was
+    ending. From an end only the service's own restart leads on, and that is one step.
     """
-    reached = {before, *RULES[before].expected_next}
-    for _ in Phase if before.is_active else ():
-        reached |= {step for one in reached if one.is_active for step in RULES[one].expected_next}
-    return now in reached
+    is_live = before.is_active and before is not Phase.TERMINATING
+    return is_live or now in {before, *RULES[before].expected_next}
 
 
 def _was_stopped(revision: Revision) -> bool:

@@ -1,14 +1,20 @@
-"""`reconciler drift`, from the manifest to the report: each event once, and its exit code."""
+"""`reconciler drift`: each event once, since the last check, and what `drift.ignore` knows."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from reconciler.emulator import Job
 from tests.cli.conftest import Reconciler, Said, World, write
 
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "schemas/drift.schema.json").read_text(encoding="utf-8"))
 HEAD = ["format_version", "reconciler_version", "created_at", "stack", "target", "manifest_digest"]
 
 
@@ -68,3 +74,104 @@ def test_edit_of_a_field_that_is_not_ignored_is_pending_in_a_fresh_checkout(
         text = text.replace(old, new)
     write(text)
     assert [one["detail"] for one in world.ends(0, "drift --json").document["pending"]] == pending
+
+
+@pytest.fixture
+def failed(world: World) -> Job:
+    """Two jobs, of which `a` has failed since."""
+    world.write("a", "b")
+    world.ends(0, "apply --yes")
+    world.time.sleep(7200)
+    job = next(job for job in world.store.jobs() if job.name == "a")
+    world.store.set_phase(job.id, "Failed")
+    return job
+
+
+def with_rule(world: World, rule: str) -> None:
+    more = f"drift:\n  ignore:\n  - {rule}\n"
+    world.write("a", "b", more=more)
+
+
+def lists(said: Said) -> dict[str, list[tuple[str, str]]]:
+    document = said.document
+    names = ("drift", "ignored", "new", "changed", "gone")
+    return {name: [(one["key"], one["class"]) for one in document.get(name, ())] for name in names}
+
+
+def check(reconciler: Reconciler, *more: str) -> Said:
+    said = reconciler("drift --json", *more)
+    Draft202012Validator(SCHEMA).validate(said.document)
+    return said
+
+
+A_FAILED = [("a", "failed")]
+
+
+# --- since the last check
+
+
+def test_first_check_since_the_last_finds_everything_new_and_the_second_nothing(
+    reconciler: Reconciler, failed: Job
+) -> None:
+    first = check(reconciler, "--since-last")
+    assert (first.code, lists(first)["new"], first.document["compared_with"]) == (2, A_FAILED, None)
+    second = check(reconciler, "--since-last")
+    assert (second.code, lists(second)) == (
+        0, {"drift": A_FAILED, "ignored": [], "new": [], "changed": [], "gone": []}
+    )  # fmt: skip
+    assert second.document["compared_with"] == first.document["created_at"]
+    [entry] = second.document["drift"]
+    assert entry["since"] == first.document["created_at"]
+    assert 1.9 < entry["node_hours"] < 2.1
+    assert entry["fix"].startswith("reconciler jobs logs a; then edit `lifecycle.rerun` of a")
+    plain = check(reconciler)
+    assert (plain.code, {"new", "changed", "gone", "compared_with"} & set(plain.document)) == (2, set())
+
+
+def test_text_shows_what_is_new_first(world: World, failed: Job) -> None:
+    assert "New; no earlier check is recorded:" in world("drift --since-last").out
+    [other] = [job for job in world.store.jobs() if job.name == "b"]
+    world.store.set_phase(other.id, "Terminated")
+    lines = world("drift --since-last").out.splitlines()
+    titles = [line for line in lines if line.endswith(":")]
+    assert [title.partition(" since ")[0] for title in titles] == ["New", "Lasting:"]
+    assert lines.index(titles[0]) < next(n for n, line in enumerate(lines) if "terminated b" in line)
+    assert lines.index(titles[1]) < next(n for n, line in enumerate(lines) if "failed     a" in line)
+    assert lines[-1] == "Drift: 1 failed, 1 terminated; 1 new, 0 changed, 0 gone; 0 pending, 2 compared."
+
+
+# --- rules of the manifest
+
+
+def test_ignored_drift_is_listed_and_does_not_count(world: World, failed: Job) -> None:
+    with_rule(world, "{key: 'a*', class: failed, until: 2999-12-31, reason: known gap in the data}")
+    said = check(world)
+    assert (said.code, lists(said)["drift"], lists(said)["ignored"]) == (0, [], A_FAILED)
+    [entry] = said.document["ignored"]
+    assert (entry["reason"], entry["until"]) == ("known gap in the data", "2999-12-31")
+    assert entry["rule"] == {"file": "jobs.yaml", "line": 7, "column": 5}
+    assert said.document["summary"]["failed"] == 0
+    text = world("drift").out
+    assert "ignored by rule jobs.yaml:7 until 2999-12-31: known gap in the data" in text
+    assert text.splitlines()[-1] == "Drift: none; 1 ignored, 0 pending, 2 compared."
+
+
+def test_expired_rule_ignores_nothing_and_is_a_warning_with_its_place(world: World, failed: Job) -> None:
+    with_rule(world, "{key: a, class: failed, until: 2020-01-31, reason: known gap}")
+    said = check(world)
+    assert (said.code, lists(said)["drift"], lists(said)["ignored"]) == (2, A_FAILED, [])
+    [warning] = said.document["warnings"]
+    assert warning["what"] == "expired rule of drift.ignore"
+    assert warning["why"].startswith("jobs.yaml:7:5: it ignored failed of a until 2020-01-31")
+
+
+def test_history_shows_checks(world: World, failed: Job) -> None:
+    world.ends(2, "drift")
+    world.store.set_phase(failed.id, "Running")
+    world.ends(0, "drift")
+    out = world("history").out
+    assert "1 failed, 1 new" in out
+    assert "new       failed a: a ended as Failed" in out
+    runs: list[dict[str, Any]] = world("history a --json").document["runs"]
+    expected = [("drift", ["gone"]), ("drift", ["new"]), ("apply", ["done"])]
+    assert [(run["kind"], [one["status"] for one in run["actions"]]) for run in runs] == expected

@@ -252,22 +252,27 @@ def test_changed_settings_are_named_by_their_paths() -> None:
     assert found.warnings == ()
 
 
-def test_changed_project_of_the_target_is_a_warning() -> None:
-    sides = [side(a_job(), targets={"t": target(project_id=p)}, default_target="t") for p in ("p", "q")]
-    [warning] = make_review(*sides, target=None, version="1").warnings
-    assert warning.what == "another target"
+def on_target(project_id: str) -> Side:
+    return side(a_job(), targets={"t": target(project_id=project_id)}, default_target="t")
 
 
-def test_changed_stack_name_is_a_warning() -> None:
-    after = side(stack=replace(a_stack(a_job()), name="other"))
-    [warning] = make_review(side(a_job()), after, target=None, version="1").warnings
-    assert warning.what == "another stack"
-    assert (warning.fix or "").endswith(f"reconciler adopt --from-stack {a_stack().name}")
-
-
-def test_manifest_that_loses_all_jobs_is_a_warning() -> None:
-    [warning] = reviewed([a_job()], []).warnings
-    assert (warning.what, warning.fix) == ("no jobs", "if that is meant, apply with --allow empty")
+@pytest.mark.parametrize(
+    ("base", "head", "what", "fix"),
+    [
+        (on_target("p"), on_target("q"), "another target", ""),
+        (
+            side(a_job()),
+            side(stack=replace(a_stack(a_job()), name="other")),
+            "another stack",
+            f"reconciler adopt --from-stack {a_stack().name}",
+        ),
+        (side(a_job()), side(), "no jobs", "if that is meant, apply with --allow empty"),
+    ],
+)
+def test_what_follows_for_all_jobs_is_a_warning(base: Side, head: Side, what: str, fix: str) -> None:
+    [warning] = make_review(base, head, target=None, version="1").warnings
+    assert warning.what == what
+    assert (warning.fix or "").endswith(fix)
 
 
 def test_deleted_manifest_is_a_warning() -> None:
