@@ -207,9 +207,7 @@ class Stack:
             ServiceError: no credentials were found, for example.
         """
         environ = os.environ if environ is None else environ
-        stack, loaded = self, self._loaded
-        if target not in (None, loaded.target_name) and loaded.differs:
-            stack = self._on(target)
+        stack = self if target in (None, self._loaded.target_name) else self._on(target)
         redactor, stop = stack._redactor, threading.Event()
 
         def log_request(method: str, path: str, status: int | None, seconds: float) -> None:

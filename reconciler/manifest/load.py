@@ -72,10 +72,9 @@ class LoadedStack:
     """A stack as its files declare it.
 
     `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name`
-    is the one that the jobs are declared for, `differs` says whether they may be others on another
-    one, `secrets` has every sensitive value that is known, used or not, and `sources`
-    says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
-    record store without what is secret or comes from the environment; `records_url` gives it whole.
+    is the one that the jobs are declared for, `secrets` has every sensitive value that is known, used or
+    not, and `sources` says of each sensitive variable with a value where it came from. `records_reference`
+    is the URL of the record store without what is secret or comes from the environment; `records_url` gives it whole.
     `checked` are the same files as `check` read them on each target, where these differ. `origins` says by
     key where the values of the jobs come from that `load` was asked to trace. `file_names` are the names of
     the `files` in messages. `undeclared` are the variables that were given a value although no file of the
@@ -93,7 +92,6 @@ class LoadedStack:
     records_reference: str | None = None
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
     origins: Mapping[str, tuple[ValueOrigin, ...]] = field(default_factory=dict)
-    differs: bool = False
     undeclared: frozenset[str] = frozenset()
     declared: Mapping[str, str] = field(default_factory=dict)
     checked: tuple[LoadedStack, ...] = ()
@@ -445,7 +443,6 @@ def _read(
         records_reference=records.reference() if records else None,
         sources=variables.saved_sources(),
         origins=reader.origins,
-        differs=differs(merged),
         undeclared=frozenset(given - variables.declared.keys()),
         declared=declared,
         _targets=Targets(merged.targets, expanders(), merged.code_store_at),
