@@ -35,31 +35,6 @@ def denied(plan: Plan) -> list[tuple[str, str]]:
 # ── what follows ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_denied_key_is_blocked_and_the_others_are_not() -> None:
-    policy = a_policy("job.spec.resource.node_count > 8", message="too large")
-    big = a_job("big", spec={"resource": {"flavor_id": "gpu", "node_count": 9}})
-    plan = planned(big, a_job("small"), policies=[policy])
-    assert denied(plan) == [("big", "p")]
-    assert {one.key: (one.action, one.reason, one.blocked_action) for one in plan.actions} == {
-        "big": (Action.BLOCKED, Reason.DENIED, Action.CREATE),
-        "small": (Action.CREATE, Reason.NOT_FOUND, None),
-    }
-    assert plan.actions[0].detail == "denied by p: too large; blocks create"
-    assert plan.applyable
-    [refusal] = blockers(plan)
-    assert (refusal.what, refusal.why) == ("denied by a policy", "p denies big: too large")
-    assert (refusal.location, refusal.path) == (PLACE, "policies.p")
-    assert plan.document()["denied"] == [
-        {
-            "key": "big",
-            "policy": "p",
-            "message": "too large",
-            "problem": None,
-            "source": {"file": "jobs.yaml", "line": 5, "column": 7},
-        }
-    ]
-
-
 def test_warning_policy_gives_a_warning_with_its_name_and_the_key() -> None:
     plan = planned(a_job(), policies=[a_policy(effect="warn", message="think twice")])
     assert [(one.what, one.why, one.key) for one in plan.warnings] == [("policy p", "think twice", "a")]
@@ -81,12 +56,6 @@ def test_job_on_which_the_expression_fails_is_denied(expression: str, problem: s
         problem,
         f"the expression could not be evaluated: {problem}",
     )
-
-
-def test_denied_key_is_blocked_with_force_as_well() -> None:
-    plan = plan_for(a_stack(a_job(), policies=(a_policy(),)), force=True)
-    assert [action.reason for action in plan.actions] == [Reason.DENIED]
-    assert not plan.applyable
 
 
 def test_key_that_several_policies_deny_names_all_of_them() -> None:
