@@ -71,14 +71,14 @@ if TYPE_CHECKING:
 class LoadedStack:
     """A stack as its files declare it.
 
-    `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name`
-    is the one that the jobs are declared for, `secrets` has every sensitive value that is known, used or
-    not, and `sources` says of each sensitive variable with a value where it came from. `records_reference`
-    is the URL of the record store without what is secret or comes from the environment; `records_url` gives it whole.
-    `checked` are the same files as `check` read them on each target, where these differ. `origins` says by
-    key where the values of the jobs come from that `load` was asked to trace. `file_names` are the names of
-    the `files` in messages. `undeclared` are the variables that were given a value although no file of the
-    stack declares them. `declared` has the keys of all files, each with its sweep, or "".
+    `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name` is
+    the one that the jobs are declared for, `secrets` has every sensitive value that is known, used or not,
+    and `sources` says of each sensitive variable with a value where it came from. `records_reference` is
+    the URL of the record store without what is secret or comes from the environment; `records_url` gives it
+    whole. `checked` are the same files as `check` read them on each target, where these differ. `origins`
+    says by key where the values of the jobs come from that `load` was asked to trace. `file_names` are the
+    names of the `files` in messages. `undeclared` are the variables that were given a value although no
+    file of the stack declares them. `declared` has the keys of all files, each with its sweep, or "".
     """
 
     stack: Stack
