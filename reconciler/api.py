@@ -61,6 +61,7 @@ from reconciler.errors import (
 from reconciler.manifest import load as load_manifest
 from reconciler.manifest.export import head_of_export
 from reconciler.manifest.files import StackFiles, find_stack, stack_of
+from reconciler.manifest.saved_secrets import SecretSources
 from reconciler.modelarts import clock
 from reconciler.modelarts import jobs as service
 from reconciler.modelarts.observe import find_invalid_value
@@ -68,7 +69,6 @@ from reconciler.modelarts.operations import Event, JobList, Metric, ReportedJob
 from reconciler.modelarts.target import Runtime
 from reconciler.plan_file import (
     ReadPlan,
-    SecretSources,
     check_preconditions,
     check_target,
     digest_of_document,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict
 from itertools import chain, groupby
@@ -58,7 +58,7 @@ from reconciler.errors import (
 )
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
 from reconciler.manifest import LoadedStack
-from reconciler.manifest.saved_secrets import resolve, resolve_records
+from reconciler.manifest.saved_secrets import SecretSources, resolve, resolve_records
 from reconciler.reconcile import Context, memory_of
 from reconciler.records.recording import digest_of
 from reconciler.render.json import dump, redacted
@@ -619,7 +619,7 @@ class ReadPlan(NamedTuple):
         """
         actions = self.plan.actions
         bodies = [action.desired if action.traits.is_executed else None for action in actions]
-        bodies = resolve(bodies, self.options.sources, base=self._base, **values._asdict())
+        bodies = resolve(bodies, self.options.sources, self._base, values)
         pairs = zip(actions, bodies, strict=True)
         resolved = tuple(action.model_copy(update={"desired": body}) for action, body in pairs)
         return self.plan.model_copy(update={"actions": resolved})
@@ -633,19 +633,7 @@ class ReadPlan(NamedTuple):
         records, sources = self.options.records, self.options.sources
         if records is None:
             return None
-        return resolve_records(records, sources, base=self._base, root=root, **values._asdict())
-
-
-class SecretSources(NamedTuple):
-    """Where the values of a saved plan's secrets are looked for, beside where they came from.
-
-    `learn` is told every value that is found.
-    """
-
-    variables: Mapping[str, str]
-    var_files: Sequence[Path]
-    environ: Mapping[str, str]
-    learn: Callable[[Iterable[str]], None]
+        return resolve_records(records, sources, self._base, values, root)
 
 
 def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool) -> ReadPlan:

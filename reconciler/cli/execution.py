@@ -35,9 +35,9 @@ from reconciler.decide.outcome import ApplyEvent, EventType, Goal, Result, WaitE
 from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, Plan
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, Refused
 from reconciler.files import RECORD_DIRECTORY, remove_temporary_files
-from reconciler.manifest.saved_secrets import shown_address
+from reconciler.manifest.saved_secrets import SecretSources, shown_address
 from reconciler.modelarts import clock
-from reconciler.plan_file import SecretSources, check_preconditions, check_target, read_plan
+from reconciler.plan_file import check_preconditions, check_target, read_plan
 from reconciler.reconcile import Context, notify_apply
 from reconciler.records.recording import DATABASE, StackLock
 from reconciler.render.text import render_warnings

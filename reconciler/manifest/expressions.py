@@ -330,17 +330,15 @@ def problems_in(tree: Any, expander: Expander, steps: _Steps = ()) -> Iterator[t
                 yield place, error.problem
 
 
-def _may_hold_expressions(text: str) -> bool:
-    return "${" in text or "\\" in text  # in double quotes $ may be escaped
-
-
 def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
     """Yield every expression that names a credential of reconciler itself, wherever it is written.
 
     The password of `records` is the only place for one, and `manifest.settings` looks at that.
     """
     for document in documents:
-        for steps, text in _expressions_in(document.tree if _may_hold_expressions(document.text) else {}):
+        # In double quotes $ may be escaped.
+        may_hold_any = "${" in document.text or "\\" in document.text
+        for steps, text in _expressions_in(document.tree) if may_hold_any else ():
             for part in parts_of(text) if steps[0] != "records" else ():
                 if isinstance(part, Reference) and (name := credential_in(part)):
                     problem = refused_credential(name, part.text)

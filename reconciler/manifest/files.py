@@ -280,28 +280,17 @@ def has_root_file(directory: Path) -> bool:
     return bool(reader.roots_in(reader.candidates(directory.resolve())))
 
 
-def manifest_files(paths: Sequence[Path]) -> Iterator[Document]:
+def manifest_files(
+    paths: Sequence[Path], counts: Callable[[Document], bool] = lambda document: document.shows_lines
+) -> Iterator[Document]:
     """Yield the manifest files that PATH names, or that lie in the directories it names, each once.
 
-    In a directory a file counts that is a manifest by its keys, or by its look if it cannot be parsed; a link
-    to a file leads elsewhere and is left out.
+    In a directory a file `counts` that is a manifest by its keys, or by its look if it cannot be parsed; a
+    link to a file leads elsewhere and is left out.
 
     Raises:
         WrongUsage: a path does not exist.
     """
-    return _files_at(paths, lambda document: document.shows_lines)
-
-
-def case_files(paths: Sequence[Path]) -> Iterator[Document]:
-    """Yield the files with cases for policies in the same way.
-
-    Raises:
-        WrongUsage: a path does not exist.
-    """
-    return _files_at(paths, lambda document: document.is_case)
-
-
-def _files_at(paths: Sequence[Path], counts: Callable[[Document], bool]) -> Iterator[Document]:
     reader = FileReader()
     met: set[Path] = set()
     for path in paths or [Path()]:

@@ -324,24 +324,20 @@ def _read(
 
     entries_of_targets = merged.targets  # kept by the loaded stack, unlike all that the files say
 
-    def expanders(budget: ExpansionBudget | None = None) -> Callable[[str], Expander]:
+    def expander_on(name: str, budget: ExpansionBudget | None = None) -> Expander:
         """What puts values into the entry of a target: those that hold on it."""
+        on_target = variables_on(entries_of_targets[name])
+        own = values if on_target == values.on_target else values.on(on_target)
+        return own.expander(budget, takes_secrets=False)
 
-        def expander_on(name: str) -> Expander:
-            on_target = variables_on(entries_of_targets[name])
-            own = values if on_target == values.on_target else values.on(on_target)
-            return Expander(own.get, environ, takes_secrets=False, budget=budget or settings_budget())
-
-        return expander_on
-
-    targets = Targets(merged.targets, expanders(values.budget), merged.code_store_at)
+    targets = Targets(merged.targets, expander_on, merged.code_store_at)
     readable, found, literals = targets.check(variables.declared)
     problems += found
     target_name, found = _target_name(asked, merged, targets, is_broken)
     problems += found
     records = None
     if (at := merged.records_at) is not None:
-        records = RecordsSetting(at, at.tree["records"], values, environ, files.root)
+        records = RecordsSetting(at, at.tree["records"], values, files.root)
         problems += records.check()
     settings: dict[str, Any] = {"limits": Limits(), "prices": NO_PRICES}
     for section, (origin, value) in merged.settings.items():
@@ -356,12 +352,11 @@ def _read(
 
         policies, found = read_policies(merged.policies)
         problems += found
-        expander = Expander(values.get, environ, takes_secrets=False, budget=values.budget)
-        ignored_drift, found = read_ignore_rules(merged.drift, expander)
+        ignored_drift, found = read_ignore_rules(merged.drift, values.expander(takes_secrets=False))
         problems += found
-        notify, found = NotifySetting.read(merged.notify, values, environ)
+        notify, found = NotifySetting.read(merged.notify, values)
         problems += found
-    expander = Expander(values.get, environ, budget=inputs.jobs)
+    expander = values.expander(inputs.jobs)
     sweeps = Sweeps(expander)
     templates = Templates(merged.templates)
     here, elsewhere, found = declared_on(target_name, merged, templates, targets.unknown)
@@ -445,7 +440,7 @@ def _read(
         origins=reader.origins,
         undeclared=frozenset(given - variables.declared.keys()),
         declared=declared,
-        _targets=Targets(merged.targets, expanders(), merged.code_store_at),
+        _targets=targets._replace(expander_on=lambda name: expander_on(name, settings_budget())),
         _records=records,
         _notify=notify,
     )

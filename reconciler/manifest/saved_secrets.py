@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.addresses import looks_like_passwords, passwords_in
 from reconciler.core.scalar import Reference, parts_of, variables_of
@@ -27,52 +27,43 @@ from reconciler.secrets import REDACTED, SecretText, show
 _MOST_BYTES = 16 * 1024 * 1024
 
 
-def resolve(
-    tree: Any,
-    sources: Mapping[str, VariableSource],
-    *,
-    variables: Mapping[str, str],
-    var_files: Sequence[Path] = (),
-    environ: Mapping[str, str],
-    base: Path,
-    learn: Callable[[Iterable[str]], None] = lambda _: None,
-) -> Any:
+class SecretSources(NamedTuple):
+    """What gives values now: `variables` (--var), else the `var_files`, else what a value came from.
+
+    `learn` is told every secret value before anything else happens.
+    """
+
+    variables: Mapping[str, str]
+    var_files: Sequence[Path]
+    environ: Mapping[str, str]
+    learn: Callable[[Iterable[str]], None]
+
+
+def resolve(tree: Any, sources: Mapping[str, VariableSource], base: Path, given: SecretSources) -> Any:
     """Return saved data with its secrets: the inverse of `core.scalar.save`.
 
-    A value is taken from `variables` (--var), else from the `var_files` that are given now, else from where
-    it came from; a file is looked for below `base`. `learn` is told every secret value before anything
-    else happens.
+    `sources` say where values came from; a file is looked for below `base`.
 
     Raises:
         ManifestInvalid: with each variable that has no value any more, or with what is no expression.
-        WrongUsage: one of `var_files` does not exist.
+        WrongUsage: one of the files that are given now does not exist.
     """
     tree = show(tree)
-    names = _names_in(texts_in(tree))
-    values = _values_again(names, sources, variables, var_files, environ, base, learn)
+    values = _values_again(_names_in(texts_in(tree)), sources, base, given)
     return Expander(values.get, {}).tree(tree)
 
 
 def resolve_records(
-    reference: str,
-    sources: Mapping[str, VariableSource],
-    *,
-    variables: Mapping[str, str],
-    var_files: Sequence[Path] = (),
-    environ: Mapping[str, str],
-    base: Path,
-    root: Path,
-    learn: Callable[[Iterable[str]], None] = lambda _: None,
+    reference: str, sources: Mapping[str, VariableSource], base: Path, given: SecretSources, root: Path
 ) -> str:
     """Return the URL of the record store from its reference; a relative path in it is one below `root`.
 
     Raises:
         ManifestInvalid: it is no address of a store, or something in it has no value any more.
-        WrongUsage: one of `var_files` does not exist.
+        WrongUsage: one of the files that are given now does not exist.
     """
-    names = variables_of(reference)
-    values = _values_again(names, sources, variables, var_files, environ, base, learn)
-    expander = Expander(values.get, environ, takes_credentials=True)
+    values = _values_again(variables_of(reference), sources, base, given)
+    expander = Expander(values.get, given.environ, takes_credentials=True)
     try:
         if problem := misplaced_credential(reference):
             raise NoValue(*problem)
@@ -81,7 +72,7 @@ def resolve_records(
         problems = [problem for _, problem in problems_in(reference, expander)] or [error.problem]
         raise ManifestInvalid(*(Diagnostic(*one[:3]) for one in problems)) from None
     if isinstance(url, SecretText):
-        learn(passwords_in(url))
+        given.learn(passwords_in(url))
     return url
 
 
@@ -107,16 +98,10 @@ def _names_in(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _values_again(
-    names: Sequence[str],
-    sources: Mapping[str, VariableSource],
-    given: Mapping[str, str],
-    var_files: Sequence[Path],
-    environ: Mapping[str, str],
-    base: Path,
-    learn: Callable[[Iterable[str]], None],
+    names: Sequence[str], sources: Mapping[str, VariableSource], base: Path, given: SecretSources
 ) -> VariableValues:
     """The values of variables, looked for wherever one may be found now; each of the `names` has one."""
-    documents = read_value_files(var_files)
+    documents = read_value_files(given.var_files)
     if wrong := problems_of(documents):
         raise ManifestInvalid(*wrong)
     from_files = {name: value for document in documents for name, value in document.tree.items()}
@@ -126,10 +111,10 @@ def _values_again(
         source = sources.get(name)
         env, text = (source.env, source.text) if source else (None, None)
         declared[name] = Variable(env=env, default=text, sensitive=True)
-        if from_files.get(name) is None and name not in given and source and source.file:
+        if from_files.get(name) is None and name not in given.variables and source and source.file:
             from_files[name] = read(source.file)[0].get(name)
-    values = VariableValues(declared, given, from_files, environ)
-    learn(
+    values = VariableValues(declared, given.variables, from_files, given.environ)
+    given.learn(
         text
         for name, variable in declared.items()
         for value in values.sources(name, variable.env)
@@ -150,7 +135,7 @@ def _values_again(
     problems: dict[str, Diagnostic] = {}
     for name in names:
         try:
-            learn([str(values.get(name))])
+            given.learn([str(values.get(name))])
         except NoValue as error:
             for missing in without_value(name) or [name]:
                 told = Diagnostic(*error.problem[:3])

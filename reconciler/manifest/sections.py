@@ -6,7 +6,7 @@ that a check for drift needs no value of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from reconciler.decide.policies import CaseFile, PolicyCase
 from reconciler.errors import Diagnostic, Location, ManifestInvalid, PackageMissing, WrongUsage, in_file_order
 from reconciler.expressions.evaluator import find_invalid
 from reconciler.manifest.expressions import Expander, expand_partly, problems_in
-from reconciler.manifest.files import case_files
+from reconciler.manifest.files import manifest_files
 from reconciler.manifest.merge import MergedEntry
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
@@ -59,18 +59,17 @@ class NotifySetting(NamedTuple):
 
     entries: tuple[tuple[MergedEntry, NotifyEntry], ...]
     values: VariableValues
-    environ: Mapping[str, str]
     written: tuple[str, ...]
 
     @classmethod
     def read(
-        cls, items: Sequence[MergedEntry], values: VariableValues, environ: Mapping[str, str]
+        cls, items: Sequence[MergedEntry], values: VariableValues
     ) -> tuple[NotifySetting, list[Diagnostic]]:
         """Return the setting, and what is wrong with it whatever the environment holds."""
         entries: list[tuple[MergedEntry, NotifyEntry]] = []
         problems: list[Diagnostic] = []
         written: list[str] = []
-        expander = Expander(values.get, environ, budget=values.budget)
+        expander = values.expander()
         for item in items:
             entry, found = validated(NotifyEntry, item.value, item.origin)
             members = item.value if isinstance(item.value, dict) else {"": item.value}
@@ -90,17 +89,16 @@ class NotifySetting(NamedTuple):
             if why := refused_url("".join(known)):
                 wrong.append(Problem(_NOT_A_DESTINATION, why))
             problems += [item.diagnose(("url",), *one, show_line=False) for one in wrong]
-        return cls(tuple(entries), values, environ, tuple(written)), problems
+        return cls(tuple(entries), values, tuple(written)), problems
 
     def destinations(self) -> tuple[Destination, ...]:
         """Where something is told, in file order; a URL without a value says why it has none."""
-        expander = Expander(self.values.online().get, self.environ)
+        expander = self.values.online().expander()
         return tuple(_destination(*entry, expander) for entry in self.entries)
 
     def secrets(self) -> set[str]:
         """The URLs, and what in them may be a token, as far as they are known."""
-        expander = Expander(self.values.get, self.environ, budget=self.values.budget)
-        found = (_destination(*entry, expander).url for entry in self.entries)
+        found = (_destination(*entry, self.values.expander()).url for entry in self.entries)
         return {part for url in (*found, *self.written) if url for part in whole_url_secrets(url)}
 
 
@@ -208,7 +206,8 @@ def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
     """
     problems: list[Diagnostic] = []
     cases: list[PolicyCase] = []
-    for document in sorted(case_files(paths), key=lambda document: document.path.parts):
+    found = manifest_files(paths, lambda document: document.is_case)
+    for document in sorted(found, key=lambda document: document.path.parts):
         document.shows_lines = True
         read, wrong = _read(document)
         problems += wrong

@@ -214,7 +214,6 @@ class RecordsSetting(NamedTuple):
     document: Document
     text: str
     values: VariableValues
-    environ: Mapping[str, str]
     root: Path
 
     def reference(self) -> str:
@@ -241,15 +240,12 @@ class RecordsSetting(NamedTuple):
 
     def secrets(self) -> set[str]:
         """The passwords in the URL, as far as they are known."""
-        passwords = _passwords_of(self.text, self._expander(self.values))
+        passwords = _passwords_of(self.text, self.values.expander(takes_credentials=True))
         return {form for one in passwords for form in (one, unquote(one)) if one}
-
-    def _expander(self, values: VariableValues) -> Expander:
-        return Expander(values.get, self.environ, takes_credentials=True, budget=values.budget)
 
     def _read(self, values: VariableValues) -> tuple[list[Diagnostic], str | None]:
         # Values that are no secret are looked at as if they were written there.
-        written, expander = reference_of(self.text, values.get), self._expander(values)
+        written, expander = reference_of(self.text, values.get), values.expander(takes_credentials=True)
         problem = misplaced_credential(written) or _written_password(self.text, *_LITERAL)
         problem = problem or _written_password(written, *_OPEN) or _url_problem(written)
         problems = [problem] if problem else []

@@ -208,6 +208,10 @@ class VariableValues:
         self._resolve()
         return self._problems
 
+    def expander(self, budget: ExpansionBudget | None = None, **options: bool) -> Expander:
+        """What puts the values in the place of expressions, see `Expander` for the options."""
+        return Expander(self.get, self.environ, budget=budget or self.budget, **options)  # type: ignore[arg-type]
+
     def on(self, on_target: Mapping[str, Any]) -> VariableValues:
         """The same with the values that another target gives."""
         return replace(self, on_target=on_target)
@@ -258,7 +262,7 @@ class VariableValues:
             self._problems.append((cycle[0], raw[cycle[0]][0], problem, ()))
             self._known.update(dict.fromkeys(cycle, NoValue(NO_VALUE, why)))
             made_of.update(dict.fromkeys(cycle, ()))
-        expander = Expander(self.get, self.environ, budget=self.budget)
+        expander = self.expander()
         order = TopologicalSorter(made_of).static_order() if any(made_of.values()) else ()
         for name in dict.fromkeys((*order, *self.declared)):
             if name not in self._known:
@@ -550,7 +554,7 @@ class VariableSection:
                 yield text
                 if "${" in text:
                     with suppress(NoValue):
-                        expanded = Expander(values.get, values.environ, budget=values.budget).text(text)
+                        expanded = values.expander().text(text)
                         if not isinstance(expanded, SecretText) or expanded.has_value:
                             yield from texts_in(expanded)
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from reconciler.core.settings import VariableSource
-from reconciler.errors import ManifestInvalid
-from reconciler.manifest.saved_secrets import resolve
 from reconciler.modelarts import auth, connect
 from reconciler.secrets import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
 from tests.each import each
@@ -163,11 +160,6 @@ def test_variable_of_a_credential_is_refused_in_the_password_of_records_too(plac
 def test_saved_plan_names_no_credential_as_the_source_of_a_variable() -> None:
     with pytest.raises(ValidationError, match="OS_PASSWORD"):
         VariableSource(env="OS_PASSWORD")
-
-
-def test_saved_data_hold_no_name_of_the_environment(tmp_path: Any) -> None:
-    with pytest.raises(ManifestInvalid):
-        resolve({"a": "${env.OS_PASSWORD}"}, {}, variables={}, environ=ENVIRON, base=tmp_path)
 
 
 def test_credential_behind_an_escaped_dollar_is_refused(place: Place) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import ManifestInvalid
-from reconciler.manifest.saved_secrets import resolve_records
+from reconciler.manifest.saved_secrets import SecretSources, resolve_records
 from reconciler.secrets import Redactor, SecretText
 from tests.manifest.conftest import Place, marked, place_of
 
@@ -56,13 +56,9 @@ def test_url_is_whole_and_its_reference_can_be_kept(
     loaded = place.load(environ=environ)
     assert loaded.records_url() == url.replace("ROOT", str(place.root))
     assert loaded.records_reference == (reference or text.strip("'"))
+    given = SecretSources({}, (), environ, lambda _: None)
     again = resolve_records(
-        loaded.records_reference or "",
-        loaded.sources,
-        variables={},
-        environ=environ,
-        base=Path("elsewhere"),
-        root=place.root,
+        loaded.records_reference or "", loaded.sources, Path("elsewhere"), given, place.root
     )
     assert again == loaded.records_url()
 

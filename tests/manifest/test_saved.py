@@ -16,7 +16,7 @@ from reconciler.core.scalar import escape, save, unresolvable_references
 from reconciler.core.settings import Variable, VariableSource
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifest.expressions import Expander
-from reconciler.manifest.saved_secrets import resolve
+from reconciler.manifest.saved_secrets import SecretSources, resolve
 from reconciler.manifest.variables import VariableValues
 from reconciler.secrets import SecretText
 from tests.manifest.conftest import HEAD, JOB, Place
@@ -27,8 +27,8 @@ TOKEN = {"token": VariableSource(env="TOKEN")}
 def again(
     tree: Any, sources: Mapping[str, VariableSource] = TOKEN, base: Path = Path("/nowhere"), **more: Any
 ) -> Any:
-    options: dict[str, Any] = {"variables": {}, "environ": {}, **more}
-    return resolve(tree, sources, base=base, **options)
+    nothing = SecretSources({}, (), {}, lambda _: None)
+    return resolve(tree, sources, base, nothing._replace(**more))
 
 
 def refused(tree: Any, sources: Mapping[str, VariableSource] = TOKEN, **more: Any) -> tuple[Diagnostic, ...]:
