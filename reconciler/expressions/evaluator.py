@@ -137,7 +137,6 @@ class Evaluator:
 
     @property
     def _left_s(self) -> float:
-        """How much of the time is left."""
         return max(0.0, self._ends_s - time.monotonic())
 
     def _ask(self, request: Mapping[str, Any], limit_s: float) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -291,18 +293,14 @@ def unique_keys(jobs: Iterable[ObservedJob]) -> dict[str, str]:
     keys: dict[str, str] = {}
     taken: set[str] = set()
     # Where counting goes on: thousands of names may begin with the same characters.
-    next_number: dict[str, int] = {}
+    numbers_by_key: dict[str, Iterator[int]] = defaultdict(lambda: count(2))
     # Owned jobs first, whose keys stand in their markers; then the newest revisions.
     for job in sorted(jobs, key=lambda job: (job.marker is None, -_revision(job), job.name, job.id)):
         key = job_key(job)
-        by_revision = () if _revision(job) == 1 else (_numbered(key, f"r{_revision(job)}"),)
-        found = next((one for one in (key, *by_revision) if one.casefold() not in taken), None)
-        while found is None:
-            number = next_number.get(key.casefold(), 2)
-            next_number[key.casefold()] = number + 1
-            candidate = _numbered(key, number)
-            found = candidate if candidate.casefold() not in taken else None
-        keys[job.id] = found
+        by_revision = [] if _revision(job) == 1 else [_numbered(key, f"r{_revision(job)}")]
+        numbered = (_numbered(key, number) for number in numbers_by_key[key.casefold()])
+        candidates = chain([key, *by_revision], numbered)
+        keys[job.id] = found = next(one for one in candidates if one.casefold() not in taken)
         taken.add(found.casefold())
     return keys
 

@@ -75,7 +75,6 @@ class ExpansionBudget:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether there was too much."""
         return self.spent > self.limit
 
     def size_of(self, value: Any) -> int:

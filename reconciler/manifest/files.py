@@ -97,7 +97,6 @@ class StackFiles(NamedTuple):
 
     @property
     def is_partial(self) -> bool:
-        """Whether PATH leaves a file out."""
         return len(self.in_view) < len(self.documents)
 
 
@@ -127,7 +126,6 @@ class FileReader:
         self.unlisted: dict[Path, OSError] = {}
 
     def document(self, path: Path) -> Document:
-        """Return a file, read and parsed."""
         if path not in self._read:
             try:
                 self._read[path] = parse(self._bytes(path), path, self.shown(path))
@@ -176,7 +174,6 @@ class FileReader:
                 return
 
     def candidates(self, directory: Path) -> list[Path]:
-        """The manifest files that lie directly in a directory."""
         return sorted(self._split(directory)[0], key=lambda path: path.name)
 
     def below(
@@ -348,7 +345,6 @@ def _root_directories(path: Path, reader: FileReader) -> list[Path]:
 
 
 def upwards(directory: Path) -> Iterator[Path]:
-    """Yield a directory and all those above it, the nearest first."""
     yield directory
     yield from directory.parents
 

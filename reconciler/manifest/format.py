@@ -157,7 +157,6 @@ def _parsed(text: str, name: str) -> Document:
 
 
 def _comments_of(text: str) -> list[str]:
-    """Every comment between the values."""
     spans = [
         (event.start_mark.index, event.end_mark.index)
         for event in parser_events(text)

@@ -180,7 +180,6 @@ class Repository(NamedTuple):
                 out.seek(end)
 
     def _run(self, *arguments: str) -> tuple[int, bytes, bytes]:
-        """The exit code of git, and what it says on stdout and on stderr."""
         with TemporaryFile() as out:
             code, err = self._ask(out, *arguments)
             if out.tell() > _MAX_LISTING_BYTES:

@@ -113,7 +113,6 @@ class MergedJob(NamedTuple):
 
     @property
     def is_absent(self) -> bool:
-        """Whether the job must not run."""
         return bool(self.tree.get("state") == "absent")
 
 
@@ -308,7 +307,6 @@ def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
 
 
 def _outputs_at(tree: Any, path: _Path) -> Iterator[tuple[str, _Output]]:
-    """The outputs of one algorithm of an entry, by name."""
     outputs = reduce(member_at, (*path, "outputs"), tree)
     for number, output in enumerate(outputs if isinstance(outputs, list) else ()):
         if isinstance(name := member_at(output, "name"), str):
@@ -501,7 +499,6 @@ class JobReader:
         return MergedJob(merged, origin, expander, has_body, is_whole, is_plain=plain)
 
     def _origins(self, entry: MergedEntry, job: MergedJob) -> Iterator[ValueOrigin]:
-        """Every value of a job, with what gave the expressions in it their values."""
 
         def source(reference: Reference) -> str | None:
             kind, _, name = reference.inner.partition(".")

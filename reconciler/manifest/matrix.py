@@ -39,7 +39,6 @@ def value_text(value: Any) -> str:
 
 
 def value_texts(combination: Mapping[str, Any]) -> dict[str, str]:
-    """The same for each value of a combination."""
     return {axis: value_text(value) for axis, value in combination.items()}
 
 
@@ -175,7 +174,6 @@ class Sweeps:
         return members if len(self.problems) == before else {}
 
     def _combinations(self, entry: MergedEntry, tree: Any) -> list[tuple[_Combination, _Combination]]:
-        """The `combinations` of an entry; none if its matrix has a problem."""
         problems = list(_problems(tree))
         for problem in problems:
             self._report(entry, *problem)
@@ -231,7 +229,6 @@ class Sweeps:
 
 
 def _problems(tree: Any) -> Iterator[_Wrong]:
-    """What is wrong with a matrix."""
     if not isinstance(tree, dict) or not tree:
         why = f"expected a mapping of axes to lists of values, got {found(tree) if tree else 'nothing'}"
         yield (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}"

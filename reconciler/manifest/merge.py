@@ -74,23 +74,19 @@ class MergedEntry(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, and that of its entry."""
         return (self.name,) if self.entry is None else (self.name, self.entry)
 
     @property
     def origin(self) -> Origin:
-        """Where its value stands."""
         return Origin(((self.document, self.steps),))
 
     @property
     def location(self) -> Location:
-        """Where its key stands."""
         return location_of_key(self.document, self.steps)
 
     def diagnose(
         self, steps: Steps, what: str, why: str = "", fix: str | None = None, text: str = "", **more: bool
     ) -> Diagnostic:
-        """A problem with what stands at a path below it."""
         return diagnose(self.document, (*self.steps, *steps), what, why, fix, text, **more)
 
 
@@ -117,7 +113,6 @@ class MergedManifest:
 
     @property
     def entries(self) -> tuple[MergedEntry, ...]:
-        """The jobs, and the templates that they may extend."""
         return (*self.jobs.values(), *self.templates.values())
 
 
@@ -508,12 +503,10 @@ class Link(NamedTuple):
     text: str = ""
 
     def diagnose(self, what: str, why: str, fix: str | None = None) -> Diagnostic:
-        """A problem with what is named."""
         return self.origin.diagnose(self.steps, what, why, fix, self.text)
 
     @property
     def location(self) -> Location | None:
-        """Where it stands."""
         return self.diagnose("", "").location
 
 
@@ -565,7 +558,6 @@ class Links:
         return self._members_of[keys]
 
     def problems(self) -> Iterator[Diagnostic]:
-        """Yield what is wrong with them."""
         yield from self._former_problems()
         owner_of = {link.key: link.owner for link in self.formerly}
         known = (*self.entries, *self.members)
@@ -700,7 +692,6 @@ class Templates:
                 yield entry.diagnose(steps, UNKNOWN_TEMPLATE, why, nearest)
 
     def problems(self) -> Iterator[Diagnostic]:
-        """Yield what is wrong with what templates extend: names that do not exist, and cycles."""
         for entry in self.entries.values():
             yield from self.check(entry, entry.value)
         extends = {name: extended_by(entry.value) for name, entry in self.entries.items()}
@@ -710,5 +701,4 @@ class Templates:
 
 
 def extended_by(value: Any) -> tuple[str, ...]:
-    """The templates that an entry names, as far as it does."""
     return keys_in(value.get(EXTENDS)) if isinstance(value, dict) else ()

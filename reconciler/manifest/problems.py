@@ -265,7 +265,6 @@ def _diagnostic(
 
 
 def location_of_key(document: Document, steps: Steps) -> Location:
-    """Where a key stands."""
     if place := document.entry_places.get(tuple(steps)):  # type: ignore[arg-type]
         return document.location(*place)
     location = diagnose(document, steps, "", at_key=True, show_line=False).location
@@ -323,7 +322,6 @@ class Origin(NamedTuple):
         return diagnose(document, (*prefix, *steps), what, why, fix, text, **more)
 
     def directory(self, steps: Steps) -> Path:
-        """The directory of the file that says what stands at a path."""
         return self._of(steps)[0].path.parent
 
     def path(self, steps: Steps, up: int = 0) -> str:

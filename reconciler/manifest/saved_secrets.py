@@ -89,7 +89,6 @@ def shown_address(reference: str) -> str:
 
 
 def _names_in(texts: Iterable[str]) -> tuple[str, ...]:
-    """The variables in saved texts, each once."""
     references = [part for text in texts for part in parts_of(text) if isinstance(part, Reference)]
     if unknown := dict.fromkeys(one.text for one in references if not one.variable):
         why = "is not allowed in saved data; only ${var.NAME} is"

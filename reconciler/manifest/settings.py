@@ -133,7 +133,6 @@ class Targets(NamedTuple):
         return f'"{name}" is not one of {names}', did_you_mean(name, self.entries)
 
     def no_such_target(self, name: str | None) -> Diagnostic:
-        """The diagnostic for a target that does not exist, or was not named."""
         return Diagnostic("unknown target" if name is not None else "no target", *self.unknown(name))
 
     def _read(self, entry: MergedEntry, *, is_used: bool) -> tuple[Target | None, list[Diagnostic]]:

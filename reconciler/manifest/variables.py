@@ -626,5 +626,4 @@ def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterato
 
 
 def _is_literal(value: Any) -> bool:
-    """Whether a value stands in the file itself."""
     return value is not None and not any("${" in text for text in texts_in(value))

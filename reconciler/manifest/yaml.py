@@ -362,7 +362,6 @@ class Document:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The text, line by line, as the parser counts them."""
         return re.split(LINE_BREAK, self.text)
 
     @property
@@ -421,14 +420,12 @@ def read(path: Path, file: str) -> Document:
 
 
 def unreadable_document(path: Path, file: str, error: OSError) -> Document:
-    """The document of a file that cannot be read."""
     reason = error.strerror or type(error).__name__
     problem = Diagnostic("unreadable file", reason, location=Location(file, 1, 1))
     return Document(path, file, b"", problems=[problem], is_broken=True)
 
 
 def parse(data: bytes, path: Path, file: str) -> Document:
-    """Parse the bytes of one file."""
     document = Document(path, file, data)
     try:
         document.text = text = data.decode("utf-8-sig")
@@ -451,18 +448,12 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         document.report(place, _CHARACTER, f"{more:,} more like this")
     if root is None:
         return document
-    nodes = scalars(root) if re.search(_WRITES_NUL, text) else ()
-    if with_nul := [node for node in nodes if "\0" in node.value]:
-        for node in with_nul:
-            why = "the text contains NUL (U+0000), which neither the service nor the records can store"
-            document.report(node, _CHARACTER, why, "remove it")
-        document.is_broken = True
-        return document
     try:
         tree = _Walk(document).value(root)
     except InvalidNode as error:
         document.report(error.node, error.what, error.why, error.fix)
         document.is_broken = True
+    if document.is_broken:
         return document
     if isinstance(tree, dict):
         document.keep(tree, _entry_places(root, tree))
@@ -671,6 +662,10 @@ class _Walk:
         return value
 
     def _scalar(self, node: Any) -> Any:
+        if "\0" in node.value:
+            why = "the text contains NUL (U+0000), which neither the service nor the records can store"
+            self._document.report(node, _CHARACTER, why, "remove it")
+            self._document.is_broken = True
         if node.ctag is not self._implicit:
             return _tagged(node)
         return node.value if node.style else parse_scalar(node.value)
