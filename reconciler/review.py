@@ -20,8 +20,9 @@ from reconciler.decide.review import Review, ReviewedSide, Side, make_review, to
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifest.files import FileTree, StackFiles, find_stack
-from reconciler.manifest.git import CommitFiles, Repository, copy_manifests, shortened
+from reconciler.manifest.git import MAX_NAME, CommitFiles, Repository, copy_manifests
 from reconciler.manifest.load import check, outline
+from reconciler.manifest.yaml import shorten
 from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
 
@@ -200,7 +201,7 @@ class ManifestSource(NamedTuple):
         for path, why in sorted(self.files.left_out.items()) if self.files else ():
             is_below, copy = Path(path).parts[: len(below)] == below, self.top / path
             if is_below and (stack.included(copy) or stack.included(copy, is_directory=True)):
-                yield self.prefix + shortened(path), why
+                yield self.prefix + shorten(path, MAX_NAME), why
 
 
 @contextmanager

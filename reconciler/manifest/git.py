@@ -24,10 +24,10 @@ from typing import IO, NamedTuple
 from reconciler.core.code import CodeFile
 from reconciler.errors import Diagnostic, ReconcilerError
 from reconciler.manifest.files import SUFFIXES
-from reconciler.manifest.yaml import MAX_FILE_BYTES
+from reconciler.manifest.yaml import MAX_FILE_BYTES, shorten
 
 #: Names are shown up to here, and directories copied: the system can remove no tree that is much deeper.
-_MAX_NAME, _MAX_DEPTH = 255, 200
+MAX_NAME, _MAX_DEPTH = 256, 200
 _LIMIT_S = 30.0
 #: A tree that holds itself many times over in a few kB has any number of paths.
 _MAX_LISTING_BYTES = 256_000_000
@@ -261,7 +261,7 @@ class CommitFiles(NamedTuple):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(content)
             except (OSError, ValueError) as error:
-                raise _failed(f"copying {shortened(path)}", str(error).encode()) from error
+                raise _failed(f"copying {shorten(path, MAX_NAME)}", str(error).encode()) from error
 
     def has(self, path: str) -> bool:
         """Whether a file or a directory of that path is in the commit; "" is its top."""
@@ -333,10 +333,5 @@ def _make_links(links: Mapping[str, str], directory: Path) -> dict[str, str]:
     ]
     for path in outside:
         (directory / path).unlink()
-        left_out[path] = f"it is a link to {shortened(links[path])}, outside the repository"
+        left_out[path] = f"it is a link to {shorten(links[path], MAX_NAME)}, outside the repository"
     return left_out
-
-
-def shortened(path: str) -> str:
-    """A path as messages show it: git has no limit for it, and a reader has."""
-    return path if len(path) <= _MAX_NAME else f"{path[:_MAX_NAME]}…"
