@@ -17,7 +17,6 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.resolver import VersionedResolver
-from ruamel.yaml.scanner import RoundTripScanner
 
 from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.manifest.yaml import SEPARATORS, Document, parse, parse_scalar, parser_events, shield
@@ -178,22 +177,6 @@ class _Resolver(VersionedResolver):  # type: ignore[misc]
         }
 
 
-class _Scanner(RoundTripScanner):  # type: ignore[misc]
-    """Looks once whether a token needs those behind it: the parser asks about each a dozen times."""
-
-    seen: tuple[int, int] | None = None
-
-    def peek_token(self) -> Any:
-        if self.seen != (self.tokens_taken, len(self.tokens)) or not self.tokens:
-            super().peek_token()
-            self.seen = self.tokens_taken, len(self.tokens)
-        return self.tokens[0] if self.tokens else None
-
-    def check_token(self, *choices: Any) -> bool:
-        token = self.peek_token()
-        return token is not None and (not choices or isinstance(token, choices))
-
-
 def _commented_flow(text: str) -> list[tuple[int, int]]:
     """Where the outermost collections in braces or brackets stand that have comments inside."""
     spans, open_at = [], list[int | None]()
@@ -222,7 +205,7 @@ def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
         kept.append((_indent_at(text, start), text[start:end]))
         text = f"{text[:start]}{mark}{len(kept) - 1}{mark}{text[end:]}"
     yaml, out = YAML(), StringIO()
-    yaml.Resolver, yaml.Scanner = _Resolver, _Scanner
+    yaml.Resolver = _Resolver
     yaml.preserve_quotes = yaml.brace_single_entry_mapping_in_flow_sequence = True
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width = 2 * len(text)

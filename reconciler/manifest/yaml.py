@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import re
-import threading
 from bisect import bisect_right
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
@@ -29,7 +28,6 @@ MAX_DEPTH = 100
 _INVALID, _TOO_DEEP = "invalid YAML", f"nested more than {MAX_DEPTH} levels deep"
 #: How many keys and values one file may have; each takes some 400 bytes.
 MAX_NODES = 2_000_000
-_BEING_MADE = threading.Lock()
 
 
 class InvalidNode(Exception):
@@ -40,18 +38,12 @@ class InvalidNode(Exception):
         super().__init__(why)
 
 
+@cache
 def parser() -> Any:
     """The C parser, as a class: `parser()(text).get_single_node()`.
 
-    It is one class for all threads: what it says of a scalar is told by identity.
+    The pure parser is six times slower, so the absence of this one is an error and not a fallback.
     """
-    with _BEING_MADE:
-        return _made_parser()
-
-
-@cache
-def _made_parser() -> Any:
-    """Make the class. The pure parser is six times slower, so its absence is an error and not a fallback."""
     from ruamel.yaml.cyaml import CParser
     from ruamel.yaml.tag import Tag
 
@@ -60,7 +52,6 @@ def _made_parser() -> Any:
     class Parser(CParser):  # type: ignore[misc]
         """Leaves the types of scalars to `_Walk`, and stops at a depth that the C stack bears."""
 
-        IMPLICIT = implicit
         depth = 0
         nodes = 0
 
@@ -629,7 +620,6 @@ class _Walk:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._implicit = parser().IMPLICIT
         self._met: set[int] = set()
         self._open: set[int] = set()
         self._aliased = 0
@@ -649,7 +639,7 @@ class _Walk:
             raise InvalidNode(node, _INVALID, _TOO_DEEP)
         is_mapping = type(node).__name__ == "MappingNode"
         kind = "map" if is_mapping else "seq"
-        if node.ctag is not self._implicit and str(node.ctag) not in (_CORE + kind, "!"):
+        if node.ctag.trval is not None and str(node.ctag) not in (_CORE + kind, "!"):
             raise _wrong_tag(node)
         self._met.add(identity)
         self._open.add(identity)
@@ -666,7 +656,7 @@ class _Walk:
             why = "the text contains NUL (U+0000), which neither the service nor the records can store"
             self._document.report(node, _CHARACTER, why, "remove it")
             self._document.is_broken = True
-        if node.ctag is not self._implicit:
+        if node.ctag.trval is not None:
             return _tagged(node)
         return node.value if node.style else parse_scalar(node.value)
 
