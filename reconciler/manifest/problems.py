@@ -638,11 +638,12 @@ def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
         if name in metadata:
             why = f"metadata.{name} is part of the job's identity"
             yield origin.diagnose(("raw", "metadata", name), forbidden, why, at_key=True)
-    hoisted = {("raw", "metadata", name): metadata[name] for name in HOISTED if name in metadata}
-    places = {("raw", name): value for name, value in raw.items() if name not in ("metadata", "status")}
-    for steps, value in {**hoisted, **places}.items():
-        if (rule := rules().members.get(steps[-1])) is not None:
-            yield from _raw_types(value, rule, origin, steps)
+    for name in HOISTED:
+        if name in metadata:
+            yield from _raw_types(metadata[name], rules().members[name], origin, ("raw", "metadata", name))
+    for name, value in raw.items():
+        if name not in ("metadata", "status") and (rule := rules().members.get(name)) is not None:
+            yield from _raw_types(value, rule, origin, ("raw", name))
 
 
 def _raw_types(

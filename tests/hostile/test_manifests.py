@@ -109,7 +109,7 @@ def test_manifest_is_valid_before_it_is_broken(attempt: Try) -> None:
 def test_odd_value_at_any_path_is_accepted_or_refused(attempt: Try, record_property: RecordProperty) -> None:
     cases = [(path, name) for path in paths_of(GOOD) for name in ODD]
     tried = some(cases, 200)
-    codes = []
+    codes: list[int] = []
     for path, name in tried:
         data = with_value(path, ODD[name]).encode("utf-8", "surrogatepass")
         # What is no longer marked is no secret.
