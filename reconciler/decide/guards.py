@@ -163,12 +163,10 @@ class ProposedPlan(NamedTuple):
 
         Of a member that its sweep no longer produces, the entry of the sweep is what says so.
         """
-        sweeps, recorded = SweepEntries(self.stack), self.snapshot.memory.sweeps
         allowances, unsaid = self.context.allowances, []
         for one in actions:
-            entry = self.stack.find(one.key) or sweeps.former_entry(one.key, recorded)
-            sweep = entry.sweep if entry else None
-            is_allowed = guard and allowances.permits(guard, one.key, sweep)
+            entry = self.stack.find(one.key) or self.decisions[one.key].state.former_entry
+            is_allowed = guard and allowances.permits(guard, one.key, entry.sweep if entry else None)
             if not (is_allowed or is_said_in_words(one, entry)):
                 unsaid.append(one)
         return unsaid

@@ -21,7 +21,7 @@ from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import RevisionId
 from reconciler.core.values import FORMAT_VERSION, TargetIdentity, timestamp, timestamp_or_none
 from reconciler.decide.key_state import has_run_for
-from reconciler.decide.outcome import Status, spell_status
+from reconciler.decide.outcome import FAILURES, Status, spell_status
 from reconciler.decide.plan import Action, CodeChange, Reason, code_changes, spell_code_changes
 from reconciler.text import format_count, format_size
 
@@ -293,10 +293,6 @@ def _bars(revisions: Sequence[PastRevision], created: Mapping[str, float], at_s:
         yield Bar(one, begin_s, min(max(begin_s, end_s), at_s))
 
 
-#: What an action failed with; what was skipped or interrupted was not tried.
-_FAILED = frozenset({Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN})
-
-
 def _marks_of_runs(runs: Iterable[PastRun]) -> dict[str, list[TimelineMark]]:
     """The marks of each key; of what one run after another finds unchanged, the first."""
     found: dict[str, list[TimelineMark]] = defaultdict(list)
@@ -325,7 +321,7 @@ def _mark_of(run: PastRun, action: PastAction) -> tuple[MarkKind | None, str]:
         kind, what = MarkKind.APPLY, f"{action.action} ({action.reason.replace('_', ' ')})"
     elif action.reason == Reason.NAME_TAKEN:
         kind, what = MarkKind.OUTSIDE, "name taken"
-    elif status in _FAILED:
+    elif status in FAILURES:
         kind = MarkKind.FAILED
     text = f"{what}: {action.detail}" if action.detail else what
     return kind, f"{text} ({action.code})" if action.code and action.code not in text else text

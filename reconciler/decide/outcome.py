@@ -126,8 +126,7 @@ class Result:
     def word(self) -> str:
         if self.interrupted:
             return "interrupted"
-        failed = self.count(Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN)
-        return "partial" if failed or self.faults else "complete"
+        return "partial" if self.count(*FAILURES) or self.faults else "complete"
 
     def count(self, *statuses: Status) -> int:
         return sum(outcome.status in statuses for outcome in self.outcomes)
@@ -137,7 +136,8 @@ class Result:
         return {status.value: self.count(status) for status in Status}
 
 
-_STATUS_CODES = {
+#: What an action failed with; what was skipped or interrupted was not tried.
+FAILURES = {
     Status.DENIED: ExitCode.UNAUTHORIZED,
     Status.FAILED: ExitCode.PARTIAL,
     Status.TIMED_OUT: ExitCode.PARTIAL,
@@ -165,7 +165,7 @@ def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = No
         codes.append(ExitCode.REFUSED)
     if result is None:
         return first_of(codes)
-    codes += [_STATUS_CODES.get(outcome.status, ExitCode.DONE) for outcome in result.outcomes]
+    codes += [FAILURES.get(outcome.status, ExitCode.DONE) for outcome in result.outcomes]
     codes += [WAIT_CODES.get(waited.end, ExitCode.DONE) for waited in result.waits]
     if result.lost_lock:
         codes.append(ExitCode.LOCKED)
