@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -116,22 +113,3 @@ def test_only_an_edit_of_the_prose_leaves_a_translation_behind() -> None:
     assert is_behind(PAGE, TRANSLATION)
     assert not is_behind(PAGE.replace("pip install reconciler", "pipx install reconciler"), translation)
     assert is_behind(PAGE.replace("Run", "Use"), translation)
-
-
-def test_language_of_the_system_leaves_the_output_as_it_is(tmp_path: Path) -> None:
-    def printed(language: str, *arguments: str) -> str:
-        environ = {
-            **os.environ,
-            "LANG": language,
-            "LC_ALL": language,
-            "LANGUAGE": language,
-            "HOME": str(tmp_path),
-        }
-        command = [sys.executable, "-m", "reconciler", *arguments]
-        done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, encoding="utf-8", check=False
-        )
-        return f"{done.returncode}\n{done.stdout}{done.stderr}"
-
-    for arguments in (["--help"], ["plan", "examples/first-job"], ["plan", "--no-such-option"]):
-        assert printed("zh_CN.UTF-8", *arguments) == printed("C.UTF-8", *arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shutil
@@ -77,17 +76,6 @@ def test_page_lists_each_alert() -> None:
 
 def test_dashboard_shows_each_metric() -> None:
     assert {name for expression in SHOWN for name in _NAME.findall(expression)} == EXPORTED.keys()
-
-
-def test_panels_stand_side_by_side_and_none_on_another() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in PANELS:
-        x, y, w, h = (panel["gridPos"][name] for name in "xywh")
-        cells = set(itertools.product(range(x, x + w), range(y, y + h)))
-        assert x + w <= 24
-        assert not cells & taken
-        taken |= cells
-    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
 
 
 def test_alerts_say_what_to_do_and_there_is_one_for_each_trouble() -> None:

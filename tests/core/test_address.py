@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reconciler.core.addresses import endpoint_problem, is_loopback
+from reconciler.core.record import Scope
+from reconciler.core.values import MODELARTS
+from tests.builders import TARGET
 
 HERE = ("localhost", "LOCALHOST", "em.localhost", "a.b.localhost", "127.0.0.1", "127.8.9.1", "::1")
 ELSEWHERE = ("", "10.0.0.1", "0.0.0.0", "localhost.a", "127.0.0.1.a", "mylocalhost", "::", "example.com")
@@ -65,3 +68,14 @@ def test_invalid_endpoint_is_refused_with_why_and_fix(endpoint: str, said: str) 
 def test_url_other_than_an_endpoint_may_have_a_path() -> None:
     assert endpoint_problem("https://iam.example.com/v3", insecure=False, takes_path=True) is None
     assert endpoint_problem("https://iam.example.com/v3?a=b", insecure=False, takes_path=True) is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("https://here", "https://HERE:443"), ("http://127.0.0.1", "http://127.0.0.1:80")]
+)
+def test_port_that_goes_without_saying_makes_no_other_scope(one: str, other: str) -> None:
+    def scope(endpoint: str) -> Scope:
+        return Scope.of("test", TARGET.model_copy(update={"kind": MODELARTS, "endpoint": endpoint}))
+
+    assert scope(one) == scope(other)
+    assert scope(one) != scope(f"{one}:8443")

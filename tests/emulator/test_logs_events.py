@@ -127,12 +127,6 @@ WATCHED = ["tasks/{task}/logs/preview", "tasks/{task}/logs/url", "logs/{task}", 
 
 
 @pytest.mark.parametrize("path", WATCHED)
-def test_logs_and_metrics_before_the_start_are_empty(api: Api, path: str) -> None:
-    response = api.get(f"/v2/project/training-jobs/{api.create()}/{path.format(task='worker-0')}")
-    assert (response.status_code, response.data) == (204, b"")
-
-
-@pytest.mark.parametrize("path", WATCHED)
 def test_unknown_task_is_refused(api: Api, running_job: str, path: str) -> None:
     response = api.get(f"{running_job}/{path.format(task='worker-2')}")
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2820")
