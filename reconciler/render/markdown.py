@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from reconciler.render import Content, View
@@ -79,42 +80,18 @@ def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[
     What must stay goes first. If not all of it fits, it is listed by key only.
     The rest is cut by whole jobs: first what starts or edits a job and ends none.
     """
-    left_out: dict[str, int] = {}
-    staying = [section for section in sections if section[0].must_stay]
-    shown = _fit_staying(staying, room, left_out)
-    room -= _size(shown)
+    staying = [rows for rows in sections if rows[0].must_stay]
+    others = [rows for rows in sections if not rows[0].must_stay]
+    fits = sum(_size(_cut(rows, inf)[0]) for rows in staying) <= room
     blocks: dict[str, list[str]] = {}
-    others = [section for section in sections if not section[0].must_stay]
-    for section in sorted(others, key=lambda rows: rows[0].is_cut_first):
-        lines, missing = _cut(section, room)
-        blocks[section[0].words] = lines
-        room -= _size(lines)
+    left_out: dict[str, int] = {}
+    for rows in (*staying, *sorted(others, key=lambda rows: rows[0].is_cut_first)):
+        words, cut = rows[0].words, _cut if fits or not rows[0].must_stay else _keys_only
+        blocks[words], missing = cut(rows, room)
+        room -= _size(blocks[words])
         if missing:
-            left_out[section[0].words] = missing
-    return [*shown, *(line for section in others for line in blocks[section[0].words])], left_out
-
-
-def _fit_staying(sections: Sequence[Sequence[Row]], room: int, left_out: dict[str, int]) -> list[str]:
-    lines: list[str] = []
-    for section in sections:
-        lines += (*_heading(section), *(line for row in section for line in _row(row)), "")
-    if _size(lines) <= room:
-        return lines
-    # As many keys as there is room for, in the order of the sections.
-    lines = []
-    for section in sections:
-        block = [*_heading(section), *_fenced([key for row in section for key in row.keys], "")]
-        missing, over = 0, _size(block) - room
-        while over > 0 and len(block) > 5:
-            over -= len(block.pop(-3)) + 1
-            missing += 1
-        if over > 0:
-            missing, block = _jobs(section), []
-        if missing:
-            left_out[section[0].words] = missing
-        lines += block
-        room -= _size(block)
-    return lines
+            left_out[words] = missing
+    return [line for rows in (*staying, *others) for line in blocks[rows[0].words]], left_out
 
 
 def _size(lines: Iterable[str]) -> int:
@@ -129,7 +106,17 @@ def _heading(rows: Sequence[Row]) -> list[str]:
     return [f"#### {_jobs(rows)} {rows[0].words}", ""]
 
 
-def _cut(rows: Sequence[Row], room: int) -> tuple[list[str], int]:
+def _keys_only(rows: Sequence[Row], room: float) -> tuple[list[str], int]:
+    """As many keys of a section as there is room for, and how many jobs that leaves out."""
+    block = [*_heading(rows), *_fenced([key for row in rows for key in row.keys], "")]
+    missing, over = 0, _size(block) - room
+    while over > 0 and len(block) > 5:
+        over -= len(block.pop(-3)) + 1
+        missing += 1
+    return ([], _jobs(rows)) if over > 0 else (block, missing)
+
+
+def _cut(rows: Sequence[Row], room: float) -> tuple[list[str], int]:
     """As many rows of a section as there is room for, and how many jobs that leaves out."""
     lines = _heading(rows)
     room -= _size(lines) + 1
