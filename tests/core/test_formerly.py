@@ -283,15 +283,6 @@ def test_reused_old_key_has_no_history_of_the_renamed_job() -> None:
     ]
 
 
-def test_reused_old_key_without_history_is_created_after_the_renamed_job() -> None:
-    of_new = a_job("new")
-    job = seen(of_new, name="old", id_part="12345678", job_id="12345678-aaaa")
-    plan = plan_for(a_stack(of_new, a_job("old")), job)
-    assert [(a.key, a.action) for a in plan.actions] == [("new", Action.KEEP), ("old", Action.CREATE)]
-    assert plan.actions[1].after is not None
-    assert plan.actions[1].after.name == "old-r2"
-
-
 # --- a renaming that nobody wrote down
 
 

@@ -386,31 +386,6 @@ LOSS: dict[str, Any] = {"ran_s": 10 * HOUR, "node_count": 3}
 
 
 @pytest.mark.parametrize(
-    ("entries", "jobs", "reason", "is_blocked"),
-    [
-        ([absent()], [seen(a_job(), **LOSS)], Reason.STATE_ABSENT, False),
-        ([], [seen(a_job(), **LOSS)], Reason.NOT_IN_MANIFEST, True),
-        ([a_job()], [seen(a_job(**OLD), **LOSS), seen(a_job(), revision=2)], Reason.SUPERSEDED, True),
-        (
-            [a_job(lifecycle={"on_change": "replace"})],
-            [seen(a_job(**OLD), **LOSS), seen(a_job(), revision=2)],
-            Reason.SUPERSEDED,
-            True,
-        ),
-    ],
-)
-def test_lost_work_of_a_terminate_is_allowed_only_by_state_absent(
-    entries: list[DesiredJob], jobs: list[ObservedJob], reason: Reason, is_blocked: bool
-) -> None:
-    stack = a_stack(a_job("other"), *entries)
-    [ended] = [action for action in plan_for(stack, *jobs, force=True).actions if action.traits.stops_a_job]
-    assert (ended.reason, ended.lost_node_hours) == (reason, 30)
-    assert "discards 10 h of work on 3 nodes" in ended.explanation
-    blocked = plan_for(stack, *jobs).blocked
-    assert [one.before for one in blocked] == ([ended.before] if is_blocked else [])
-
-
-@pytest.mark.parametrize(
     ("lifecycle", "before"),
     [
         ({"on_change": "replace"}, a_job(**OLD)),

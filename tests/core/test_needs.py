@@ -269,6 +269,11 @@ unset, running | | Running | down keep unchanged | ASK
 edited | on_upstream: rerun | Completed old | down create immutable_changed
 edited, keep | on_upstream: rerun, on_change: keep | Completed old | down create upstream_newer
 edited, fail | on_upstream: rerun, on_change: fail | Completed old | down conflict change_refused
+up runs | on_upstream: rerun | Completed ended_s_ago=22h, up r3 | down defer needs_pending: up runs again
+up failed | on_upstream: rerun | Completed ended_s_ago=22h, up r3 Failed | down blocked needs_failed: \
+needs up, which ended as Failed; blocks create: made from an older up; on_upstream: rerun
+up in conflict | on_upstream: rerun | Completed ended_s_ago=22h, up r3 by-hand | down defer needs_pending: \
+waiting for up, then create: made from an older up; on_upstream: rerun
 """,
         5,
     ),
@@ -339,29 +344,6 @@ def test_upstream_without_a_newer_completion_changes_nothing(
 def test_job_is_kept_that_was_made_from_the_newest(stack: Stack, jobs: list[ObservedJob]) -> None:
     plan = plan_everywhere(stack, *jobs)
     assert (of(plan).reason, warned(plan)) == (Reason.COMPLETED, [])
-
-
-@pytest.mark.parametrize(
-    ("upstream", "expected"),
-    [
-        ([seen(UP, revision=3, phase=R)], "down defer needs_pending: up runs again"),
-        (
-            [seen(UP, revision=3, phase=F)],
-            "down blocked needs_failed: needs up, which ended as Failed; "
-            "blocks create: made from an older up; on_upstream: rerun",
-        ),
-        (
-            [seen(key="up-r3", description="by hand")],
-            "down defer needs_pending: "
-            "waiting for up, then create: made from an older up; on_upstream: rerun",
-        ),
-    ],
-    ids=["running", "failed", "in conflict"],
-)
-def test_upstream_not_completed_defers_or_blocks_the_rerun(
-    upstream: list[ObservedJob], expected: str
-) -> None:
-    check_keys(plan_everywhere(a_stack(UP, down()), OLDER, NEWER, *upstream, made()), expected)
 
 
 def test_single_newer_upstream_causes_a_rerun_that_waits_for_the_others() -> None:
