@@ -53,6 +53,18 @@ def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
     return change(tree)
 
 
+def map_beside(tree: Any, other: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """The same, where `change` is also given what stands in that place of `other`.
+
+    Where that is no mapping, or no list of the same length, a mapping or a list is changed as one value.
+    """
+    if isinstance(tree, Mapping) and isinstance(other, Mapping):
+        return {key: map_beside(value, other.get(key), change) for key, value in tree.items()}
+    if isinstance(tree, list) and isinstance(other, list) and len(tree) == len(other):
+        return [map_beside(value, beside, change) for value, beside in zip(tree, other, strict=True)]
+    return change(tree, other)
+
+
 def leaves(tree: Any) -> Iterator[Any]:
     """Yield every value in plain data that is neither a mapping nor a list."""
     if isinstance(tree, Mapping | list | tuple):

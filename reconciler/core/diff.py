@@ -19,7 +19,7 @@ from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_r
 from reconciler.core.code import CODE
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.values import Change
-from reconciler.secrets import REDACTED
+from reconciler.secrets import REDACTED, map_beside
 
 #: So many declarations are tried for one job; one costs some 20 to 70 µs.
 LIMIT = 1_000
@@ -306,7 +306,7 @@ def changes_between(
     found = []
     for path in differing_paths(before, after):
         one, other = value_at(before, path), value_at(after, path)
-        after_it = other if shown is None else _respelled(other, value_at(shown, path))
+        after_it = other if shown is None else map_beside(other, value_at(shown, path), _respelled)
         found.append(_change(path, one, after_it, forces_new_job=forces_new_job))
     return tuple(sorted(found, key=lambda change: change.path))
 
@@ -326,11 +326,6 @@ def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...
 
 
 def _respelled(form: Any, shown: Any) -> Any:
-    """The form with the texts that `shown` has in the same places."""
-    if isinstance(form, Mapping) and isinstance(shown, Mapping):
-        return {name: _respelled(value, shown.get(name)) for name, value in form.items()}
-    if isinstance(form, list) and isinstance(shown, list) and len(form) == len(shown):
-        return [_respelled(one, other) for one, other in zip(form, shown, strict=True)]
     return shown if isinstance(form, str) and isinstance(shown, str) else form
 
 

@@ -23,7 +23,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning
-from reconciler.secrets import REDACTED, SecretText, holds_secret, map_leaves, show
+from reconciler.secrets import REDACTED, SecretText, holds_secret, map_beside, map_leaves, show
 
 _Path = tuple[str, ...]
 
@@ -172,7 +172,7 @@ def _differing(declared: Mapping[str, Any], reported: Mapping[str, Any]) -> Iter
         seen = value_at(reported, path)
         if seen is None and not rule_at(path).is_reported:
             continue
-        value = _assumed(value, seen)
+        value = map_beside(value, seen, _assumed)
         wanted, found = _form(path, value), _form(path, seen)
         # The service got the values of secrets, for their names.
         if map_leaves(wanted, lambda leaf: leaf.value if isinstance(leaf, SecretName) else leaf) != found:
@@ -300,13 +300,8 @@ def _assumed(declared: Any, seen: Any) -> Any:
 
     Nobody can say whether it is the declared one, and what cannot be compared is no drift.
     """
-    if isinstance(declared, SecretText):
-        return declared if declared.has_value or not isinstance(seen, str) else seen
-    if isinstance(declared, Mapping) and isinstance(seen, Mapping):
-        return {name: _assumed(member, seen.get(name)) for name, member in declared.items()}
-    if isinstance(declared, list) and isinstance(seen, list) and len(declared) == len(seen):
-        return [_assumed(one, other) for one, other in zip(declared, seen, strict=True)]
-    return declared
+    is_open = isinstance(declared, SecretText) and not declared.has_value and isinstance(seen, str)
+    return seen if is_open else declared
 
 
 def _shown(form: Any, value: Any) -> Any:

@@ -8,7 +8,6 @@ from reconciler.core.addresses import (
     HOLE,
     STORES,
     StoreKind,
-    absolute_url,
     file_url,
     parse_store_url,
     passwords_in,
@@ -91,20 +90,6 @@ def test_server_url_is_parsed_into_its_parts(rest: str, parts: tuple[object, ...
 def test_database_name_in_a_store_url_may_be_quoted() -> None:
     url = parse_store_url("postgresql://h/my%3Fdb")
     assert (url.name, url.shown) == ("my?db", "postgresql://h/my%3Fdb")
-
-
-@pytest.mark.parametrize(
-    ("url", "whole"),
-    [
-        ("sqlite:///r.db", "sqlite:////root/r.db"),
-        ("sqlite:///../shared/r.db", "sqlite:////root/../shared/r.db"),
-        ("sqlite:////var/r.db", "sqlite:////var/r.db"),
-        ("sqlite://r.db", "sqlite://r.db"),
-        ("postgresql:///db", "postgresql:///db"),
-    ],
-)
-def test_relative_path_in_a_store_url_is_below_the_root(url: str, whole: str) -> None:
-    assert absolute_url(url, "/root") == whole
 
 
 def test_file_url_is_shown_as_written() -> None:
