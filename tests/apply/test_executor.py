@@ -382,16 +382,6 @@ def test_events_after_completion_are_dropped(service: Service) -> None:
     assert service.events[-1].summary == {**NOTHING, "done": 1}
 
 
-def test_deferred_and_then_done_action_counts_once(service: Service) -> None:
-    create = service.plan(a_job("a")).actions[0]
-    later = create.model_copy(update={"action": Action.DEFER})
-    stream = EventStream(service.time, lambda _: None)
-    stream.outcome(Outcome(later, Status.SKIPPED))
-    assert stream.so_far.summary == {**NOTHING, "skipped": 1}
-    stream.outcome(Outcome(create, Status.DONE))
-    assert stream.so_far.summary == {**NOTHING, "done": 1}
-
-
 def test_action_events_name_their_job_or_null(service: Service) -> None:
     everything(service)
     started, completed = (event.document() for event in of(service, "created"))

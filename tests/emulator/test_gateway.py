@@ -31,29 +31,6 @@ TERMINATE = SignedRequest(
     HEADERS,
     b'{"action_type":"terminate"}',
 )
-NAME_CHECK = SignedRequest(
-    "GET",
-    f"/v2/{PROJECT}/training-job-names",
-    "workspace_id=0&job_name=a%20b~c",
-    HEADERS | {"x-security-token": "TOKEN"},
-    b"",
-)
-
-
-@pytest.mark.parametrize(
-    ("request_", "signature"),
-    [
-        (TERMINATE, "6a0bf04c7695550a7b9d0dfff6467db012ecfbe68565b87d5953ddc531d0f1d1"),
-        (NAME_CHECK, "03e8bd3505ad64e48b4b11fbc8807909b19cb73005b966a872d5e64150279c09"),
-    ],
-)
-def test_signature_equals_the_reference_vectors(request_: SignedRequest, signature: str) -> None:
-    names = sorted(request_.headers)
-    assert sign(canonical_request(request_, names), DATE, SECRET) == signature
-    authorization = f"SDK-HMAC-SHA256 Access={ACCESS}, SignedHeaders={';'.join(names)}, Signature={signature}"
-    verify(
-        request_._replace(headers={**request_.headers, "authorization": authorization}), ACCESS, SECRET, NOW
-    )
 
 
 def signed(request: SignedRequest, **changes: str) -> SignedRequest:

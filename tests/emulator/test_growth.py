@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.emulator import Durations, ManualClock, Store
+from reconciler.emulator import ManualClock, Store
 from reconciler.emulator.search import SearchRequest, read_search
 from tests.emulator.conftest import Api, a_job
 
@@ -133,16 +133,6 @@ def test_phase_follows_the_clock_in_details_and_search(api: Api) -> None:
         assert api.store.get("project", job_id).life.phase == phase
         assert [job.life.phase for job in api.store.search("project", search(api.store)).jobs] == [phase]
         assert api.store.search("project", search(api.store, ("phase", "in", [phase]))).count == 1
-
-
-def test_search_updates_the_stored_phases(tmp_path: Path) -> None:
-    clock = ManualClock()
-    with Store(tmp_path / "jobs.sqlite3", clock=clock, durations=Durations(running=1)) as store:
-        store.create("project", a_job())
-        clock.advance(minutes=2)
-        store.search("project", search(store))
-        [row] = store.database.all("SELECT phase FROM jobs")
-    assert row["phase"] == "Completed"
 
 
 def test_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:

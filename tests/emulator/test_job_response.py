@@ -244,16 +244,6 @@ def test_npu_is_counted_in_numbers(store: Store) -> None:
     assert [at(job, f"{INFO}.npu.unit_num") for job in jobs] == ["4", 4]
 
 
-@pytest.mark.parametrize("phase", ["Running", "Completed"])
-def test_start_time_of_a_variant_is_text(api: Api, phase: str) -> None:
-    client = Client(create_app(api.store))
-    ids = [client.post(JOBS, json=a_job(name)).json["metadata"]["id"] for name in ("one", "two")]
-    api.clock.advance(minutes=1 if phase == "Running" else 60)
-    one, two = (client.get(f"{JOBS}/{job_id}").json["status"] for job_id in ids)
-    assert (one["phase"], two["start_time"]) == (phase, str(one["start_time"]))
-    assert two["node_count_metrics"] == one["node_count_metrics"] != []
-
-
 def test_events_are_counted_in_text(api: Api) -> None:
     totals = [api.get(f"{JOBS}/{api.create(name)}/events").json["total"] for name in ("one", "two")]
     assert totals == [1, "1"]

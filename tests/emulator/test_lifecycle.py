@@ -93,19 +93,6 @@ def test_environment_variables_of_a_job_control_its_phases(
     assert status(api, job_id)["phase"] == phase
 
 
-@pytest.mark.parametrize("phase", ["Creating", "Pending", "Running"])
-def test_terminate_takes_its_configured_duration(api: Api, phase: str) -> None:
-    job_id = api.create()
-    api.store.set_phase(job_id, phase)
-    api.post(f"/v2/project/training-jobs/{job_id}/actions", json={"action_type": "terminate"})
-    api.clock.advance(seconds=0.5)
-    assert status(api, job_id)["phase"] == "Terminating"
-    api.clock.advance(seconds=0.5)
-    assert status(api, job_id)["phase"] == "Terminated"
-    api.clock.advance(hours=24)
-    assert status(api, job_id)["phase"] == "Terminated"
-
-
 def test_durations_can_be_set_on_the_store(clock: ManualClock) -> None:
     slow = Durations(creating=10, pending=20, running=30, terminating=40, deleting=50)
     with Store(clock=clock, durations=slow) as store:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from werkzeug.test import Client
 
@@ -82,19 +80,6 @@ def test_failed_job_has_an_error_event(api: Api, running_job: str) -> None:
     api.store.set_phase(running_job.rpartition("/")[2], "Failed")
     newest = api.get(f"{running_job}/events").json["events"][0]
     assert (newest["level"], newest["message"]) == ("Error", "Training job failed.")
-
-
-@pytest.mark.usefixtures("_growing_logs")
-def test_log_grows_while_the_job_runs(api: Api, running_job: str) -> None:
-    def preview() -> Any:
-        return api.get(f"{running_job}/tasks/worker-1/logs/preview").json
-
-    before = preview()
-    assert before["content"].startswith("[2026-08-06T07:06:43Z] [worker-1] step 0\n")
-    assert before["current_size"] == before["full_size"] == len(before["content"])
-    api.clock.advance(seconds=60)
-    assert preview()["content"].startswith(before["content"])
-    assert preview()["full_size"] > before["full_size"]
 
 
 @pytest.mark.usefixtures("_growing_logs")
