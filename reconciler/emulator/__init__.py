@@ -9,7 +9,7 @@ with it, so that a mistake made here and there must be made twice.
 
 A job's environment variables can direct it: `EMULATOR_RUN_SECONDS` says for how long it runs,
 `EMULATOR_RESULT` how that ends (Completed, Failed, Abnormal). A test advances a `ManualClock`, moves
-jobs through the `Store` and makes requests fail with a `Fault`; `control` offers the same over HTTP.
+jobs through the `Store` and makes requests fail with a `Fault`; `app` offers the same over HTTP.
 
 Whatever refuses a request raises `ApiError`. A file imports only files that stand before it::
 
@@ -17,14 +17,14 @@ Whatever refuses a request raises `ApiError`. A file imports only files that sta
     lifecycle catalog                          the phases of a job; flavors, engines, pools
     validation responses                       a create request, an update, the response about a job
     search database store                      the jobs, in SQLite
-    auth control                               how it is set up, guarded, and directed by tests
+    auth faults                                how it is set up and guarded, and what goes wrong
     jobs app server                            the operations, and how they are called
 """
 
-from reconciler.emulator.app import Application, create_app
+from reconciler.emulator.app import Application, ServedRequest, create_app
 from reconciler.emulator.auth import Settings
-from reconciler.emulator.control import Effect, Fault, Faults, ResponseLost, ServedRequest, chaos
 from reconciler.emulator.database import EmulatorClock, ManualClock, StoreError
+from reconciler.emulator.faults import Effect, Fault, Faults, ResponseLost, chaos
 from reconciler.emulator.lifecycle import Durations
 from reconciler.emulator.schemas import ApiError
 from reconciler.emulator.server import Server, running, serve

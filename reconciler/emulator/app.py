@@ -1,7 +1,13 @@
-"""The application: the emulated service as one WSGI callable, and its routes.
+"""The application: the emulated service as one WSGI callable, its routes, and its control API.
 
 A request passes the route, the faults, the credentials and the project, then its operation. `server` puts
 the application on a socket; it can be called in-process, too.
+
+By the control API a test, in any language, directs an emulator over HTTP. It lies under /emulator, which
+the service does not have, and exists only when the application was made with `control=True`. It takes and
+gives JSON, asks for the credentials that the application asks for, if any, and refuses web pages: a foreign
+`Origin`, and a `Host` that is not this machine, are refused. The calls: docs/operations/emulator.md, "Control
+the server".
 """
 
 from __future__ import annotations
@@ -9,9 +15,13 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from functools import cache
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
+from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.http import http_date
 from werkzeug.routing import Map, Rule
@@ -19,22 +29,10 @@ from werkzeug.wrappers import Request, Response
 
 from reconciler.emulator import jobs
 from reconciler.emulator.auth import CLOUDS, Authenticator, Settings
-from reconciler.emulator.control import (
-    CONTROL_CALLS,
-    KEPT_REQUESTS,
-    ControlSettings,
-    Effect,
-    Fault,
-    Faults,
-    ResponseLost,
-    ServedRequest,
-    check_local_origin,
-    corrupt,
-    respond,
-)
+from reconciler.emulator.faults import Effect, Fault, Faults, ResponseLost, chaos, corrupt, read_fault
 from reconciler.emulator.jobs import ApiRequest
-from reconciler.emulator.schemas import ApiError, ApiResponse, invalid, json_response, refuse_if
-from reconciler.emulator.store import Store
+from reconciler.emulator.schemas import ApiError, ApiResponse, invalid, json_response, read_json, refuse_if
+from reconciler.emulator.store import Job, Store
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -92,6 +90,14 @@ MORE_ROUTES = (
 """Operations that no command of `reconciler` offers; it calls the first itself, before it replaces a job."""
 
 
+#: Method and path of each call, below /emulator.
+CONTROL_CALLS = (
+    *("GET jobs", "POST jobs/<job_id>/phase", "POST jobs/<job_id>/hold", "POST jobs/<job_id>/release"),
+    *("GET clock", "POST clock", "GET requests", "DELETE requests", "GET settings", "POST settings"),
+    *("GET faults", "POST faults", "DELETE faults"),
+)
+
+
 @cache
 def route_map(cloud: str, *, with_control: bool) -> Map:
     """Return the URL map of a cloud; the endpoint of a rule is its `Route`, or one of `CONTROL_CALLS`."""
@@ -110,19 +116,31 @@ def route_map(cloud: str, *, with_control: bool) -> Map:
 
 MAX_BODY = 12 * 1024 * 1024
 JSON = "application/json"
+KEPT_REQUESTS = 10_000
+#: What the offset of a search can count.
+COUNTED = ("pages", "items")
+
+
+class ServedRequest(NamedTuple):
+    """One request that was served; status 0 means that it got no response."""
+
+    method: str
+    path: str
+    operation: str
+    status: int
 
 
 class Application:
-    """The emulated service. Tests direct and read `store`, `faults`, `requests` and `control_settings`."""
+    """The emulated service. Tests direct and read `store`, `faults`, `requests` and `offset_counts`."""
 
-    def __init__(
-        self, store: Store, settings: Settings, faults: Faults, control_settings: ControlSettings
-    ) -> None:
+    def __init__(self, store: Store, settings: Settings, faults: Faults, offset_counts: str) -> None:
+        if offset_counts not in COUNTED:
+            raise ValueError(f"offset_counts is pages or items, not {offset_counts}")
         self.store = store
         self.settings = settings
         self.faults = faults
         self.requests: deque[ServedRequest] = deque(maxlen=KEPT_REQUESTS)
-        self.control_settings = control_settings
+        self.offset_counts = offset_counts
         self.authenticator = Authenticator(settings)
         self.routes = route_map(settings.cloud, with_control=settings.control)
 
@@ -141,10 +159,9 @@ class Application:
                 fault = self.faults.trigger(request.method, operation, request.path, data)
                 given = self._operate(endpoint, path, request, request_id, data, fault)
             else:
-                check_local_origin(request.headers)
+                _check_local_origin(request.headers)
                 self.authenticator.check(request, data)
-                parts = (self.store, self.faults, self.requests, self.control_settings)
-                given = respond(*parts, endpoint, path.get("job_id", ""), data)
+                given = self._control(endpoint, path.get("job_id", ""), data)
             status = given.status
         except ApiError as refusal:
             given = json_response(refusal.status, refusal.body(request_id))
@@ -213,7 +230,7 @@ class Application:
                     query=query,
                     headers=request.headers,
                     body=data,
-                    counts_items=self.control_settings.offset_counts == "items",
+                    counts_items=self.offset_counts == "items",
                     shift=fault.shift if fault and effect is Effect.MOVED_LIST else 0,
                 )
             )
@@ -224,6 +241,59 @@ class Application:
         if fault and effect is Effect.ANSWER_AFTER:
             raise ApiError(fault.code, fault.message, status=fault.status)
         return ApiResponse(given.status, corrupt(effect, given.text)) if effect else given
+
+    def _control(self, call: str, job_id: str, data: bytes) -> ApiResponse:
+        """Carry out one of `CONTROL_CALLS`: 200 with JSON, or 204."""
+        match call:
+            case "GET jobs":
+                return json_response(200, {"jobs": [_summary(job) for job in self.store.jobs()]})
+            case "POST clock":
+                seconds: Any = _read_object(data).get("advance_s")
+                is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+                is_wrong = not is_number or not 0 <= seconds < 1e11
+                refuse_if(is_wrong, "advance_s must be a number of seconds, zero or more")
+                self.store.clock.advance(seconds=seconds)
+            case "POST jobs/<job_id>/phase":
+                body = _read_object(data)
+                phase, secondary = body.get("phase"), body.get("secondary_phase")
+                if not isinstance(phase, str) or not isinstance(secondary, str | None):
+                    raise invalid("phase must be a text")
+                return json_response(200, _summary(self.store.set_phase(job_id, phase, secondary)))
+            case "POST jobs/<job_id>/hold":
+                return json_response(200, _summary(self.store.hold(job_id)))
+            case "POST jobs/<job_id>/release":
+                return json_response(200, _summary(self.store.release(job_id)))
+            case "GET requests":
+                return json_response(200, {"requests": [served._asdict() for served in list(self.requests)]})
+            case "DELETE requests":
+                self.requests.clear()
+                return ApiResponse(204)
+            case "POST faults":
+                wanted = read_json(data)
+                try:
+                    if isinstance(wanted, dict) and "chaos" in wanted:
+                        self.faults.add(*chaos(float(wanted["chaos"]), int(wanted.get("seed", 0))))
+                    else:
+                        self.faults.add(*map(read_fault, wanted if isinstance(wanted, list) else [wanted]))
+                except (ValueError, TypeError, AttributeError, OverflowError) as error:
+                    raise invalid(str(error)) from None
+            case "DELETE faults":
+                self.faults.clear()
+                return ApiResponse(204)
+            case "POST settings":
+                wanted = _read_object(data)
+                counted = wanted.pop("offset_counts", self.offset_counts)
+                refuse_if(
+                    wanted or counted not in COUNTED, "the one setting is offset_counts: pages or items"
+                )
+                self.offset_counts = counted
+        # A change is answered as a GET is.
+        match call.partition(" ")[2]:
+            case "clock":
+                return json_response(200, {"now_ms": self.store.clock.now_ms()})
+            case "faults":
+                return json_response(200, {"faults": [asdict(fault) for fault in self.faults]})
+        return json_response(200, {"offset_counts": self.offset_counts})
 
 
 def create_app(
@@ -236,4 +306,43 @@ def create_app(
     Raises:
         ValueError: an unknown cloud or way to count, or one half of a key pair.
     """
-    return Application(store, Settings(**settings), Faults(*faults), ControlSettings(offset_counts))
+    return Application(store, Settings(**settings), Faults(*faults), offset_counts)
+
+
+def _summary(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "project_id": job.project,
+        "workspace_id": job.workspace_id,
+        "name": job.name,
+        "phase": job.life.phase,
+        "secondary_phase": job.life.secondary,
+        "held": bool(job.life.held_ms),
+    }
+
+
+def _check_local_origin(headers: Headers) -> None:
+    """Refuse a request that a web page may have sent, in whose name the browser calls this machine.
+
+    Its origin says so, or the name by which it found us: that of a page can be made to lead here.
+    """
+    host, origin = headers.get("Host", ""), headers.get("Origin")
+    if not _is_this_machine(f"//{host}") or (origin is not None and not _is_this_machine(origin)):
+        raise ApiError(
+            "APIGW.0305", "The control API is for this machine, and not for web pages of others.", status=403
+        )
+
+
+def _is_this_machine(url: str) -> bool:
+    try:
+        name = urlsplit(url).hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _read_object(data: bytes) -> dict[str, Any]:
+    body = read_json(data)
+    if not isinstance(body, dict):
+        raise invalid("the body must be a JSON object")
+    return body

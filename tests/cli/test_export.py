@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.emulator.control import Effect, Fault
+from reconciler.emulator.faults import Effect, Fault
 from reconciler.manifest.yaml import parse
 from tests.builders import CODE
 from tests.cli.conftest import Reconciler, Service, World, manifest, write

@@ -157,7 +157,7 @@ def test_moved_list_fault_shifts_a_page(api: Api, fault: dict[str, Any], read: l
 def test_moved_list_fault_shifts_item_offsets(api: Api) -> None:
     for name in "abcde":
         api.create(name)
-    api.app.control_settings.offset_counts = "items"
+    api.app.offset_counts = "items"
     api.app.faults.add(Fault(Effect.MOVED_LIST))
     assert [names for _, names in pages(api, 2)] == [["a", "b"], ["c", "d"]]
 

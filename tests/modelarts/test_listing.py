@@ -273,7 +273,7 @@ def test_forbidden_listing_raises_unauthorized() -> None:
 def test_service_with_item_offsets_is_detected_and_remembered(local: LocalBackend, count: int) -> None:
     names = [f"job-{n}" for n in range(count)]
     local.add(*names)
-    local.emulator.control_settings.offset_counts = "items"
+    local.emulator.offset_counts = "items"
     seen, again = local.observe(), local.observe()
     assert [job.name for job in seen.jobs] == [job.name for job in again.jobs] == names
     assert (seen.is_whole, again.is_whole, again.requests) == (True, True, 1 + count // 50)

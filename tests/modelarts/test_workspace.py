@@ -10,8 +10,8 @@ import pytest
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, SearchFilter
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.database import ManualClock
+from reconciler.emulator.faults import Effect, Fault
 from reconciler.emulator.store import Store
 from reconciler.errors import Rejected, Unauthorized, UnreadableAnswer
 from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess

@@ -1,14 +1,7 @@
-"""Control: faults, which are what goes wrong on request, as data; and the control API.
+"""Faults: what goes wrong on request, as data.
 
 A fault says which requests it is for and what happens to them. The table is read before the service
 does anything, so that a fault can be triggered before or after the effect of the request.
-
-By the control API a test, in any language, directs an emulator over HTTP. It lies under /emulator, which
-the service does not have, and exists only when the application was made with `control=True`. It takes and
-gives JSON, asks for the credentials that the application asks for, if any, and refuses web pages: a foreign
-`Origin`, and a `Host` that is not this machine, are refused.
-
-The calls: docs/operations/emulator.md, "Control the server".
 """
 
 from __future__ import annotations
@@ -16,19 +9,11 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-
-from werkzeug.datastructures import Headers
-
-from reconciler.emulator.schemas import ApiError, ApiResponse, invalid, json_response, read_json, refuse_if
-from reconciler.emulator.store import Job, Store
+from typing import Any
 
 UNKNOWN_PHASE = "Hibernating"
 """The phase that `Effect.UNKNOWN_PHASE` shows; no document has it."""
@@ -222,136 +207,3 @@ def corrupt(effect: Effect, text: str) -> str:
         unknown = {"phase": UNKNOWN_PHASE, "secondary_phase": UNKNOWN_PHASE}
         jobs[0]["status"] = malformed if effect is Effect.MALFORMED_JOB else jobs[0]["status"] | unknown
     return json.dumps(response)
-
-
-# ── the control API ────────────────────────────────────────────────────────────────────────────
-
-KEPT_REQUESTS = 10_000
-
-
-class ServedRequest(NamedTuple):
-    """One request that was served; status 0 means that it got no response."""
-
-    method: str
-    path: str
-    operation: str
-    status: int
-
-
-@dataclass
-class ControlSettings:
-    """Settings that can change while the application serves. `offset_counts`: pages or items."""
-
-    offset_counts: str = "pages"
-
-    def __post_init__(self) -> None:
-        if self.offset_counts not in {"pages", "items"}:
-            raise ValueError(f"offset_counts is pages or items, not {self.offset_counts}")
-
-
-#: Method and path of each call, below /emulator.
-CONTROL_CALLS = (
-    *("GET jobs", "POST jobs/<job_id>/phase", "POST jobs/<job_id>/hold", "POST jobs/<job_id>/release"),
-    *("GET clock", "POST clock", "GET requests", "DELETE requests", "GET settings", "POST settings"),
-    *("GET faults", "POST faults", "DELETE faults"),
-)
-
-
-def respond(
-    store: Store,
-    faults: Faults,
-    requests: deque[ServedRequest],
-    settings: ControlSettings,
-    call: str,
-    job_id: str,
-    data: bytes,
-) -> ApiResponse:
-    """Carry out one of `CONTROL_CALLS`: 200 with JSON, or 204."""
-    match call:
-        case "GET jobs":
-            return json_response(200, {"jobs": [_summary(job) for job in store.jobs()]})
-        case "POST clock":
-            seconds: Any = _read_object(data).get("advance_s")
-            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-            is_wrong = not is_number or not 0 <= seconds < 1e11
-            refuse_if(is_wrong, "advance_s must be a number of seconds, zero or more")
-            store.clock.advance(seconds=seconds)
-        case "POST jobs/<job_id>/phase":
-            body = _read_object(data)
-            phase, secondary = body.get("phase"), body.get("secondary_phase")
-            if not isinstance(phase, str) or not isinstance(secondary, str | None):
-                raise invalid("phase must be a text")
-            return json_response(200, _summary(store.set_phase(job_id, phase, secondary)))
-        case "POST jobs/<job_id>/hold":
-            return json_response(200, _summary(store.hold(job_id)))
-        case "POST jobs/<job_id>/release":
-            return json_response(200, _summary(store.release(job_id)))
-        case "GET requests":
-            return json_response(200, {"requests": [served._asdict() for served in list(requests)]})
-        case "DELETE requests":
-            requests.clear()
-            return ApiResponse(204)
-        case "POST faults":
-            wanted = read_json(data)
-            try:
-                if isinstance(wanted, dict) and "chaos" in wanted:
-                    faults.add(*chaos(float(wanted["chaos"]), int(wanted.get("seed", 0))))
-                else:
-                    faults.add(*map(read_fault, wanted if isinstance(wanted, list) else [wanted]))
-            except (ValueError, TypeError, AttributeError, OverflowError) as error:
-                raise invalid(str(error)) from None
-        case "DELETE faults":
-            faults.clear()
-            return ApiResponse(204)
-        case "POST settings":
-            try:
-                changed = ControlSettings(**{**asdict(settings), **_read_object(data)})
-            except (ValueError, TypeError):
-                raise invalid("the one setting is offset_counts: pages or items") from None
-            settings.offset_counts = changed.offset_counts
-    # A change is answered as a GET is.
-    match call.partition(" ")[2]:
-        case "clock":
-            return json_response(200, {"now_ms": store.clock.now_ms()})
-        case "faults":
-            return json_response(200, {"faults": [asdict(fault) for fault in faults]})
-    return json_response(200, asdict(settings))
-
-
-def _summary(job: Job) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "project_id": job.project,
-        "workspace_id": job.workspace_id,
-        "name": job.name,
-        "phase": job.life.phase,
-        "secondary_phase": job.life.secondary,
-        "held": bool(job.life.held_ms),
-    }
-
-
-def check_local_origin(headers: Headers) -> None:
-    """Refuse a request that a web page may have sent, in whose name the browser calls this machine.
-
-    Its origin says so, or the name by which it found us: that of a page can be made to lead here.
-    """
-    host, origin = headers.get("Host", ""), headers.get("Origin")
-    if not _is_this_machine(f"//{host}") or (origin is not None and not _is_this_machine(origin)):
-        raise ApiError(
-            "APIGW.0305", "The control API is for this machine, and not for web pages of others.", status=403
-        )
-
-
-def _is_this_machine(url: str) -> bool:
-    try:
-        name = urlsplit(url).hostname or ""
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def _read_object(data: bytes) -> dict[str, Any]:
-    body = read_json(data)
-    if not isinstance(body, dict):
-        raise invalid("the body must be a JSON object")
-    return body
