@@ -84,14 +84,18 @@ def read_code(source: CodeSource) -> Code:
 
 
 def _hashed(found: Sequence[FoundFile]) -> list[CodeFile]:
-    files = []
+    # One buffer for all: hashlib.file_digest makes one for each file, which takes half as long again.
+    files, buffer = [], memoryview(bytearray(1 << 18))
     for file in found:
+        hashed, size = hashlib.sha256(), 0
         try:
             with open(file.place, "rb", buffering=0) as stream:  # noqa: PTH123 - one of thousands
-                hashed = hashlib.file_digest(stream, "sha256")
-                files.append(CodeFile(file.path, stream.tell(), hashed.hexdigest()))
+                while count := stream.readinto(buffer):
+                    hashed.update(buffer[:count])
+                    size += count
         except OSError as error:
             raise _unreadable(file.path, error) from error
+        files.append(CodeFile(file.path, size, hashed.hexdigest()))
     return files
 
 

@@ -132,8 +132,7 @@ def check_here(
     request: FleetRequest,
     tasks: Sequence[StackTask],
     take: TakeResult,
-    environ: Mapping[str, str],
-    learn: Learn = lambda _: None,
+    learn: Learn,
     stop: threading.Event | None = None,
 ) -> None:
     """Check the stacks on threads; `take` gets each result as it comes, `learn` each secret.
@@ -145,7 +144,7 @@ def check_here(
     at_once = max(AT_ONCE, len(tasks)) if request.options.get("goal") else AT_ONCE
     pool = ThreadPoolExecutor(at_once, "stack")
     try:
-        checks = [StackCheck(request, task, environ, stop, learn) for task in tasks]
+        checks = [StackCheck(request, task, os.environ, stop, learn) for task in tasks]
         for checked in as_completed([pool.submit(check.run) for check in checks]):
             take(checked.result())
     except BaseException:

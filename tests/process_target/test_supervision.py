@@ -115,12 +115,7 @@ class Host:
 
 
 #: How a supervisor begins in the tests: it looks more often than usual.
-DETACHED = """
-import os
-if pid := os.fork():
-    os.write(1, b"%d" % pid)
-    os._exit(0)
-os.dup2(2, 1)
+DETACHED = f"""{table._DETACHED.partition("from reconciler")[0]}
 from reconciler.processes import supervisor
 supervisor.LOOK_S, supervisor.NOTE_S = 0.05, 0.1
 """
