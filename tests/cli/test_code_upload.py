@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from reconciler import code
-from reconciler.emulator import Effect
 from reconciler.errors import ExitCode
 from tests.cli.conftest import World, write
 from tests.cli.terminal import run_on_terminal, start
@@ -309,17 +308,6 @@ def test_upload_that_is_cut_off_is_completed_and_starts_one_job(
     assert sorted(key.rpartition("/")[2] for key in obs.objects) == ["helper.py", "manifest.json", "train.py"]
     assert sorted(world.phases()) == ["other", "train"]
     world.ends(ExitCode.DONE, "plan", out="2 to keep")
-
-
-@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER])
-def test_create_that_is_cut_off_after_the_upload_is_made_once(
-    world: World, obs: ObsServer, effect: Effect
-) -> None:
-    world.fail("CreateTrainingJob", effect, count=2)
-    world("apply --yes")
-    world("apply --yes")
-    assert sorted(world.phases()) == ["other", "train"]
-    assert len(obs.puts) == 3
 
 
 def processes_killed(*processes: subprocess.Popen[str]) -> None:
