@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.cli.main import cli, run
-from reconciler.core.canonical import mutable_paths, walk_rules
+from reconciler.core.canonical import walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.phase import Phase
 from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES, PolicyEntry
@@ -38,8 +38,8 @@ from reconciler.render.prometheus import MetricSource
 from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.text import parse_duration
 from reconciler.watch import CheckReport, WatchState, watch_figures
-from tests.pages import ROOT, fenced, names, section, table, text_of
-from tests.test_messages import BY_WORDS, OPTIONS
+from tests.pages import ROOT, fenced, names, section, table
+from tests.test_messages import BY_WORDS
 
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -140,21 +140,6 @@ def test_exit_codes_win_in_the_order_of_the_page() -> None:
     )
     assert found is not None
     assert tuple(map(int, found[1].split(", "))) == PRECEDENCE
-
-
-def test_options_of_many_commands_are_described_and_exist() -> None:
-    described = {
-        name
-        for row in table("docs/reference/cli.md", "Options", "option")
-        for name in re.findall(r"--[a-z-]+", row[0].replace("\\", ""))
-    }
-    takers: dict[str, int] = {}
-    for options in OPTIONS.values():
-        for option in options:
-            takers[option] = takers.get(option, 0) + 1
-    assert described <= takers.keys()
-    common = {option for option, count in takers.items() if count >= 5 and option.startswith("--")}
-    assert common - {"--help", "--version"} <= described
 
 
 def test_variables_of_repeatable_options_are_separated_as_the_page_has_it() -> None:
@@ -279,15 +264,6 @@ def test_fields_that_are_not_returned_are_those_of_the_model() -> None:
         .split(". (")[0]
     )
     assert set(_CODE.findall(bullet)) == unreported
-
-
-def test_reference_shows_the_fields_of_the_update_call() -> None:
-    assert "(fields.md)" in section("docs/reference/modelarts.md", "Updates")
-    rows = re.findall(r"^\| `(.+?)` \| update \((?!the marker)", text_of("docs/reference/fields.md"), re.M)
-    shown = set(rows)
-    mutable = tuple(".".join(path) for path in mutable_paths())
-    assert shown >= set(mutable)
-    assert all(path.startswith(mutable) for path in shown)
 
 
 # ── docs/reference/glossary.md ───────────────────────────────────────────────────────────────────────────

@@ -31,21 +31,6 @@ SCHEMA = json.loads((ROOT / "schemas/manifest.schema.json").read_text(encoding="
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 
 
-def test_examples_are_these() -> None:
-    assert [path.name for path in EXAMPLES] == [
-        "first-job",
-        "nightly",
-        "pipeline",
-        "policies",
-        "protect",
-        "replace-a-running-job",
-        "retry-on-failure",
-        "scheduled",
-        "sweep",
-        "update-in-place",
-    ]
-
-
 def _stack(example: Path) -> Path:
     """The directory of its root file."""
     return example / "jobs" if (example / "jobs").is_dir() else example

@@ -21,7 +21,7 @@ from reconciler.core.stack import Effect as PolicyEffect
 from reconciler.decide.outcome import ApplyEvent, EventType, Goal, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, NO_ALLOWANCES, Action, Allowances, Plan
 from reconciler.emulator import Effect, Fault
-from reconciler.errors import Diagnostic, Unauthorized
+from reconciler.errors import Unauthorized
 from reconciler.records.recording import Recording, StackLock
 from reconciler.rollout import Rollout
 from tests.apply.service import CREATE, FIND, UPDATE, Service, a_service, marker
@@ -483,13 +483,6 @@ def test_key_in_conflict_is_not_waited_for(service: Service) -> None:
     assert told.ends == {"a": "blocked", "b": "reached"}
 
 
-def test_plan_refused_by_a_guard_does_nothing_and_waits_for_nothing(service: Service) -> None:
-    refused = {"refusals": (Diagnostic("too many terminations", "9 of 9"),)}
-    plan = service.plan(a_job(), allowances=EVERY_GUARD).model_copy(update=refused)
-    told = rollout(service, a_job(), plan=plan)
-    assert (told.ends, told.took_s, service.phases()) == ({}, 0, {})
-
-
 # --- interrupted
 
 
@@ -659,10 +652,3 @@ def test_apply_and_its_wait_are_recorded_as_one_run(service: Service, tmp_path: 
         ("c", "create", True),
     ]
     assert {(a.key, a.status) for a in run.actions} >= {("a", "done"), ("b", "done"), ("c", "done")}
-
-
-def test_apply_without_changes_is_recorded_as_such(service: Service, tmp_path: Path) -> None:
-    recording = Recording(None, tmp_path, service.time)
-    service.run(a_job())
-    rollout(service, a_job(), goal=None, recording=recording)
-    assert [(run.result, run.steps) for run in runs(recording)] == [("nothing to do", ())]

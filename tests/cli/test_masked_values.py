@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.cli.console import console
 from reconciler.secrets import Redactor
-from tests.cli.conftest import World, manifest, write
+from tests.cli.conftest import World, write
 
 VALUE = "open-sesame-77"
 
@@ -69,22 +69,3 @@ def test_what_the_manifest_declares_sensitive_is_hidden_though_its_value_is_not_
         assert job["algorithm"]["environments"] == {"T": "(sensitive)", "B": "1"}
         parameters = {one["name"]: one["value"] for one in job["algorithm"]["parameters"]}
         assert parameters == {"lr": "0.1", "hush": "(sensitive)"}
-
-
-def test_job_of_a_renamed_key_and_one_that_lost_its_marker_are_hidden_too(world: World, applied: str) -> None:
-    write(applied.replace("  a:\n", "  b:\n    formerly: a\n"))
-    assert VALUE not in world("jobs show a --json").out
-    write(applied)
-    [job] = world.store.jobs()
-    world.store.edit(job.id, lambda body: body["metadata"].update(description=""))
-    assert VALUE not in world("jobs show a --json").out
-
-
-@pytest.mark.parametrize("word", ["keep", "wrong", "stack"])
-def test_wrong_token_that_is_a_word_masks_nothing_that_the_program_says(world: World, word: str) -> None:
-    world.apply(manifest("a"))
-    world.setenv("MODELARTS_AUTH_TOKEN", word)
-    said = world.ends(0, "plan --show-keep", out=["= keep", " 1 to keep."], lacks="(sensitive)")
-    assert said.out.splitlines()[0].startswith("Stack test")
-    world.write("a")
-    world.ends(7, "plan", lacks="(sensitive)")

@@ -15,12 +15,6 @@ from reconciler.render import Style
 from reconciler.render.groups import in_braces
 from reconciler.render.text import cell_len, pad, render_diagnostics, table
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-
-
-def terminal(width: int) -> Style:
-    return Style(colour=True, width=width)
-
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=60), st.integers(0, 60))
 def test_cells_are_those_of_rich(text: str, width: int) -> None:
