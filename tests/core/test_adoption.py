@@ -86,7 +86,7 @@ def test_job_equals_the_declaration_it_was_created_from(field: Field, form: str)
             assert found.secrets == ()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["first", "second on OTC"])
 @each("field", FIELDS)
 def test_patch_pasted_into_the_entry_leaves_no_difference(field: Field, form: str) -> None:
     one, other = (declared(field.base, {field: value}) for value in (field.value, field.other))
