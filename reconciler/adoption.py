@@ -16,7 +16,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.past import PastRevision
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import suggest_key, unknown_key
-from reconciler.core.values import PlanWarning, few_of_a_kind, timestamp
+from reconciler.core.values import PlanWarning, few_of_a_kind
 from reconciler.decide.actions import adopt_command
 from reconciler.decide.adoption import Candidate, RenamedStack, adopt, release, release_warnings
 from reconciler.decide.key_state import Snapshot, state_of
@@ -29,7 +29,6 @@ from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context, describe_code, read_details, survey
 from reconciler.secrets import Redactor
 from reconciler.text import few, printable
-from reconciler.version import __version__
 
 
 class MovePlan(NamedTuple):
@@ -238,15 +237,10 @@ def _make_plan(
     """A plan of these actions; no guard judges them, for none starts or ends a job."""
     done = sorted(actions, key=lambda one: (one.key, one.before.revision if one.before else 0))
     ownership = snapshot.ownership
-    is_complete = ownership.problem is None and not ownership.unattributed
     return Plan(
-        reconciler_version=__version__,
-        created_at=timestamp(context.target.clock.now()),
-        stack=context.loaded.stack.name,
-        target=context.target.identity,
-        manifest_digest=context.loaded.manifest_digest,
+        **context.plan_context().head(context.target.identity),
         applyable=any(action.traits.is_executed for action in done),
-        complete=is_complete and not any(action.action is Action.UNKNOWN for action in done),
+        complete=ownership.is_complete and not any(one.action is Action.UNKNOWN for one in done),
         summary=count(done),
         actions=tuple(done),
         warnings=few_of_a_kind((*unread(ownership), *warnings)),

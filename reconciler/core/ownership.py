@@ -190,6 +190,11 @@ class Ownership:
     stack: str = ""
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all that was looked at could be read, be it a part of the workspace only."""
+        return self.problem is None and not self.unattributed
+
+    @property
     def proves_absence(self) -> bool:
         return self.is_whole and not self.unattributed
 

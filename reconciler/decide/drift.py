@@ -38,7 +38,6 @@ from reconciler.core.values import (
     TargetIdentity,
     few_of_a_kind,
     node_hours,
-    timestamp,
     timestamp_or_none,
 )
 from reconciler.decide.drift_check import (
@@ -671,14 +670,9 @@ def make_drift_report(
         source = Source.of(by.location)
         ignored.append(IgnoredDrift.of(entry, reason=by.reason, until=until, rule=source))
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
-    is_whole = snapshot.ownership.problem is None and not snapshot.ownership.unattributed
     return DriftReport(
-        reconciler_version=context.version,
-        created_at=timestamp(context.at_s),
-        stack=stack.name,
-        target=target,
-        manifest_digest=context.manifest_digest,
-        complete=unknown == 0 and is_whole,
+        **context.head(target),
+        complete=unknown == 0 and snapshot.ownership.is_complete,
         drift=tuple(drift),
         pending=tuple(one.pending for one in found if one.pending),
         ignored=tuple(ignored),
@@ -688,7 +682,7 @@ def make_drift_report(
         keys=tuple(keys),
         declared=tuple(stack.whole or stack.jobs),
         is_partial=stack.is_partial,
-        proves_absence=is_whole,
+        proves_absence=snapshot.ownership.is_complete,
     )
 
 

@@ -25,7 +25,7 @@ from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import RevisionText
 from reconciler.core.stack import DesiredJob, Limits, Stack
-from reconciler.core.values import Change, timestamp
+from reconciler.core.values import Change, TargetIdentity, timestamp
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason
 
 if TYPE_CHECKING:
@@ -57,6 +57,16 @@ class PlanContext(NamedTuple):
     changed_files: Callable[[DesiredJob, str | None], str] = lambda _, digest: ""
     manifest_digest: str = ""
     version: str = ""
+
+    def head(self, target: TargetIdentity) -> dict[str, Any]:
+        """What every document about the stack on a target begins with."""
+        return {
+            "reconciler_version": self.version,
+            "created_at": timestamp(self.at_s),
+            "stack": self.stack,
+            "target": target,
+            "manifest_digest": self.manifest_digest,
+        }
 
 
 class Snapshot(NamedTuple):

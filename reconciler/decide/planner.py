@@ -312,14 +312,8 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
     actions, found = guard(proposed)
     actions = in_turn(proposed, actions)
     return Plan(
-        reconciler_version=context.version,
-        created_at=timestamp(context.at_s),
-        stack=stack.name,
-        target=proposed.target,
-        manifest_digest=context.manifest_digest,
-        complete=all(action.action is not Action.UNKNOWN for action in actions)
-        and snapshot.ownership.problem is None
-        and not snapshot.ownership.unattributed,
+        **context.head(proposed.target),
+        complete=snapshot.ownership.is_complete and all(one.action is not Action.UNKNOWN for one in actions),
         denied=denied,
         preflight=checked.found if checked else None,
         declared=tuple(stack.whole or stack.jobs),
