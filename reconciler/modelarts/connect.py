@@ -226,9 +226,6 @@ def network_of(endpoint: str, environ: Mapping[str, str]) -> Network:
 
 # --- a service inside this process
 
-#: Where the emulator inside this process answers; nothing is ever sent there.
-INPROCESS_ENDPOINT = "http://localhost"
-
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -320,7 +317,7 @@ def connect_inprocess(
 ) -> ModelArtsBackend:
     """Return a backend that calls a WSGI application inside this process, without a socket."""
     session = ServiceSession(
-        INPROCESS_ENDPOINT,
+        "http://localhost",  # where nothing is ever sent
         credentials or Anonymous(),
         options._replace(make_adapter=lambda: WsgiAdapter(app)),
     )
