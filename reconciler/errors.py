@@ -193,6 +193,8 @@ class LockLost(ReconcilerError):
 
 #: Of warnings that say the same of many things, so many are shown.
 MOST_OF_A_KIND = 20
+#: The same about so many jobs is shown once (docs/reference/cli.md, "Text output").
+FOLDED_FROM = 5
 
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import (
     BY_KEY,
-    FOLDED_FROM,
     Action,
     Guard,
     Plan,
@@ -31,7 +30,7 @@ from reconciler.decide.plan import (
     spell_work,
 )
 from reconciler.decide.renames import SweepEntries, ways_to_keep_work
-from reconciler.errors import Diagnostic, Location
+from reconciler.errors import FOLDED_FROM, Diagnostic, Location
 from reconciler.text import few
 
 if TYPE_CHECKING:

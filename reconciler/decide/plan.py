@@ -661,9 +661,6 @@ def in_order(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
 
 # --- words for people
 
-#: The same about so many jobs is shown once (docs/reference/cli.md, "Text output").
-FOLDED_FROM = 5
-
 
 def spell_work(hours: float) -> str:
     """Say node-hours for people, small amounts in node-minutes or node-seconds."""

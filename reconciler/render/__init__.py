@@ -3,7 +3,7 @@
 A file is a format, which says how a sheet looks, and how a fleet of stacks does; or has the texts of
 contents. Each is imported when it is asked for. A file imports only files that stand before it::
 
-    groups text plan reports history                  the format for people, and the contents' texts
+    text plan reports history                         the format for people, and the contents' texts
     sheet                                             what the other formats are made of
     json markdown html github junit sarif prometheus  a format each
     commands timeline                                 what single commands show

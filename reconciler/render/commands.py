@@ -17,11 +17,11 @@ from reconciler.decide.doctor import Check, Health
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import BLOCKERS, Reason
 from reconciler.render import PLAIN, Style
-from reconciler.render.groups import fold_alike, without_name
 from reconciler.render.plan import change_lines
 from reconciler.render.reports import span
 from reconciler.render.text import (
     NOTHING,
+    fold_alike,
     name_of,
     render_head,
     render_keys,
@@ -30,6 +30,7 @@ from reconciler.render.text import (
     render_warnings,
     spell_place,
     table,
+    without_name,
 )
 from reconciler.secrets import show
 from reconciler.text import format_count, format_duration, printable

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reconciler.core.masking import texts_in
 from reconciler.core.scalar import Reference, parts_of
+from reconciler.core.values import node_hours
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, spell_code_changes, spell_work
+from reconciler.decide.plan import (
+    Action,
+    Plan,
+    PlannedAction,
+    Reason,
+    lost_sum,
+    spell_code_changes,
+    spell_work,
+)
+from reconciler.errors import FOLDED_FROM
 from reconciler.render import Style, View
-from reconciler.render.groups import explain_group, fold_alike, in_order_for_people, look_of_action, place_in
 from reconciler.render.text import (
     FORCES_NEW_JOB,
     INDENT,
+    fold_alike,
+    look_of_changes,
     name_of,
+    place_in,
     render_change,
     render_entry,
     render_head,
@@ -24,12 +36,39 @@ from reconciler.render.text import (
     width_of_names,
 )
 from reconciler.secrets import show
-from reconciler.text import format_count, format_size, printable
+from reconciler.text import few, format_count, format_size, printable
 
 if TYPE_CHECKING:
     from reconciler.core.settings import VariableSource
     from reconciler.decide.review import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
+
+_Acting = TypeVar("_Acting", PlannedAction, "ReviewedJob")
+
+
+def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
+    """What ends work first; what is of one kind stays in its order."""
+    return sorted(items, key=lambda item: item.traits.place)
+
+
+def look_of_action(action: PlannedAction) -> Hashable:
+    """What is shown of an action beside its key, what it starts and what grows with time."""
+    shown = (action.symbol, action.action, action.reason, action.detail, action.ended_badly)
+    return (*shown, action.next_run, look_of_changes(action.changes), action.rerun_of is not None)
+
+
+def explain_group(actions: Sequence[PlannedAction]) -> str:
+    """Why, for people: of several jobs of one look, the sum of what is lost."""
+    first, is_folded, lost = actions[0], len(actions) > 1, lost_sum(actions)
+    if is_folded and first.reason is Reason.WOULD_LOSE_WORK:
+        return first.would_lose(spell_work(sum(node_hours(one.elapsed, one.nodes) for one in actions)))
+    if is_folded and lost:
+        return f"{first.detail}; discards {spell_work(lost)} of work"
+    if is_folded:  # each runs the work of another key again
+        first = first.model_copy(update={"rerun_of_key": None})
+    if len(first.waits_for) < FOLDED_FROM:
+        return first.explanation
+    return first.explanation.replace(", ".join(first.waits_for), few(first.waits_for))
 
 
 def plan_text(plan: Plan, view: View) -> str:

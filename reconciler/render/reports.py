@@ -11,19 +11,14 @@ from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredDr
 from reconciler.decide.outcome import Outcome, Result, Status, WaitEnd, spell_status
 from reconciler.decide.plan import Reason, spell_work
 from reconciler.render import View
-from reconciler.render.groups import (
-    fold_alike,
-    in_order_for_people,
-    look_of_action,
-    look_of_changes,
-    place_in,
-    without_name,
-)
-from reconciler.render.plan import job_lines
+from reconciler.render.plan import in_order_for_people, job_lines, look_of_action
 from reconciler.render.text import (
     INDENT,
+    fold_alike,
+    look_of_changes,
     name_of,
     pad,
+    place_in,
     printable_line,
     render_change,
     render_denials,
@@ -34,6 +29,7 @@ from reconciler.render.text import (
     render_table,
     render_warnings,
     width_of_names,
+    without_name,
 )
 from reconciler.text import format_duration, printable
 

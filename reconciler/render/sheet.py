@@ -21,8 +21,16 @@ from reconciler.decide.outcome import Result, Status, WaitEnd, spell_status
 from reconciler.decide.plan import Action, CodeChange, Plan, PlannedAction, Reason
 from reconciler.decide.policies import refusals_of
 from reconciler.errors import Severity
-from reconciler.render import Content, View, groups, reports
-from reconciler.render.plan import revision_of, sums_of, what_starts
+from reconciler.render import Content, View, reports
+from reconciler.render.plan import (
+    explain_group,
+    in_order_for_people,
+    look_of_action,
+    revision_of,
+    sums_of,
+    what_starts,
+)
+from reconciler.render.text import fold_alike, place_in, said_once, without_name
 from reconciler.secrets import show
 from reconciler.text import few, format_size, printable
 
@@ -238,7 +246,7 @@ def _notes(
 ) -> tuple[Note, ...]:
     """Why a guard or policy refuses the whole, then warnings."""
     found = [(Level.ERROR, one.what, one.why, one.fix, "") for one in refusals]
-    for one in groups.said_once(warnings, declared):
+    for one in said_once(warnings, declared):
         found.append((Level.WARNING, one.what, one.why, one.fix, one.key or ""))
     return tuple(Note(level, *(clean(text or "") for text in texts)) for level, *texts in found)
 
@@ -247,14 +255,12 @@ def _rows_of(rows: Sequence[Row], keys: Iterable[str] = (), declared: Sequence[s
     """The rows of a sheet, its `keys` with those of the rows, and what is alike put together for people."""
 
     def look(row: Row) -> Hashable:
-        return row.kind, row.symbol, row.rule, groups.without_name(row.text, row.key), row.changes
+        return row.kind, row.symbol, row.rule, without_name(row.text, row.key), row.changes
 
     found = []
-    for first, *others in groups.fold_alike(
-        sorted(rows, key=lambda row: row.rank), look, groups.place_in(declared)
-    ):
+    for first, *others in fold_alike(sorted(rows, key=lambda row: row.rank), look, place_in(declared)):
         if others:
-            text = groups.without_name(first.text, first.key)
+            text = without_name(first.text, first.key)
             first = first._replace(keys=(first.key, *(row.key for row in others)), text=text, revision="")
         found.append(first)
     of_all = dict.fromkeys((*keys, *(row.key for row in rows)))
@@ -272,8 +278,8 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     for one in plan.preflight or ():
         text, rule = "; ".join(filter(None, (one.detail, one.fix))), one.reason.value
         denied.append(_row(clean, one.key, "refused", "!", "", text, True, rule=rule, source=one.source))
-    shown, place = groups.in_order_for_people(plan.actions), groups.place_in(plan.declared)
-    alike = groups.fold_alike(shown, groups.look_of_action, place)
+    shown, place = in_order_for_people(plan.actions), place_in(plan.declared)
+    alike = fold_alike(shown, look_of_action, place)
     return Sheet(
         Content.PLAN,
         **_head_of(plan, clean),
@@ -296,7 +302,7 @@ def _plan_row(actions: Sequence[PlannedAction], plan: Plan, clean: Clean) -> Row
     # Of several the most frequent ones.
     many = [f"{count} {'job' if count == 1 else 'jobs'}: {what}" for what, count in counts.most_common()]
     starts = "".join(counts) if len(counts) < 2 else few(many)
-    return _job_row(action, groups.explain_group(actions), starts, clean)._replace(
+    return _job_row(action, explain_group(actions), starts, clean)._replace(
         keys=tuple(clean(one.key) for one in actions),
         rule=clean(action.blocked_by[0]) if action.blocked_by else action.reason.value,
         revision=revision_of(action) if len(actions) == 1 else "",

@@ -10,18 +10,23 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from reconciler.errors import Diagnostic, Severity
+from reconciler.errors import FOLDED_FROM, Diagnostic, Severity
 from reconciler.render import PLAIN, Content, Style, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.core.values import Change, Denial, PlanWarning, Source, TargetIdentity
     from reconciler.decide.fleet import FleetReport, StackResult
+
+
+_Item = TypeVar("_Item")
+#: The parts of a name between hyphens, each with all that stands there in some name.
+_Word = tuple[tuple[str, ...], ...]
 
 
 def cell_len(text: str) -> int:
@@ -148,6 +153,74 @@ def spell_place(source: Source) -> str:
     return printable(f"{source.file}:{source.line}:{source.column}")
 
 
+# ── what is alike ───────────────────────────────────────────────────────────────────────────────────
+#
+# The same thing about five jobs or more is one group: what is shown of an item decides (its look), and people
+# can always ask for each item by itself (`-v`). Source: docs/reference/cli.md, "Text output".
+
+
+def fold_alike(
+    items: Iterable[_Item],
+    look: Callable[[_Item], Hashable],
+    place: Callable[[_Item], int] = lambda _: 0,
+    *,
+    is_folded: bool = True,
+) -> list[tuple[_Item, ...]]:
+    """Put items of one look together, where they are many; each group where its first one was.
+
+    Within a group they are in the order of their places.
+    """
+    items = list(items)
+    looks = [look(item) if is_folded else None for item in items]
+    many = {one for one, count in Counter(looks).items() if is_folded and count >= FOLDED_FROM}
+    found: dict[object, list[_Item]] = {}
+    for number, (item, one) in enumerate(zip(items, looks, strict=True)):
+        found.setdefault(one if one in many else number, []).append(item)
+    return [tuple(sorted(members, key=place)) for members in found.values()]
+
+
+def place_in(keys: Iterable[str]) -> Callable[[Any], int]:
+    """Where an item stands among some keys; behind all of them, if its key is none."""
+    places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return lambda item: places.get(item.key, len(places))
+
+
+def without_name(text: str, key: str) -> str:
+    """Words about the job of a key as they would be about the job of any other key."""
+    if key not in text:  # a pattern for each of many keys is slow to compile
+        return text
+    return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", "the job", text)
+
+
+def in_braces(names: Iterable[str]) -> list[str]:
+    """Names as a shell's braces write them, those of a sweep in as few words as there are blocks.
+
+    What the braces of a word expand to are names of the list, each once, and no others.
+    """
+    words: list[_Word] = [tuple((part,) for part in name.split("-")) for name in dict.fromkeys(names)]
+    for place in reversed(range(max(map(len, words), default=0))):
+        alike: dict[object, list[_Word]] = {}
+        for word in words:
+            rest = (len(word), word[:place], word[place + 1 :]) if len(word) > 1 else word
+            alike.setdefault(rest, []).append(word)
+        words = [
+            (*word[:place], tuple(part for other in same for part in other[place]), *word[place + 1 :])
+            if len(same) > 1
+            else word
+            for same in alike.values()
+            for word in same[:1]
+        ]
+    return [
+        "-".join(parts[0] if len(parts) == 1 else "{" + ",".join(parts) + "}" for parts in word)
+        for word in words
+    ]
+
+
+def look_of_changes(changes: Iterable[Change]) -> str:
+    """What is shown of changed fields."""
+    return json.dumps([change.model_dump(mode="json") for change in changes])
+
+
 # ── one job, or several that are alike ──────────────────────────────────────────────────────────────
 
 
@@ -190,7 +263,6 @@ def render_keys(
     On a terminal they are broken behind commas, elsewhere they are one line. A list that `is_cut` says how
     many more there are.
     """
-    from reconciler.render.groups import in_braces
 
     def spelled(names: list[str]) -> list[str]:
         words = in_braces(names) if is_braced else names
@@ -240,12 +312,20 @@ def render_change(change: Change) -> str:
 # ── warnings, denials, problems ─────────────────────────────────────────────────────────────────────
 
 
+def said_once(warnings: Iterable[PlanWarning], declared: Iterable[str] = ()) -> Iterator[PlanWarning]:
+    """Those that say the same of several keys as one of all of these, in the order of the manifest."""
+    keys_by_warning: dict[PlanWarning, list[PlanWarning]] = {}
+    for one in warnings:
+        keys_by_warning.setdefault(one.model_copy(update={"key": None}), []).append(one)
+    for warning, alike in keys_by_warning.items():
+        keys = [one.key for one in sorted(alike, key=place_in(declared)) if one.key]
+        yield warning.model_copy(update={"key": ", ".join(in_braces(keys)) or None})
+
+
 def render_warnings(
     warnings: Iterable[PlanWarning], style: Style, declared: Iterable[str] = ()
 ) -> Iterator[str]:
     """What a person should know, and how to fix it; the same of several keys once."""
-    from reconciler.render.groups import said_once
-
     for warning in said_once(warnings, declared):
         about = f"{warning.key}: " if warning.key else ""
         yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")

@@ -17,7 +17,8 @@ from reconciler.decide.guards import REFUSES_THE_PLAN, CatalogCheck, blockers
 from reconciler.decide.plan import Action, Allowances, Guard, Plan, PreflightFinding, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.errors import ExitCode
-from reconciler.render.groups import explain_group, fold_alike, look_of_action
+from reconciler.render.plan import explain_group, look_of_action
+from reconciler.render.text import fold_alike
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded

@@ -14,8 +14,8 @@ from reconciler.core.observed import Unreadable
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import PlanWarning
 from reconciler.decide.outcome import Outcome, Result, Status
-from reconciler.decide.plan import FOLDED_FROM, Action, Plan
-from reconciler.errors import Location
+from reconciler.decide.plan import Action, Plan
+from reconciler.errors import FOLDED_FROM, Location
 from reconciler.render import Content, Style, View, render
 from reconciler.render.reports import result_text as render_result
 from reconciler.render.sheet import sheet_of

@@ -12,8 +12,7 @@ from rich.cells import cell_len as cells_by_rich
 
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import Style
-from reconciler.render.groups import in_braces
-from reconciler.render.text import cell_len, pad, render_diagnostics, table
+from reconciler.render.text import cell_len, in_braces, pad, render_diagnostics, table
 
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=60), st.integers(0, 60))
