@@ -13,7 +13,7 @@ import pytest
 from reconciler.emulator import Effect, Fault
 from reconciler.records.store import Records
 from tests.cli.conftest import Reconciler, Service, World, manifest, write
-from tests.cli.lock_helpers import ROOT, OtherProcess, held_by
+from tests.cli.lock_helpers import ROOT, held_by
 from tests.cli.terminal import Terminal, start
 
 SECRET = "variables: {token: {env: NO_SUCH_TOKEN, sensitive: true}}\n"
@@ -60,13 +60,6 @@ def test_other_stacks_and_targets_are_not_held_up(world: World) -> None:
     world.write("a")
     with held_by("bob"), held_by("carol", place="http://elsewhere.example"):
         world.ends(0, "apply --yes")
-
-
-def test_holder_that_was_killed_holds_nobody_up(stack: Reconciler) -> None:
-    with OtherProcess() as other:
-        other.kill()
-        assert stack.ends(0, "unlock").out == FREE
-        stack.ends(0, "apply --yes")
 
 
 # ── unlock ─────────────────────────────────────────────────────────────────────────────────────────
