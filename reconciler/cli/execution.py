@@ -24,7 +24,7 @@ from reconciler.cli.context import opened, runtime
 from reconciler.cli.exits import SIGNALS, Stopped, handled_by
 from reconciler.cli.job_actions import say_end_of_log
 from reconciler.cli.live import live_table
-from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
+from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show, show_plan
 from reconciler.cli.progress import BusyLine, can_draw, display
 from reconciler.connection import RecordOptions, connect_target, records_url
 from reconciler.core.addresses import file_url
@@ -40,6 +40,7 @@ from reconciler.modelarts import clock
 from reconciler.plan_file import check_preconditions, check_target, read_plan
 from reconciler.reconcile import Context, notify_apply
 from reconciler.records.recording import DATABASE, StackLock
+from reconciler.render import Content, View
 from reconciler.render.text import render_warnings
 from reconciler.rollout import Rollout
 from reconciler.text import printable
@@ -269,8 +270,8 @@ def carry_out(
             drawn = live_table(
                 context.target.clock, asked.goal, is_drawn=not (asked.tells_events and sys.stdout.isatty())
             )
-            with interruptible(interrupt), drawn as show:
-                how = (asked.timeout_s, allowances, asked.goal, show, lock)
+            with interruptible(interrupt), drawn as show_waits:
+                how = (asked.timeout_s, allowances, asked.goal, show_waits, lock)
                 result = Rollout(context, asked.kind, stream, interrupt.stop, *how).run(plan)
         except ReconcilerError as error:
             if interrupt.exit not in exits.SIGNALS.values():
@@ -281,7 +282,8 @@ def carry_out(
             stream.complete(result, plan.refusals[0].what if plan.refusals else None)
     if result is not None:
         if plan.applyable or result.waits:
-            show_result(result, plan, specs, context.target.clock.now(), digest=asked.digest)
+            view = View(at_s=context.target.clock.now(), digest=asked.digest, plan=plan)
+            show(Content.RESULT, result, specs, view, before=(Content.PLAN, plan))
         for waited in result.waits if not result.interrupted else ():
             if waited.end is WaitEnd.ENDED_BADLY and waited.job is not None:
                 say_end_of_log(context.target, waited.job)

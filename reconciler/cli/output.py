@@ -15,7 +15,6 @@ from reconciler.files import append_file
 from reconciler.render import FORMATS, PLAIN, Content, View, formats_of, render, render_run, step_outputs
 
 if TYPE_CHECKING:
-    from reconciler.decide.outcome import Result
     from reconciler.decide.plan import Plan
 
 
@@ -138,17 +137,6 @@ def show_plan(
         console.diagnostics(found)
 
 
-def show_result(
-    result: Result, plan: Plan, outputs: Sequence[OutputSpec], at_s: float, *, digest: str = ""
-) -> None:
-    """Write to the outputs what became of a plan, as of `at_s`.
-
-    On stdout it stands below the plan. A file holds both, or the result alone, as its format says.
-    """
-    view = View(at_s=at_s, digest=digest, plan=plan)
-    show(Content.RESULT, result, outputs, view, before=(Content.PLAN, plan))
-
-
 def requested_outputs(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
     """The outputs that were asked for; text on stdout where nothing else goes there."""
     default = [] if any(spec.file is None for spec in outputs) else [OutputSpec("text", None)]
@@ -166,8 +154,8 @@ def show(
 ) -> None:
     """Write a value to the outputs, see `requested_outputs`; those that say how the run ended wait for that.
 
-    The value says what became of what was shown `before`: it stands below that, and takes its place in
-    formats that are whole. `is_redacted`: secrets were taken out of its parts already.
+    The value says what became of what was shown `before`: on stdout it stands below that. A file holds both,
+    or the value alone, as its format says. `is_redacted`: secrets were taken out of its parts already.
     """
     view = view or View()
     final_outputs.show(content, value, view)
