@@ -1,6 +1,7 @@
 """Any manifest, any service, any history, any accident: what must hold whatever happens in which order.
 
-Five hundred runs take about a minute; `WORLDS=20000 pytest tests/scenarios/test_world.py` tells more of them.
+Five hundred runs take about a minute. `WORLDS=20000 pytest tests/scenarios/test_world.py -s` tells more
+of them, and says how much happened.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -190,7 +191,7 @@ class World(RuleBasedStateMachine):
     """
 
     cloud = Cloud.HUAWEI
-    told = 0
+    told: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +203,7 @@ class World(RuleBasedStateMachine):
         self.lost: set[str] = set()
         self._plans = 0
         self._read: tuple[Recording | None, int, HistorySnapshot] = None, 0, NO_HISTORY
-        World.told += 1
+        self.told["worlds"] += 1
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -214,6 +215,7 @@ class World(RuleBasedStateMachine):
 
     @initialize(
         remembers=st.tuples(*[st.sampled_from([True, True, False])] * 2),
+        foreign=st.sampled_from([0] * 49 + [120]),
         keys=st.sets(st.sampled_from(KEYS), max_size=3),
         lifecycle=lifecycles,
         phase=st.sampled_from(["Creating", "Running", "Completed", "Failed"]),
@@ -222,12 +224,15 @@ class World(RuleBasedStateMachine):
     def begin(
         self,
         remembers: tuple[bool, bool],
+        foreign: int,
         keys: set[str],
         lifecycle: Lifecycle,
         phase: str,
         takes_turns: bool,
     ) -> None:
-        """Some jobs are there already."""
+        """Some jobs are there already; in a few worlds two pages of others' stand before them."""
+        for number in range(foreign):
+            self._put_foreign(number)
         for checkout, has_records in zip((self.here, self.there), remembers, strict=True):
             if has_records:
                 shm = Path("/dev/shm")
@@ -241,6 +246,11 @@ class World(RuleBasedStateMachine):
             self._apply_for_good(EVERY_GUARD)
             for job in self._ours():
                 self.service.store.set_phase(job.id, phase)
+
+    def _put_foreign(self, number: int) -> None:
+        job = self.service.put_job(f"foreign-{number}", marker(f"foreign-{number}", 1, DIGEST, stack="other"))
+        self.service.store.set_phase(job.id, "Running" if number % 40 == 0 else "Completed")
+        self.not_ours[job.id] = job.body_text
 
     def _open_records(self, checkout: Checkout) -> None:
         if checkout.root is not None:
@@ -342,7 +352,7 @@ class World(RuleBasedStateMachine):
     @rule(place=places, phase=st.sampled_from(PHASES))
     def move_a_job(self, place: int, phase: str) -> None:
         entries, ours = self._manifest, self._ours()
-        for job in self._at(place, self.service.store.jobs()):
+        for job in self._at(place, self._near()):
             beside = [other for other in ours if other.life.phase in ACTIVE and other.id != job.id]
             # Who restarts an old revision beside the new one has two of his own making.
             keys = {self._key(other, entries) for other in beside}
@@ -351,7 +361,7 @@ class World(RuleBasedStateMachine):
 
     @rule(place=places)
     def delete_a_record(self, place: int) -> None:
-        for job in self._at(place, self.service.store.jobs()):
+        for job in self._at(place, self._near()):
             self._delete(job)
 
     @rule(all_completed=st.booleans(), somebody_looked=st.booleans())
@@ -362,7 +372,7 @@ class World(RuleBasedStateMachine):
         if somebody_looked:
             self._plan(EVERY_GUARD)
         for job in self.service.store.jobs():
-            if job.life.phase in ENDED:
+            if job.life.phase in ENDED and not job.name.startswith("foreign-"):
                 self._delete(job)
 
     @rule(place=places)
@@ -430,8 +440,9 @@ class World(RuleBasedStateMachine):
     def die_while_applying(self, key: str, change: Change, nth: int, has_effect: bool) -> None:
         self._edit(key, change)
         plan = self._plan(EVERY_GUARD)
-        with self._checked(plan, self._manifest), killed_at(self.service, nth, has_effect=has_effect):
+        with self._checked(plan, self._manifest), killed_at(self.service, nth, has_effect=has_effect) as dead:
             self._rollout(plan, self._manifest).run(plan)
+        self.told["deaths"] += bool(dead)
         self._open_records(self.here)
         clashing = {action.key for action in plan.actions if action.reason is Reason.RENAME_CLASH}
         again = self._apply_for_good(EVERY_GUARD)
@@ -444,6 +455,7 @@ class World(RuleBasedStateMachine):
         plan, entries = self._plan(EVERY_GUARD), self._manifest
         with self._checked(plan, entries, waits=True):
             result = self._rollout(plan, entries, goal=goal, timeout_s=timeout_s).run(plan)
+        self.told["waits"] += len(result.waits)
         assert not result.faults
         assert not any(waited.end is WaitEnd.WAITING for waited in result.waits)
 
@@ -484,7 +496,9 @@ class World(RuleBasedStateMachine):
         except StalePlan:
             assert has_moved, "what has not moved is not stale"
             assert not self.service.changes, "of a stale plan nothing is done"
+            self.told["stale plans"] += 1
             return
+        self.told["saved plans"] += 1
         if has_moved:
             self._carry_out(plan, entries)
         else:
@@ -620,6 +634,8 @@ class World(RuleBasedStateMachine):
         as_declared = {} if destroys else self._running_as_declared(entries, memory)
         self.service.forget_requests()
         yield
+        self.told["applies"] += 1
+        self.told.update(f"{action.action.value} ({action.reason.value})" for action in plan.to_execute)
         stopped, written = self._asked_about(STOP), self._asked_about(UPDATE)
         deferred = {a.key for a in plan.actions if a.action is Action.DEFER} if waits else set()
         of_deferred = {job.id for job in before.values() if self._key(job, entries) in deferred}
@@ -696,6 +712,7 @@ class World(RuleBasedStateMachine):
                     if other in members and one.create_ms <= at_ms < (one.life.ended_ms or math.inf)
                 }
                 assert len(running | {key}) <= AT_ONCE, f"{job.name} was started out of its turn"
+                self.told["turns"] += 1
 
     def _has_completed(self, key: str, entries: Entries) -> bool:
         entry = entries[key]
@@ -746,6 +763,9 @@ class World(RuleBasedStateMachine):
 
     def _phases(self) -> dict[str, str]:
         return {job.id: job.life.phase for job in self.service.store.jobs()}
+
+    def _near(self) -> list[Job]:
+        return [job for job in self.service.store.jobs() if not job.name.startswith("foreign-")]
 
     def _ours(self) -> list[Job]:
         return [job for job in self.service.store.jobs() if _owner(job) == STACK]
@@ -835,6 +855,12 @@ def _count_what_is_written() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _what_happened() -> Iterator[None]:
+    yield
+    print("\n" + ", ".join(f"{count} {what}" for what, count in World.told.most_common()))  # noqa: T201
+
+
 @pytest.mark.usefixtures("_rare_looks")
 @pytest.mark.timeout(300)  # A hundred worlds are one test; a busy machine takes its time.
 @pytest.mark.parametrize("part", range(PARTS))
@@ -842,7 +868,7 @@ def _count_what_is_written() -> Iterator[None]:
 def test_invariants_hold_in_any_world(
     world: type[World], part: int, record_property: Callable[[str, object], None]
 ) -> None:
-    before = World.told
+    before = World.told["worlds"]
     # A class of its own, for each draws its own worlds, where the seed is fixed, too.
     run_state_machine_as_test(type(f"{world.__name__}{part}", (world,), {}), settings=STORIES)
-    record_property("figure", ["worlds in which all promises held", World.told - before])
+    record_property("figure", ["worlds in which all promises held", World.told["worlds"] - before])
