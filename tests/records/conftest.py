@@ -11,10 +11,11 @@ from uuid import uuid4
 import pytest
 
 from reconciler.core.addresses import STORES
+from reconciler.records.journal import StoredJournal
 from reconciler.records.store import Records
 from tests.builders import NOW
 from tests.records import server
-from tests.records.locations import FileClock, Place
+from tests.records.locations import FileClock, Place, a_run
 
 
 @pytest.fixture(scope="session")
@@ -86,3 +87,8 @@ def place(request: pytest.FixtureRequest) -> Place:
 @pytest.fixture
 def records(place: Place) -> Records:
     return place.open()
+
+
+@pytest.fixture
+def journal(records: Records) -> StoredJournal:
+    return records.begin(a_run())

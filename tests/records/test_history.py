@@ -30,11 +30,6 @@ from tests.records.locations import (
 )
 
 
-@pytest.fixture
-def journal(records: Records) -> StoredJournal:
-    return records.begin(a_run())
-
-
 def the_revision(records: Records, key: str = "a") -> PastRevision:
     [revision] = records.revisions(SCOPE, key)
     return revision

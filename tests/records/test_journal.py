@@ -48,11 +48,6 @@ def the_line(records: Records) -> PastStep:
 
 
 @pytest.fixture
-def journal(records: Records) -> StoredJournal:
-    return records.begin(a_run())
-
-
-@pytest.fixture
 def gone(journal: StoredJournal, monkeypatch: pytest.MonkeyPatch) -> StoredJournal:
     """The journal of a store that became unavailable after the run began."""
 
