@@ -18,7 +18,6 @@ STREAMS = frozenset({"stdout", "stderr", "__stdout__", "__stderr__"})
 #: Where it may stand, and why no secret gets out there.
 ALLOWED: dict[tuple[str, str], str] = {
     ("api.py", "getLogger"): "the log of the Python API, whose lines it redacts",
-    ("api.py", "write"): "a plan file without secrets",
     ("cli/main.py", "echo"): "the help",
     ("cli/execution.py", "confirm"): "our own function",
     ("cli/job_actions.py", "confirm"): "our own function",
@@ -30,7 +29,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/console.py", "confirm"): "a question that the console cleaned",
     ("cli/console.py", "open"): "the null device, and the file that the console writes",
     ("cli/exits.py", "open"): "the null device",
-    ("cli/plan.py", "write"): "a plan file without secrets",
     ("__main__.py", "open"): "the null device",
     ("cli/progress.py", "print"): "what the console cleaned, above what is drawn",
     ("expressions/evaluator.py", "write"): "to the pipe of a process, which has them by name only",
