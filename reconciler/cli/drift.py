@@ -82,8 +82,6 @@ def drift_command(
 
 #: Seconds between two looks: on a terminal, and where each block is one more in a file.
 REDRAW_EVERY_S, BLOCK_EVERY_S = 5.0, 60.0
-#: What grows by itself is no change.
-_ELAPSED = {"queued_s": None, "ran_s": None}
 
 
 @opt.command(
@@ -141,12 +139,11 @@ def _watch(context: Context, *, as_json: bool) -> NoReturn:
     last: object = None
     while True:
         report = reconcile.status(context)
-        # Without what changes by itself: elapsed times, also those in a detail for people.
-        waits = [one.waits_for and one.waits_for.model_copy(update={"detail": ""}) for one in report.jobs]
-        jobs = [
-            one.model_copy(update={**_ELAPSED, "waits_for": wait})
-            for one, wait in zip(report.jobs, waits, strict=True)
-        ]
+        jobs = []
+        for one in report.jobs:
+            # Without what changes by itself: elapsed times, also those in a detail for people.
+            wait = one.waits_for and one.waits_for.model_copy(update={"detail": ""})
+            jobs.append(one.model_copy(update={"queued_s": None, "ran_s": None, "waits_for": wait}))
         if (now := (report.complete, jobs, report.warnings)) != last:
             if as_json:
                 console.document(report.document(), indent=None)
@@ -244,23 +241,21 @@ def history_command(
     keys, paths = opt.split_arguments(words)
     if strays := [key for key in keys if key != words[0]]:
         raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
-    key = keys[0] if keys else None
+    key, shown = keys[0] if keys else None, limit or _SHOWN
+    read = limit if html else shown
     if fleet:
         from reconciler.cli.fleet import check_fleet
 
-        read = limit if html else limit or _SHOWN
-        return check_fleet(paths=paths, key=key, limit=read, shown=limit or _SHOWN)
+        return check_fleet(paths=paths, key=key, limit=read, shown=shown)
     loaded = load_stack(paths, **options, offline=True)
     with open_records_of(loaded, options["target"], records, runtime()) as place:
-        report = place.history(key, limit if html else limit or _SHOWN)
-    page = ""
+        report = place.history(key, read)
+    show(Content.HISTORY, report.limited_to(shown), specs)
     if html is not None:
         from reconciler.decide.history import make_timeline
         from reconciler.render.timeline import render_timeline
 
         page = render_timeline(make_timeline(report), console.redact)
-    show(Content.HISTORY, report.limited_to(limit or _SHOWN), specs)
-    if html is not None:
         console.write_file(html, page, is_redacted=True)
     return 0
 

@@ -162,22 +162,6 @@ def test_removed_and_added_job_of_the_same_declaration_get_a_rename_hint() -> No
     assert hint.fix == "add `formerly: old` to new to keep its job"
 
 
-def test_different_declaration_is_no_rename() -> None:
-    assert reviewed([a_job("old")], [a_job("new", **EDITED)]).warnings == ()
-
-
-def members(entry: str, count: int, **changed: Any) -> list[DesiredJob]:
-    return [
-        replace(a_job(f"{entry}-{n}", algorithm__parameters={"lr": n}, **changed), sweep=entry)
-        for n in range(count)
-    ]
-
-
-def test_renamed_sweep_gets_one_hint() -> None:
-    [hint] = reviewed(members("old", 64), members("new", 64)).warnings
-    assert hint.fix == "add `formerly` to new, with ${matrix.AXIS} where old-0 has a value, to keep its jobs"
-
-
 def of_axes(*axes: str, lifecycle: Mapping[str, Any] | None = None) -> list[DesiredJob]:
     """The members of a sweep over two values of its first axis; the others have one."""
     found = []
