@@ -232,6 +232,11 @@ def test_drift_and_what_is_pending_of_a_key(
         assert [item.job for item in found.drift] == [None] * len(drift)
 
 
+def test_missing_job_says_who_has_its_name() -> None:
+    [item] = report(a_stack(NEW, OTHER), seen(OTHER), seen(NEW, stack="other")).drift
+    assert "declared, but no job exists; a is held by job" in item.detail
+
+
 def test_stack_that_was_never_applied_is_pending() -> None:
     found = report(a_stack(NEW))
     assert (classes(found), [item.detail for item in found.pending]) == ([], ["new in the manifest"])
