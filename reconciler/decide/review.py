@@ -371,23 +371,18 @@ class _Plan:
         """A key that differs, and what that means for its job; None if it does not."""
         before, after = self.before.get(key), self.after.get(key)
         old = self.before.get(self.former.get(key, ""))
-        job = after or before
+        job, was = after or before, old or before
         assert job is not None
-        if not (_is_present(before) or _is_present(after) or before is None):
+        if before is not None and not (_is_present(before) or _is_present(after)):
             return None
-        # What is decided before `needs` holds it back; else it is one of several keys that became one.
-        former_entry = None
         if decision := self.decisions.get(key):
+            # What is decided before `needs` holds it back.
             action, rule = decision.chosen or decision.actions[0], decision.rule
-            former_entry = decision.state.former_entry
-        else:
+        else:  # one of several keys that became one
             [action, *_], _, rule = decide(state_of(key, None, self.snapshot, self.context))
         chosen, reason = action.action, action.reason
         kind, said, changes, starts = ChangeKind.CHANGED, "", list[Change](), ""
-        if _is_present(after) and (old or _is_present(before)):
-            was = old or before
-            assert was is not None
-            assert after is not None
+        if after is not None and was is not None and _is_present(after) and _is_present(was):
             edit: tuple[Change, ...] = ()
             if was.digest != after.digest:
                 then, now = was.covered_by(CURRENT), after.covered_by(CURRENT)
@@ -409,7 +404,7 @@ class _Plan:
         else:
             kind = ChangeKind.REMOVED
             said = "removed" if after is None else "`state: absent`"
-            if before and former_entry:
+            if before and decision and decision.state.former_entry:
                 said = f"no longer produced by {before.sweep}"
         if kind is ChangeKind.CHANGED and not (changes or old):
             return None
