@@ -79,7 +79,10 @@ def attempt(stack: Path) -> Iterator[Try]:
         if code == 65:
             assert "error" in err.getvalue() or "diagnostics" in text, told
         if "--json" in arguments and out.getvalue():
-            json.loads(out.getvalue(), parse_constant=_no_number)
+            document = json.loads(out.getvalue(), parse_constant=_no_number)
+            for problem in document.get("diagnostics", ()):
+                assert problem["what"]
+                assert min(problem["location"]["line"], problem["location"]["column"]) >= 1, told
         return code
 
     before = console.redact
@@ -123,7 +126,8 @@ def test_odd_value_at_any_path_is_accepted_or_refused(attempt: Try, record_prope
 def test_damaged_manifest_is_accepted_or_refused(attempt: Try, record_property: RecordProperty) -> None:
     count = size(250, 0.8)
     for number in range(count):
-        arguments = {0: ("plan", "--json"), 1: ("fmt", "--check", ".")}.get(number % 20, ("validate",))
+        others = {0: ("plan", "--json"), 1: ("fmt", "--check", "."), 2: ("validate",)}
+        arguments = others.get(number % 20, ("validate", "--json"))
         attempt(damaged(number), *arguments, told=f"damaged({number})")
     count_tried(record_property, "damaged manifests", count)
 

@@ -12,6 +12,7 @@ import pytest
 from reconciler.core.stack import DesiredJob
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifest import LoadedStack, files, load
+from reconciler.manifest.yaml import Document, parse
 
 #: The smallest stack with a job, to be extended by more files.
 JOB = """
@@ -19,8 +20,15 @@ JOB = """
     spec: {resource: {flavor_id: gpu, node_count: 1}}
 """
 HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"
+#: The same with an environment variable X, whose value is put in.
+WITH_X = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
 #: The same body for every job.
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
+
+
+def read(text: str | bytes) -> Document:
+    """A text as the file a.yaml."""
+    return parse(text.encode() if isinstance(text, str) else text, Path("a.yaml"), "a.yaml")
 
 
 class Place:

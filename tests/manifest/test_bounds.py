@@ -9,7 +9,7 @@ import time
 import pytest
 
 from reconciler.manifest.problems import did_you_mean, listed
-from tests.manifest.conftest import HEAD, JOB, Place
+from tests.manifest.conftest import HEAD, JOB, WITH_X, Place
 
 MANY = 300
 _RANDOM = random.Random(1)  # the same in every run
@@ -25,15 +25,11 @@ def jobs(*bodies: str) -> str:
     return "jobs:\n" + "".join(f"  job{n}:{body}" for n, body in enumerate(bodies))
 
 
-def with_environment(value: str) -> str:
-    return JOB.replace("engine: {engine_id: pt}", f"engine: {{engine_id: pt}}, environments: {{X: {value}}}")
-
-
 #: What is compared with the names: those of a model, of the stack, of a list, and secrets in one line.
 MISSPELT = {
     "fields": jobs(JOB + "".join(f"    algoritm{n}: {{}}\n" for n in range(MANY))),
     "variables": f"variables: {{{', '.join(f'{name}: {{default: 1}}' for name in NAMES)}}}\n"
-    + jobs(*(with_environment(f"'${{var.{misspelt(name)}}}'") for name in NAMES)),
+    + jobs(*(WITH_X % f"'${{var.{misspelt(name)}}}'" for name in NAMES)),
     "needs": "jobs:\n" + "".join(f"  {name}:{JOB}    needs: [{misspelt(name)}]\n" for name in NAMES),
     "members of one list": jobs(
         JOB.replace(

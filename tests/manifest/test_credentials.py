@@ -13,11 +13,10 @@ from reconciler.core.settings import VariableSource
 from reconciler.modelarts import auth, connect
 from reconciler.secrets import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
 from tests.each import each
-from tests.manifest.conftest import HEAD, JOB, Place, marked
+from tests.manifest.conftest import HEAD, WITH_X, Place, marked
 
 SECRET = "tell-nobody-1"
 ENVIRON = dict.fromkeys(CREDENTIAL_NAMES, SECRET)
-BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
 ADDRESSES = (
     "OS_AUTH_URL", "OS_USERNAME", "OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME", "OS_PROJECT_NAME", "OS_PROJECT_ID",
     "HUAWEICLOUD_SDK_PROJECT_ID", "HUAWEICLOUD_SDK_CREDENTIALS_FILE",
@@ -119,7 +118,7 @@ def test_name_of_a_credential_may_stand_in_the_password_of_records(place: Place,
 
 @pytest.mark.parametrize("name", ADDRESSES)
 def test_address_or_id_may_stand_in_a_job(place: Place, name: str) -> None:
-    body = BODY % f"'${{env.{name}}} ${{var.v}}'"
+    body = WITH_X % f"'${{env.{name}}} ${{var.v}}'"
     job = place.job(body, f"{HEAD}variables: {{v: {{env: {name}}}}}\n", environ={name: "what"})
     assert job.body is not None
     assert job.body["algorithm"]["environments"] == {"X": "what what"}
@@ -140,7 +139,7 @@ def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
     place: Place, name: str, value: str, is_refused: bool
 ) -> None:
     text = f'"${{env.{name}}}"'
-    place.write(f"{HEAD}jobs:\n  a:{BODY % text}")
+    place.write(f"{HEAD}jobs:\n  a:{WITH_X % text}")
     if not is_refused:
         place.load(environ={name: value})
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -13,13 +12,8 @@ from hypothesis import strategies as st
 from reconciler.core.scalar import plain
 from reconciler.errors import Snippet
 from reconciler.manifest import yaml
-from reconciler.manifest.yaml import MAX_DEPTH, Document, parse, parser
-from tests.manifest.conftest import marked, place_of
-
-
-def read(text: str | bytes) -> Document:
-    data = text.encode() if isinstance(text, str) else text
-    return parse(data, Path("a.yaml"), "a.yaml")
+from reconciler.manifest.yaml import MAX_DEPTH, parser
+from tests.manifest.conftest import marked, place_of, read
 
 
 def test_the_c_parser_runs() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.manifest.conftest import HEAD, JOB, Place
-
-BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
+from tests.manifest.conftest import HEAD, WITH_X, Place
 
 
 def head(variables: str) -> str:
@@ -31,7 +29,7 @@ def test_every_sensitive_value_is_known_for_redaction(place: Place) -> None:
         + ", unused: {env: UNUSED, sensitive: true}, option: {sensitive: true}, filed: {sensitive: true}"
         + ", literal: {sensitive: true, default: in the file}, plain: {default: shown}"
     )
-    place.write(head(declared) + f"jobs:\n  a:{BODY % '${var.token}'}")
+    place.write(head(declared) + f"jobs:\n  a:{WITH_X % '${var.token}'}")
     loaded = place.load(
         variables={"option": "from option"},
         var_files=[place.write("filed: 1234567\n", "values.yaml")],

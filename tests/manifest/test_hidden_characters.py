@@ -14,7 +14,7 @@ from reconciler.manifest.yaml import Document, parse
 from reconciler.render.text import render_diagnostics
 from reconciler.text import visible
 from tests.each import each
-from tests.manifest.conftest import HEAD, JOB, Place, place_of
+from tests.manifest.conftest import HEAD, JOB, Place, place_of, read
 
 SEPARATORS = ("\x85", "\u2028", "\u2029")
 DIRECTION = tuple(map(chr, (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))))
@@ -50,10 +50,6 @@ INSIDE: dict[str, tuple[str, dict[str, Any] | None]] = {
     "before a syntax error": ("x: 'a@b'\ny: [\n", None),
     "in quotes that do not end": ("y: 1\nx: 'a@b\n", None),
 }
-
-
-def read(text: str) -> Document:
-    return parse(text.encode(), Path("a.yaml"), "a.yaml")
 
 
 def refused(document: Document) -> list[Diagnostic]:
