@@ -626,6 +626,8 @@ class _Walk:
         self._in_alias = 0
 
     def value(self, node: Any, depth: int = 0) -> Any:
+        if isinstance(node.value, str):
+            return self._scalar(node)
         identity = id(node)
         if identity in self._open:
             raise InvalidNode(node, _INVALID, "an anchor contains an alias of itself")
@@ -633,13 +635,11 @@ class _Walk:
         self._in_alias += is_alias
         if self._in_alias:
             self._count(node)
-        if isinstance(node.value, str):
-            return self._scalar(node)
         if depth > MAX_DEPTH:
             raise InvalidNode(node, _INVALID, _TOO_DEEP)
-        is_mapping = type(node).__name__ == "MappingNode"
+        is_mapping = node.__class__.__name__ == "MappingNode"
         kind = "map" if is_mapping else "seq"
-        if node.ctag.trval is not None and str(node.ctag) not in (_CORE + kind, "!"):
+        if node.ctag.suffix is not None and str(node.ctag) not in (_CORE + kind, "!"):
             raise _wrong_tag(node)
         self._met.add(identity)
         self._open.add(identity)
@@ -652,11 +652,13 @@ class _Walk:
         return value
 
     def _scalar(self, node: Any) -> Any:
+        if self._in_alias:
+            self._count(node)
         if "\0" in node.value:
             why = "the text contains NUL (U+0000), which neither the service nor the records can store"
             self._document.report(node, _CHARACTER, why, "remove it")
             self._document.is_broken = True
-        if node.ctag.trval is not None:
+        if node.ctag.suffix is not None:
             return _tagged(node)
         return node.value if node.style else parse_scalar(node.value)
 
@@ -667,12 +669,14 @@ class _Walk:
         for key, member in node.value:
             if not isinstance(key.value, str):
                 raise InvalidNode(key, _INVALID, "a key must be text, not a list or a mapping")
-            self._scalar(key)  # its tag may be wrong
+            if key.ctag.suffix is not None or "\0" in key.value:
+                self._scalar(key)
             name = intern(key.value)  # thousands of jobs have the same ones
             if name == "<<" and not key.style:
                 merged.append((key, member))
             elif (first := keys.setdefault(name, key)) is key:
-                result[name] = self.value(member, depth)
+                is_text = isinstance(member.value, str)
+                result[name] = self._scalar(member) if is_text else self.value(member, depth)
             elif not self._in_alias:
                 place = self._document.location(first.start_mark.line, first.start_mark.column)
                 why = f'"{shorten(name)}" is already defined at {place}'
