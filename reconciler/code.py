@@ -1,9 +1,4 @@
-"""The code of a job: which files of a directory it is, within which limits, and its digest.
-
-The digest is computed from exactly the list of files that is uploaded: their paths, sizes and contents; no
-times, owners or modes, which an object store does not keep. So the same tree has the same digest on every
-machine. `code_store` uploads it.
-"""
+"""The code of a job: which files of a directory it is, and within which limits. `code_store` uploads it."""
 
 from __future__ import annotations
 

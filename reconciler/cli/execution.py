@@ -357,14 +357,6 @@ def _confirm_store(url: str, address: str | None, root: Path) -> None:
 # --- a signal while actions are carried out
 
 
-def show_cursor() -> None:
-    """Show the cursor on each terminal of ours that something may be drawn on."""
-    for descriptor in (1, 2):
-        with suppress(OSError):
-            if display.was_drawn and os.isatty(descriptor):
-                os.write(descriptor, b"\x1b[?25h")
-
-
 STOPPED = "stopped immediately; the next plan shows the outcome of calls in flight"
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.
 _LAST_WORDS_S = 1.0
@@ -416,7 +408,10 @@ class Interrupt:
 
         try:
             _in_thread(display.end).acquire(timeout=_LAST_WORDS_S / 2)
-            show_cursor()
+            for descriptor in (1, 2) if display.was_drawn else ():
+                with suppress(OSError):
+                    if os.isatty(descriptor):
+                        os.write(descriptor, b"\x1b[?25h")  # shows the cursor
             _in_thread(say).acquire(timeout=_LAST_WORDS_S)
         finally:
             remove_temporary_files()
