@@ -132,7 +132,10 @@ def test_output_that_has_not_changed_is_not_copied_again(here: Here) -> None:
     os.utime(source / "old", (1, 1))
     copy_output(execution.outputs[0])
     target = here.storage / "b/out"
-    for name in ("old", "new"):  # `new` may still be written: its time says nothing yet
+    # `new` may still be written: its time says nothing yet.
+    kept = [(target / name).stat().st_mtime == (source / name).stat().st_mtime for name in ("old", "new")]
+    assert kept == [True, False]
+    for name in ("old", "new"):
         (target / name).write_text("2", encoding="utf-8")
     os.utime(target / "old", (1, 1))
     copy_output(execution.outputs[0])
