@@ -73,15 +73,15 @@ class History(Locks):
             past = _read_past(transaction, look, keys=[*keys], **scope._asdict())
         return tuple(sorted(past, key=lambda one: one.number))
 
-    def code(self, digest: str) -> Code | None:
-        """The code of that digest, if a revision with it was started."""
-        look = "SELECT content AS listing FROM reconciler_code WHERE digest = :digest"
+    def codes(self, digests: Iterable[str]) -> Mapping[str, Code]:
+        """The code of those digests, as far as a revision with it was started."""
+        look = "SELECT digest, content AS listing FROM reconciler_code WHERE digest IN :digests"
+        found = {}
         with self.reading() as transaction:
-            listing = transaction.value(look, digest=digest)
-        if listing is None:
-            return None
-        name, files = listing
-        return Code(name, files, digest)
+            for some in _portions(digests):
+                for digest, (name, files) in transaction.rows(look, digests=some):
+                    found[digest] = Code(name, files, digest)
+        return found
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
         """Write owned revisions as they were seen at a time: new ones, and new phases of those known.

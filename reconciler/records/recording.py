@@ -187,7 +187,7 @@ class Recording:
         """The code of that digest, if a revision with it is on record; an unavailable store knows none."""
         with suppress(RecordsUnavailable):
             if store := self.reading():
-                return store.code(digest)
+                return store.codes([digest]).get(digest)
         return None
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
