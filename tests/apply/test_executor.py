@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.apply.executor import INTERRUPTED, EventStream
+from reconciler.apply.executor import EventStream
 from reconciler.apply.journaled import Scheduler
 from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Result, Status, Step
 from reconciler.decide.plan import Action, in_order
@@ -220,30 +219,6 @@ def test_look_ends_shortly_before_its_turn(
 # --- interrupted
 
 
-def test_actions_not_started_before_an_interrupt_are_skipped_and_done_by_the_next_apply(
-    service: Service,
-) -> None:
-    service.gate.before(CREATE, service.stop.set)
-    jobs = [a_job(key) for key in "abc"]
-    result = service.apply(*jobs, parallelism=1)
-    assert statuses(result) == {"a": Status.DONE, "b": Status.SKIPPED, "c": Status.SKIPPED}
-    assert result.interrupted
-    skipped = {(one.key, one.detail) for one in service.events if one.type is EventType.ACTION_SKIPPED}
-    assert skipped == {("b", INTERRUPTED), ("c", INTERRUPTED)}
-    service.stop.clear()
-    service.apply(*jobs)
-    assert set(service.phases()) == {"a", "b", "c"}
-    assert not service.plan(*jobs).to_execute
-
-
-def test_interrupt_lets_the_actions_in_flight_finish(service: Service) -> None:
-    together = threading.Barrier(2, action=service.stop.set)
-    service.gate.before(CREATE, lambda: together.wait(timeout=10), always=True)
-    result = service.apply(*[a_job(key) for key in "abcd"], parallelism=2)
-    assert Counter(outcome.status for outcome in result.outcomes) == {Status.DONE: 2, Status.SKIPPED: 2}
-    assert len(service.store.jobs()) == 2
-
-
 CREATE_FIRST: dict[str, Any] = {"lifecycle": {"replace_order": "create_first"}}
 #: What is replaced, what is sent when the interrupt comes, and what is said of it.
 CUT_SHORT = [
@@ -321,16 +296,6 @@ def test_interrupted_create_without_answer_is_looked_up_and_not_resent(
     assert the_only(result).status == status
     assert service.asked(CREATE) <= 1
     assert len(service.store.jobs()) == (status == "done")
-
-
-def test_interrupt_before_the_first_action_changes_nothing(service: Service) -> None:
-    service.run(a_job())
-    plan = service.plan(absent(), a_job("b"))
-    service.stop.set()
-    service.forget_requests()
-    result = service.carry_out(plan)
-    assert result.count(Status.SKIPPED) == 2
-    assert not service.app.requests
 
 
 # --- what is told
