@@ -291,22 +291,22 @@ class Session:
             WrongUsage: `only`, `rerun` or `allow` names what does not exist, or `rerun` an active job.
             ServiceError: the workspace could not be read.
         """
+        self._check_values()
         context = self._context._replace(only=_names(only), rerun=_names(rerun))
         try:
             allowances = Allowances.of(_names(allow), force=force)
         except ValueError as error:
             raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
-        return self._plan(context, allowances, with_preflight=preflight)
-
-    def _plan(self, context: Context, allowances: Allowances, *, with_preflight: bool = True) -> Plan:
-        if self.stack._missing:
-            raise ManifestInvalid(*self.stack._missing)
-        core = reconcile.plan(context, allowances, with_preflight=with_preflight)
+        core = reconcile.plan(context, allowances, with_preflight=preflight)
         records, environ, redact = self._records.url, self._runtime.environ, self._runtime.redactor
         to_save = partial(
             document_to_save, core, context, allowances, records=records, environ=environ, redact=redact
         )
         return Plan(core, _PlanInputs(context, allowances, to_save), redact)
+
+    def _check_values(self) -> None:
+        if self.stack._missing:
+            raise ManifestInvalid(*self.stack._missing)
 
     def apply(
         self,
@@ -333,8 +333,9 @@ class Session:
             raise _invalid("wait", f'"{wait}" is not running or completed')
         how = RunKind.APPLY, timeout_s, on_event, None if wait is None else Goal(wait)
         if plan is None:
-            here = self._context.to_apply()
-            return self._run(here, lambda: self._plan(here, NO_ALLOWANCES)._core, *how)
+            self._check_values()
+            context = self._context.to_apply()
+            return self._run(context, partial(reconcile.plan, context), *how)
         core, made, allowances = plan._core, plan._made, NO_ALLOWANCES
         if core.stack != self.stack.name:
             why = f"the plan is for stack {core.stack}, and the session for {self.stack.name}"
@@ -435,8 +436,7 @@ class Session:
             NotFound: there is no such job.
             LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
         """
-        if self.stack._missing:
-            raise ManifestInvalid(*self.stack._missing)
+        self._check_values()
         context = self._context.to_apply()
         make = partial(adopt_plan, context, key, job_id, takes_as_is=accept)
         return self._run(context, lambda: make()[0], RunKind.ADOPT, timeout_s, on_event)
