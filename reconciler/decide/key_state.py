@@ -504,7 +504,7 @@ class KeyState:
 
     # --- its job
 
-    @property
+    @cached_property
     def is_there(self) -> bool:
         """Whether a job is declared, and one of a known phase stands for the key."""
         return self.declared is not None and self.latest is not None and self.latest.job.phase is not None
