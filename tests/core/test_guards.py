@@ -331,12 +331,8 @@ def test_what_is_said_in_words_is_counted_by_no_guard(word: str, is_active: bool
         (ending(5, 5), Guard.TERMINATIONS),
         (ending(5, 16), Guard.TERMINATIONS),
         (ending(5, 17), None),
-        (ending(6, 20), Guard.TERMINATIONS),
-        (ending(6, 21), None),
-        (ending(0, 9), None),
         (ending(1, 100, terminations=1, terminations_percent=0), Guard.TERMINATIONS),
         (ending(50, 100, terminations=60), None),
-        (ending(50, 100, terminations_percent=51), None),
         (ending(5, 8, terminations_percent=62.6), None),
         # over the whole stack, not over what is in view
         (in_view(16), Guard.TERMINATIONS),
@@ -347,15 +343,12 @@ def test_what_is_said_in_words_is_counted_by_no_guard(word: str, is_active: bool
         # over the limit, not at it
         (losing(24), None),
         (losing(24.5), Guard.LOST_WORK),
-        (losing(24.5, limit=25), None),
         (losing(0.5, limit=0), Guard.LOST_WORK),
         (rerunning(4, 4), None),
         (rerunning(5, 5), Guard.RERUNS),
         (rerunning(5, 16), Guard.RERUNS),
         (rerunning(5, 17), None),
         (rerunning(1, 100, reruns=1, reruns_percent=0), Guard.RERUNS),
-        (rerunning(50, 100, reruns=60), None),
-        (rerunning(50, 100, reruns_percent=51), None),
         # failed and new jobs run no finished work again, one that has aged out does
         (Case(a_stack(*FIVE), [seen(a_job(job.key, **OLD), phase="Failed") for job in FIVE]), None),
         (Case(a_stack(*FIVE), [], a_memory(*(past(a_job(job.key, **OLD)) for job in FIVE))), Guard.RERUNS),
