@@ -239,12 +239,6 @@ def test_expression_that_exceeds_the_limit_on_one_job_is_judged_for_none() -> No
     assert are_not_judged(answers)
 
 
-@pytest.mark.usefixtures("limited")
-def test_expressions_that_are_all_hostile_end_within_the_limit() -> None:
-    answers = evaluate([Question(ENDLESS, [0])] * 100, [LONG])
-    assert all(are_not_judged(one) for one in answers)
-
-
 def test_expression_that_takes_more_than_its_share_of_the_time_has_what_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
