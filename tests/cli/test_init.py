@@ -48,12 +48,6 @@ def test_no_second_manifest_is_written_beside_another_one(reconciler: Reconciler
     assert not (tmp_path / "src").exists()
 
 
-def test_planted_link_is_not_followed(reconciler: Reconciler, tmp_path: Path) -> None:
-    (tmp_path / "jobs.yaml").symlink_to(tmp_path / "elsewhere")
-    assert "exists, not written: jobs.yaml" in reconciler("init").err
-    assert not (tmp_path / "elsewhere").exists()
-
-
 def test_file_in_the_place_of_the_directory_is_wrong_usage(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     reconciler.ends(64, "init file")

@@ -102,14 +102,6 @@ def test_saved_plan_is_judged_by_the_policies_of_its_time(world: World) -> None:
 # ── validate and review ────────────────────────────────────────────────────────────────────────────
 
 
-def test_validate_asks_about_every_job_as_a_create(reconciler: Reconciler) -> None:
-    write(stack("a", "b", two_nodes="b"))
-    said = reconciler.ends(3, "validate", err="one-node denies b: one is enough")
-    assert said.out == "Valid: stack test, 2 jobs in view, 1 file. 1 job is denied by a policy.\n"
-    document = reconciler("validate --json").document
-    assert (document["valid"], [one["key"] for one in document["denied"]]) == (True, ["b"])
-
-
 TARGETS = """\
 targets:
   dev: {kind: local}
