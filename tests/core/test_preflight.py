@@ -98,6 +98,7 @@ IN_POOL = resource(pool_id="pool1")
         (good(), NOTHING_OFFERED, [Why.ENGINE_NOT_OFFERED, Why.FLAVOR_NOT_OFFERED]),
         (good(), left(0), [Why.QUOTA_EXCEEDED]),
         (good(), left(-5), [Why.QUOTA_EXCEEDED]),
+        (good(), left(0, quota=0), [Why.QUOTA_EXCEEDED]),
         (good(), left(1), []),
         (good(), OFFERED._replace(quota=None), []),
         (good(), OFFERED._replace(quota=RecordQuota(None, 10)), []),
