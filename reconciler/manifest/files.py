@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -451,7 +451,7 @@ def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
         if path.is_dir():
             found.update(file for _, files in reader.below(path) for file in files)
         # What lies above is of interest only if it looks as if it said it.
-        for up in upwards(directory.parent):
+        for up in islice(reader.upwards(directory), 1, None):
             found.update(filter(reader.may_say_stack, reader.candidates(up)))
     return _no_root_file(reader, paths, found, "in, above or below")
 

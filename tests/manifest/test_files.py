@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.errors import WrongUsage
-from reconciler.manifest.files import files_digest
+from reconciler.errors import ManifestInvalid, WrongUsage
+from reconciler.manifest.files import FileTree, files_digest, find_stack
 from tests.manifest.conftest import HEAD, JOB, Place, place_of
 
 ROOT = HEAD
@@ -91,6 +91,14 @@ def test_root_file_that_is_misspelt_above_path_is_a_candidate(place: Place) -> N
     place.write("services: {}\n", "other.yaml")
     place.write("jobs: {}\n", "inner/jobs.yaml")
     assert sorted(map(place_of, place.problems("inner"))) == ["jobs.yaml:1:1", "main.yaml:1:1"]
+
+
+def test_no_file_above_a_copy_is_a_candidate(place: Place) -> None:
+    place.write("stack_: vision\n")
+    place.write("jobs: {}\n", "copy/jobs.yaml")
+    with pytest.raises(ManifestInvalid) as raised:
+        find_stack([place.root / "copy"], tree=FileTree(place.root / "copy", "HEAD:"))
+    assert [str(one.location) for one in raised.value.diagnostics] == ["HEAD:jobs.yaml:1:1"]
 
 
 def test_of_many_candidates_the_rest_is_counted(place: Place) -> None:
