@@ -159,7 +159,11 @@ class Place(NamedTuple):
 
     def untouchable(self) -> dict[str, tuple[str, object]]:
         """All that is stored of the jobs that nobody may touch."""
-        return {job.name: (job.body_text, job.life) for job in self.jobs() if job.name in KEPT | NOT_OURS}
+        return {
+            job.name: (job.body_text, job.life)
+            for job in self.jobs()
+            if job.name in KEPT | NOT_OURS or job.name.startswith("foreign-")
+        }
 
 
 def _copy(source: str, to: str) -> None:
@@ -181,12 +185,13 @@ def marker_of(job: Job) -> Marker | None:
     return found if found and found.is_on_its_own_job(job.name, job.id) else None
 
 
-def build(home: Path, fork_server: ForkServer, *, with_records: bool = True) -> Place:
-    """Make such a place; without records, as after their loss."""
+def build(home: Path, fork_server: ForkServer, *, with_records: bool = True, foreign: int = 0) -> Place:
+    """Make such a place; without records, as after their loss; with `foreign` jobs of others before ours."""
     home.mkdir()
     place = Place(home)
     (home / RECORDS).mkdir()
-    Store(home / RECORDS / "local.sqlite3", speed=1e-6).close()
+    with Store(home / RECORDS / "local.sqlite3", speed=1e-6) as store:
+        _foreign(store, foreign)
     place.declare(_first())
     _apply(place, fork_server)
     place.let_pass(60)
@@ -219,6 +224,16 @@ def build(home: Path, fork_server: ForkServer, *, with_records: bool = True) -> 
 def _apply(place: Place, fork_server: ForkServer) -> None:
     run = fork_server.run(place.home, "apply", "--yes")
     assert run.code == 0, run.err
+
+
+def _foreign(store: Store, count: int) -> None:
+    for number in range(count):
+        name = f"foreign-{number}"
+        description = f"reconciler.other.{name}.r1.a3f9a2c1b7d4e"
+        metadata = {"name": name, "workspace_id": "0", "description": description}
+        body = {"kind": "job", "metadata": metadata, "algorithm": {}, "spec": {"resource": {}}}
+        job = store.create(LOCAL_PROJECT, body)
+        store.set_phase(job.id, "Running" if number % 70 == 0 else "Completed")
 
 
 def _strangers(store: Store) -> None:
@@ -309,9 +324,10 @@ def a_world(
     fork_server: ForkServer,
     *,
     with_records: bool = True,
+    foreign: int = 0,
     apply: Sequence[str] = APPLY,
 ) -> World:
-    place = build(directory / "first", fork_server, with_records=with_records)
+    place = build(directory / "first", fork_server, with_records=with_records, foreign=foreign)
     assert fork_server.run(place.home, "plan", "--out", PLAN_FILE).code == 0
     undisturbed, log = place.copy(directory / "undisturbed"), directory / "moments.txt"
     run = fork_server.run(undisturbed.home, *apply, log=log)

@@ -74,6 +74,10 @@ class Service(NamedTuple):
         """How many jobs were ever started for a revision."""
         return Counter((_key(job), _revision(job)) for job in self.store.jobs())
 
+    def phases(self) -> dict[str, str]:
+        """The phase of each job, by its name."""
+        return {job.name: job.life.phase for job in self.store.jobs()}
+
 
 def _key(job: Job) -> str:
     found = marker_of(job)

@@ -127,6 +127,16 @@ def test_apply_killed_without_records_is_completed_by_the_next_apply(
     record_property("figure", ["kill points in a directory that had lost its records", len(chosen)])
 
 
+def test_apply_killed_among_350_foreign_jobs_is_completed_by_the_next_apply(
+    fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    """Every plan on the way reads a workspace of eight pages."""
+    world = a_world(tmp_path, fork_server, foreign=350)
+    chosen = random.Random("foreign").sample(still_lives(world, tmp_path, fork_server), 8)
+    _repair_each(world, chosen, fork_server)
+    record_property("figure", ["kill points among 350 foreign jobs", len(chosen)])
+
+
 def test_apply_killed_with_several_actions_in_flight_is_completed_by_the_next_apply(
     world: World, fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
@@ -143,6 +153,24 @@ def test_apply_killed_with_several_actions_in_flight_is_completed_by_the_next_ap
         _repair(world, place, fork_server, number, moment)
     assert killed >= 5
     record_property("figure", ["kill points with several actions in flight", killed])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_repeatedly_killed_applies_are_completed_by_a_last_one(
+    world: World, fork_server: ForkServer, tmp_path: Path, seed: int, record_property: RecordProperty
+) -> None:
+    """Each apply gets a little further than the one before, or not at all."""
+    chance, place, killed = random.Random(seed), world.place.copy(tmp_path / "copy"), 0
+    for _ in range(8):
+        accident = Accident(f"moment #{chance.randint(1, 60)}", KILL)
+        run = fork_server.run(place.home, *APPLY, accidents=[accident])
+        assert run.code in (-signal.SIGKILL, 0), run.err
+        killed += run.code != 0
+        check_none_is_there_twice(place)
+        place.let_pass(chance.choice([0, 0, 1, 60]))
+    assert killed > 3
+    check_the_next_apply_does_the_rest(world, place, fork_server)
+    record_property("figure", ["applies killed one after the other on the same stack", killed])
 
 
 @pytest.mark.parametrize("arrives", ["before the next create", "after the next apply"])

@@ -15,11 +15,13 @@ import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import cycle
+from dataclasses import replace
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
 
+from reconciler.emulator import Effect, Fault
 from tests.scenarios.every_action import (
     APPLY,
     MET,
@@ -38,6 +40,7 @@ from tests.scenarios.hooks import (
     TIMED_OUT,
     Accident,
 )
+from tests.scenarios.over_http import a_service, entry
 
 RecordProperty = Callable[[str, object], None]
 CHUNKS = 3
@@ -108,3 +111,46 @@ def _check_no_create_was_sent_blindly(accident: Accident, moments: list[str]) ->
     if accident.at.startswith("CreateTrainingJob"):
         again = f"{BEFORE} {accident.at.removesuffix('1')}2" in moments
         assert again == (accident.what in (LOST_BEFORE, THROTTLED)), accident
+
+
+# --- over a wire
+
+LOSSES = [
+    Fault(Effect.LOST_BEFORE),
+    Fault(Effect.LOST_AFTER),
+    Fault(Effect.ANSWER, status=429, code="APIGW.0308", retry_after_s=1),
+    Fault(Effect.ANSWER, status=503, code="ModelArts.4302"),
+    Fault(Effect.ANSWER_AFTER, status=504, code="APIGW.0201"),
+    Fault(Effect.TRUNCATED),
+    Fault(Effect.UNREADABLE),
+]
+BEFORE_IT = {"edited": entry(), "replaced": entry(), "gone": entry()}
+WANTED = {"edited": entry(description="text"), "replaced": entry(lr=0.2), "new": entry()}
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda fault: f"{fault.effect}-{fault.status}")
+def test_apply_over_http_with_lost_answers_ends_complete(
+    fork_server: ForkServer, tmp_path: Path, loss: Fault
+) -> None:
+    with a_service(fork_server) as service:
+        home = tmp_path / "copy"
+        service.declare(home, BEFORE_IT)
+        assert service.run(home, *APPLY).code == 0
+        service.store.clock.advance(seconds=60)
+        service.declare(home, WANTED)
+        # The first one of each, and one in the midst of the replacement.
+        for operation, nth in product(CHANGING, (1, 2)):
+            service.app.faults.add(replace(loss, operation=operation, nth=nth))
+        run = service.run(home, *APPLY)
+        assert run.code == 0, run.err
+        service.store.clock.advance(seconds=60)
+        assert service.changes(home) == []
+        assert set(service.jobs_of_each_revision().values()) == {1}
+        assert service.active() == {"edited": 1, "new": 1, "replaced": 1}
+        assert service.phases() == {
+            "edited": "Running",
+            "gone": "Terminated",
+            "new": "Running",
+            "replaced": "Terminated",
+            "replaced-r2": "Running",
+        }

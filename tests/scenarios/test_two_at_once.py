@@ -1,9 +1,9 @@
 """Two applies of one stack at the same time, as real processes on one service over HTTP.
 
-They share no record store, which would let one at a time (tests/cli/test_unlock.py), so they meet on the
-service: its unique names decide who starts a job, and whoever comes second finds that it is there. In each
-round every key has something to do. They meet in each: whoever is first there stands still until the other
-one has come.
+Those that share a record store exclude each other: one carries its plan out, the other exits 6 and says
+who is at it. Those that do not share one meet on the service: its unique names decide who starts a job,
+and whoever comes second finds that it is there. In each round every key has something to do. They meet in
+each: whoever is first there stands still until the other one has come.
 """
 
 from __future__ import annotations
@@ -51,6 +51,33 @@ def _check_all_is_well(service: Service, home: Path, turn: int) -> None:
     assert service.active() == dict.fromkeys(declared(turn), 1)
     [kept] = [job for job in service.store.jobs() if job.name == "kept"]
     assert [step.phase for step in kept.life.past] == ["Creating", "Pending", "Running"]
+
+
+def test_concurrent_applies_with_one_record_store_exclude_each_other(
+    service: Service, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    places = [Accident(f"{BEFORE} write #1", STAND), Accident(f"{BEFORE} ListTrainingJobs #1", STAND)]
+    apply = (*APPLY[:2], "--records", f"sqlite:///{tmp_path / 'records.sqlite3'}")
+    for turn in range(ROUNDS):
+        # The same working copy, or two with one store.
+        homes = [tmp_path / "a", tmp_path / ("a" if turn % 2 else "b")]
+        for home in homes:
+            service.declare(home, declared(turn))
+        winner = service.start(homes[0], *apply, accidents=places, name="winner-")
+        assert winner.stands()  # about to take the lock
+        loser = service.start(homes[1], *apply, name="loser-")
+        winner.go_on()
+        assert winner.stands()  # and has it
+        ended = loser.end()
+        assert ended.code == 6, ended.err
+        assert "another process holds the lock" in ended.err
+        assert f"process {winner.pid} since" in ended.err
+        winner.go_on()
+        ended = winner.end()
+        assert ended.code == 0, ended.err
+        service.store.clock.advance(seconds=60)
+        _check_all_is_well(service, homes[0], turn)
+    record_property("figure", ["of two applies at once, sharing records, were refused the lock", ROUNDS])
 
 
 def test_concurrent_applies_without_a_common_store_create_no_duplicates(
