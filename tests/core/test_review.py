@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reconciler.core.stack import DesiredJob, Effect, IgnoreRule, Limits, Policy, Prices, Stack, Target
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.review import Amount, ChangeKind, Review, ReviewedSide, Side, make_review
+from reconciler.errors import Location
 from reconciler.secrets import SecretText
 from tests.builders import a_job, a_stack, absent
 
@@ -79,8 +80,9 @@ def test_change_in_the_manifest_has_an_action_and_a_reason(
     [job] = found.jobs
     assert (job.key, job.change, job.action, job.reason) == ("a", change, action, reason)
     assert (job.starts != "") is (change is ADDED)
-    if change is REMOVED:
-        assert job.detail.startswith("`state: absent`" if after else "removed")
+    if change is not CHANGED:
+        words = ("no longer `state: absent`", "new") if change is ADDED else ("removed", "`state: absent`")
+        assert job.detail.startswith(words[(before is None) if change is ADDED else (after is not None)])
     assert found.summary[change] == 1
     assert found.actions[action] == (0 if action is KEPT else 1)
 
@@ -103,6 +105,12 @@ def test_equivalent_declaration_is_no_change(before: DesiredJob, after: DesiredJ
     found = reviewed([before], [after] if after else [])
     assert found.jobs == ()
     assert found.summary["unchanged"] == 1
+
+
+def test_place_of_a_job_is_told_without_the_revision_it_is_in() -> None:
+    old, new = (replace(a_job(key), location=Location(f"{key}:jobs.yaml", 7, 3)) for key in "xy")
+    found = make_review(side(old, file_prefix="x:"), side(new, file_prefix="y:"), target=None, version="1")
+    assert [job.source and job.source.file for job in found.jobs] == ["jobs.yaml", "jobs.yaml"]
 
 
 def test_changed_fields_say_which_force_a_new_job() -> None:
