@@ -26,6 +26,7 @@ from reconciler.manifest.yaml import (
     Document,
     parse,
     plain_stack_name,
+    read,
     read_manifest_file,
     unreadable_document,
 )
@@ -127,10 +128,7 @@ class FileReader:
 
     def document(self, path: Path) -> Document:
         if path not in self._read:
-            try:
-                self._read[path] = parse(self._bytes(path), path, self.shown(path))
-            except OSError as error:
-                self._read[path] = unreadable_document(path, self.shown(path), error)
+            self._read[path] = read(path, self.shown(path), self._bytes)
         return self._read[path]
 
     def refuse(self, path: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ import errno
 import re
 from bisect import bisect_right
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -402,10 +402,10 @@ class Document:
         self.problems.append(Diagnostic(what, why, fix, self.location(line, column), snippet=snippet))
 
 
-def read(path: Path, file: str) -> Document:
+def read(path: Path, file: str, read_bytes: Callable[[Path], bytes] = read_manifest_file) -> Document:
     """Read and parse one file. What is wrong with it stands in `problems`."""
     try:
-        return parse(read_manifest_file(path), path, file)
+        return parse(read_bytes(path), path, file)
     except OSError as error:
         return unreadable_document(path, file, error)
 
