@@ -58,8 +58,7 @@ def test_actions_that_free_capacity_run_before_actions_that_need_it(service: Ser
         "taken": Action.CONFLICT,
     }
     started = [event.key for event in service.events if event.type is EventType.ACTION_STARTED]
-    assert started[:2] == ["ended", "edited"]
-    assert set(started[2:]) == {"replaced", "created"}
+    assert started.index("created") > max(started.index("ended"), started.index("replaced"))
     sent = {call: [n for n, one in enumerate(service.changes) if one == call] for call in (CREATE, STOP)}
     # The replacement waits for its own termination alone, so it may come before the other one.
     new = [job.name for job in service.store.jobs() if job.name in {"created", "replaced-r2"}]
