@@ -134,21 +134,17 @@ def _evaluate(
 # --- what a decision rests on: the jobs, their details, and what the history has of the stack
 
 
-def observe(
-    context: Context, plan_context: PlanContext, *, with_details: bool = False
-) -> tuple[Stack, Snapshot]:
-    """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
-
-    A report on drift needs details only where an edit may be ignored.
+def observe(context: Context, plan_context: PlanContext) -> tuple[Stack, Snapshot]:
+    """Look at the workspace, and at details only where an edit may be ignored; for a plan see `propose`.
 
     Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
-    the plan. What was seen of owned revisions is recorded.
+    the report. What was seen of owned revisions is recorded.
 
     Raises:
         Unauthorized: the target does not let us read at all.
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
-    reader = _SnapshotReader(context, plan_context, with_details=with_details)
+    reader = _SnapshotReader(context, plan_context, with_details=False)
     _, snapshot = reader.read(reader.needs_whole_list)
     owned = snapshot.ownership.owned_keys
     return narrow(context.loaded.stack, context.only, owned, context.unmatched), snapshot
@@ -358,10 +354,17 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
 
 
 def propose(context: Context, allowances: Allowances = NO_ALLOWANCES) -> ProposedPlan:
-    """Observe, decide every key, and ask the policies."""
+    """Observe, with details of the jobs whose declaration changed, decide every key, and ask the policies.
+
+    Raises:
+        Unauthorized, WrongUsage: as `observe`.
+    """
     plan_context = context.plan_context(allowances)
-    stack, snapshot = observe(context, plan_context, with_details=True)
-    check_keys(allowances.named_keys, stack, snapshot.ownership.owned_keys, context.unmatched)
+    reader = _SnapshotReader(context, plan_context, with_details=True)
+    _, snapshot = reader.read(reader.needs_whole_list)
+    owned = snapshot.ownership.owned_keys
+    stack = narrow(context.loaded.stack, context.only, owned, context.unmatched)
+    check_keys(allowances.named_keys, stack, owned, context.unmatched)
     return propose_plan(stack, snapshot, plan_context, context.target.identity)
 
 
