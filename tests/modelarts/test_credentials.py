@@ -154,6 +154,7 @@ def test_token_is_fetched_once_and_renewed_before_it_ends(clock: StoppedClock) -
     ("answers", "tokens", "is_refused"),
     [
         ([(401, '{"error_code": "APIG.0307"}'), (201, "{}")], ["token-1", "token-2"], False),
+        ([(401, "{}"), (201, "{}")], ["token-1", "token-2"], False),
         ([(401, '{"error_code": "APIG.0301"}')], ["token-1", "token-2"], True),
         ([(403, '{"error_code": "ModelArts.0112"}')], ["token-1"], True),
     ],
