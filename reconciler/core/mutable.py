@@ -222,8 +222,9 @@ def renewed_marker(
 def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud) -> dict[str, Any]:
     """The body of the service's update call: the whole description, and all declared fields legal now."""
     assert job.phase is not None
-    description = str(Description(desired.description, marker))
-    return {"description": description, **legal_now(desired.body or {}, job.phase, cloud)}
+    # A description that `raw` puts into the body is none of ours, and would take the marker's place.
+    described = {**(desired.body or {}), "description": str(Description(desired.description, marker))}
+    return legal_now(described, job.phase, cloud)
 
 
 def overwritten_fields(body: Mapping[str, Any], job: ObservedJob) -> tuple[Change, ...]:

@@ -800,6 +800,12 @@ def test_edited_description_is_written_before_the_marker() -> None:
     assert found.desired == {"description": f"new reconciler.vision.a.r1.{desired.digest}"}
 
 
+def test_update_sends_the_marker_whatever_raw_calls_a_description() -> None:
+    desired = a_job(description="new", raw={"description": "theirs"})
+    found = decided_everywhere(desired, seen(desired, text="old"))
+    assert found.desired == {"description": f"new reconciler.vision.a.r1.{desired.digest}"}
+
+
 @pytest.mark.parametrize(
     ("phase", "cloud", "action"),
     [
