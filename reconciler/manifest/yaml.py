@@ -686,7 +686,8 @@ class _Walk:
             for source in sources if isinstance(sources, list) else [sources]:
                 if not isinstance(source, dict):
                     raise InvalidNode(key, _INVALID, "<< takes a mapping, or a list of mappings")
-                result = source | result
+                for name, one in source.items():
+                    result.setdefault(name, one)  # behind its own: the order of a matrix is told by it
         return result
 
     def _count(self, node: Any) -> None:
