@@ -340,8 +340,7 @@ class _Plan:
     def snapshot(self) -> Snapshot:
         """A service on which every job of BASE waits for its turn, and a history that has what it declares.
 
-        Of a key that only HEAD
-        has, and as absent, there may be a job, too.
+        Of a key that only HEAD has, and as absent, there may be a job, too.
         """
         present = {key: job for key, job in self.before.items() if not job.is_absent}
         present |= {key: job for key, job in self.after.items() if job.is_absent and key not in self.before}
