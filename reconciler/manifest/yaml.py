@@ -536,8 +536,12 @@ def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
 
 def _entry_places(root: Any, tree: dict[str, Any]) -> EntryPlaces:
     places: EntryPlaces = {}
+    met: set[str] = set()
     for section, entries in root.value:
-        for name, _ in entries.value if isinstance(tree.get(section.value), dict) else ():
+        # Of a key that is there twice the second one is not read, and may be anything.
+        is_read = section.value not in met and isinstance(tree.get(section.value), dict)
+        met.add(section.value)
+        for name, _ in entries.value if is_read else ():
             places.setdefault((section.value, name.value), (name.start_mark.line, name.start_mark.column))
     return places
 

@@ -129,6 +129,13 @@ def test_a_duplicate_key_is_marked_and_the_first_one_stands() -> None:
     assert document.tree == {"jobs": 1}
 
 
+@pytest.mark.parametrize("second", ["x", "[x]", "[[x, y]]", "{[x]: y}"])
+def test_a_section_that_is_there_twice_may_be_anything_the_second_time(second: str) -> None:
+    document = read(f"jobs: {{a: {{}}}}\njobs: {second}\n")
+    assert [problem.what for problem in document.problems] == ["duplicate key"]
+    assert document.tree == {"jobs": {"a": {}}}
+
+
 @pytest.mark.parametrize(
     "text",
     [
