@@ -36,7 +36,7 @@ class CatalogReader:
 
     def __init__(self, open_catalog: Callable[[], Catalog]) -> None:
         self._open_catalog = open_catalog
-        self._lock = threading.Lock()
+        self._locks: dict[object, threading.Lock] = {}
         self._answers: dict[object, Any] = {}
         self._failures: dict[object, ServiceError] = {}
 
@@ -60,13 +60,13 @@ class CatalogReader:
 
     def forget_failures(self) -> None:
         """Ask again what could not be asked."""
-        with self._lock:
-            self._failures.clear()
+        self._failures.clear()
 
     def _ask_once(self, part: object, ask: Callable[[Catalog], _T]) -> _T:
-        with self._lock:
-            if part in self._failures:
-                raise self._failures[part]
+        # Who asks for one part keeps nobody from another. Each of the calls of a dict is one step.
+        with self._locks.setdefault(part, threading.Lock()):
+            if known := self._failures.get(part):
+                raise known
             if part not in self._answers:
                 try:
                     self._answers[part] = ask(self._open_catalog())

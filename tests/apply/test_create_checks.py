@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.catalog import CatalogReader
 from reconciler.apply.executor import EventStream
-from reconciler.core.catalog import EngineOffer, Offers, missing
+from reconciler.core.catalog import EngineOffer, Offers, PoolChoice, missing
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Source
@@ -292,3 +294,22 @@ def test_only_a_failure_of_the_service_is_the_answer_of_a_catalog(failure: Excep
         with pytest.raises(type(failure)):
             reader.quota()
     assert len(questions) == asked
+
+
+def test_a_part_that_takes_long_keeps_nobody_from_another() -> None:
+    is_asked, goes_on = threading.Event(), threading.Event()
+
+    def ask_slowly() -> None:
+        is_asked.set()
+        goes_on.wait(10)
+
+    catalog = SimpleNamespace(record_quota=ask_slowly, pool_refusal=lambda *_: None)
+    reader = CatalogReader(lambda: catalog)
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(reader.quota)
+        try:
+            assert is_asked.wait(10)
+            assert pool.submit(reader.pool_refusal, PoolChoice(POOL, FLAVOR)).result(5) is None
+        finally:
+            goes_on.set()
+        assert slow.result(10) is None
