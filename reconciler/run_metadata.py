@@ -18,6 +18,9 @@ _RUN = ("CI_JOB_URL", "BUILD_URL")
 #: `https://user@host:443/path.git`, `ssh://git@host/path` or `git@host:path`.
 _REMOTE = r"(?:[a-z+]+://(?:[^/@]*@)?(?P<host>[^/:@]+)(?::\d+)?/|(?:[^/@:]*@)?(?P<scp>[^/:@]{2,}):(?!//))(?P<path>.+)"
 
+#: An apply that is under way does not wait longer for git.
+_GIT_LIMIT_S = 5.0
+
 
 def origin(environ: Mapping[str, str], command: str = "") -> RunMetadata:
     """Find it out; what cannot be found out is ""."""
@@ -47,7 +50,7 @@ def place_of(root: Path) -> str:
     from reconciler.manifest.git import Repository
 
     try:
-        repository = Repository.around(root, os.environ)
+        repository = Repository.around(root, os.environ, _GIT_LIMIT_S)
         remote = repository.remote_url() if repository else ""
     except (ReconcilerError, OSError, ValueError):  # no apply fails for it
         return os.path.realpath(root)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from reconciler import run_metadata
 from reconciler.run_metadata import place_of
 from tests.git_repository import make_repository
 
@@ -49,3 +52,16 @@ def test_place_outside_of_a_shared_repository_is_the_directory(
     (tmp_path / "checkout" / "vision").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "checkout")
     assert place_of(tmp_path / "link" / "vision") == str((tmp_path / "checkout" / "vision").resolve())
+
+
+def test_git_that_does_not_answer_is_not_waited_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_metadata._GIT_LIMIT_S <= 5
+    monkeypatch.setattr(run_metadata, "_GIT_LIMIT_S", 0.2)
+    git = make_repository(tmp_path / "checkout", monkeypatch)
+    os.mkfifo(tmp_path / "checkout" / ".git" / "pipe")
+    git("config", "include.path", "pipe")
+    began_s = time.monotonic()
+    assert place_of(tmp_path / "checkout") == str(tmp_path / "checkout")
+    assert time.monotonic() - began_s < 10

@@ -68,10 +68,15 @@ class Repository(NamedTuple):
     prefix: str
     common_directory: Path
     environ: Mapping[str, str]
+    limit_s: float
 
     @classmethod
-    def around(cls, directory: Path, environ: Mapping[str, str]) -> Repository | None:
+    def around(
+        cls, directory: Path, environ: Mapping[str, str], limit_s: float | None = None
+    ) -> Repository | None:
         """The repository that a directory lies in; None if it lies in none, or there is no git.
+
+        `limit_s` is how long each call of git may take.
 
         Raises:
             GitFailed: there is one, and git does not read it: its owner is somebody else, say.
@@ -81,7 +86,7 @@ class Repository(NamedTuple):
             return None
         # Credentials are none of its business.
         inherited = {name: value for name, value in environ.items() if re.fullmatch(_INHERITED, name)}
-        found = cls(git, directory, "", directory, inherited | _ENVIRONMENT)
+        found = cls(git, directory, "", directory, inherited | _ENVIRONMENT, limit_s or _LIMIT_S)
         code, out, err = found._run("rev-parse", "--git-common-dir", "--show-prefix")
         if code and b"not a git repository" in err:
             return None
@@ -197,11 +202,11 @@ class Repository(NamedTuple):
                 input=feed,
                 stdout=out,
                 stderr=subprocess.PIPE,
-                timeout=_LIMIT_S,
+                timeout=self.limit_s,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            what = f"git {arguments[0]} did not end within {_LIMIT_S:g} s"
+            what = f"git {arguments[0]} did not end within {self.limit_s:g} s"
             why = f"the repository around {self.directory} is damaged, or its disk is too slow"
             fix = "check that git log works there; a pipe in .git, or included by its config, blocks git"
             raise GitFailed(Diagnostic(what, why, fix)) from None
