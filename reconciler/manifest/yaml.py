@@ -658,7 +658,7 @@ class _Walk:
     def _scalar(self, node: Any) -> Any:
         if self._in_alias:
             self._count(node)
-        if "\0" in node.value:
+        if "\0" in node.value and not self._in_alias:
             why = "the text contains NUL (U+0000), which neither the service nor the records can store"
             self._document.report(node, _CHARACTER, why, "remove it")
             self._document.is_broken = True

@@ -122,6 +122,12 @@ def test_a_fault_has_a_place(text: str | bytes, place: str, why: str) -> None:
     assert why in document.problems[0].why
 
 
+def test_nul_is_told_where_it_stands_and_not_for_each_alias() -> None:
+    document = read('a: &a ["\\0"]\nb: [*a, *a]\nc: [*a]\n')
+    assert [place_of(problem) for problem in document.problems] == ["a.yaml:1:8"]
+    assert document.is_broken
+
+
 def test_a_duplicate_key_is_marked_and_the_first_one_stands() -> None:
     document = read("jobs: 1\njobs: 2\n")
     assert document.problems[0].what == "duplicate key"
