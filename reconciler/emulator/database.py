@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -194,12 +195,12 @@ class JobDatabase:
             self._connection.close()
 
 
-class EmulatorClock:
+class EmulatorClock(ABC):
     """Where a store asks for the time; `advance` moves the time forward at once."""
 
+    @abstractmethod
     def now_ms(self) -> int:
         """Return the emulated time."""
-        raise NotImplementedError
 
     def advance(self, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
         """Let emulated time pass without waiting for it.
@@ -212,8 +213,8 @@ class EmulatorClock:
             raise ValueError(f"time can be advanced by zero or more, not by {total} ms")
         self._advance(round(total))
 
-    def _advance(self, span_ms: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _advance(self, span_ms: int) -> None: ...
 
 
 class ManualClock(EmulatorClock):
