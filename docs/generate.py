@@ -33,7 +33,7 @@ from reconciler.core.fields.job import JobBody
 from reconciler.core.phase import RULES as PHASE_RULES
 from reconciler.core.phase import Operation, Phase
 from reconciler.core.schema import fields
-from reconciler.decide.plan import Reason
+from reconciler.decide.plan import ACTIONS, Action, Reason
 from reconciler.decide.rules import HINTS, RULES
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +78,8 @@ REAL_TIME = {
     Path("docs/guides/sweep.md"),
     Path("docs/start/first-job.md"),
 }
+#: Those with tables whose commands are not run.
+_TABLES = [REFERENCE / name for name in ("cli.md", "reasons.md", "schemas.md")]
 _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
 #: The widest that fits the site beside its two sidebars.
 _COLUMNS = "84"
@@ -201,22 +203,38 @@ def _run_again(page: Path, directory: Path) -> str:
 
 #: A table below a marker, or the place for one.
 _MARKED = re.compile(r"^(<!-- table: ([\w.]+) -->\n)(?:\n?\|.*\n)*", re.M)
+#: The numbers of a plan's or a review's actions, in an example.
+_COUNTS = re.compile(r'\{"create": \d[^}]*\}')
 
 
 def _with_tables(page: Path) -> str:
     """The page with what its commands print, and with the table that each of its markers names."""
     text = (ROOT / page).read_text(encoding="utf-8")
     text = _run_again(page, RUN_PAGES[page]) if page in RUN_PAGES else text
-    return _MARKED.sub(lambda found: f"{found[1]}\n{_marked_table(found[2])}", text)
+    text = _MARKED.sub(lambda found: f"{found[1]}\n{_marked_table(found[2])}", text)
+    return _COUNTS.sub(lambda found: json.dumps(dict.fromkeys(Action, 0) | json.loads(found[0])), text)
 
 
 def _marked_table(name: str) -> str:
-    """Of the rules, or of the members of a document or of an object in it: `plan`, `plan.Cost`."""
+    """Rules, actions, reasons; or the members of a document or of an object in it: `plan`, `plan.Cost`."""
     if name == "rules":
-        cells = (
-            (f"`{rule.name}`", rule.when, ", ".join(f"**{one}**" for one in rule.actions)) for rule in RULES
+        return _table(
+            ["rule", "when", "action"],
+            (
+                (f"`{rule.name}`", rule.when, ", ".join(f"**{one}**" for one in rule.actions))
+                for rule in RULES
+            ),
         )
-        return _table(["rule", "when", "action"], cells)
+    if name == "actions":
+        return _table(
+            ["symbol", "action", "colour"],
+            ((f"`{traits.symbol}`", action, traits.colour) for action, traits in ACTIONS.items()),
+        )
+    if name == "reasons":  # with what `why` suggests for each
+        return _table(
+            ["reason", "meaning", "to change it"],
+            ((f"`{reason}`", reason.meaning, "; ".join(HINTS.get(reason, ())) or "–") for reason in Reason),
+        )
     document, _, model = name.partition(".")
     schema = schema_of(document)
     members = (schema["$defs"][model] if model else schema)["properties"]
@@ -238,17 +256,6 @@ def _marked_table(name: str) -> str:
     }
     return _table(
         ["key", "type", "meaning"], ([key, of_json.get(kind, kind), text] for key, kind, _, text in rows)
-    )
-
-
-_REASON = re.compile(r"^\| `(\w+)` \| (.*?) \|.*\n", re.M)
-
-
-def _with_hints(page: Path) -> str:
-    """The page with what `why` suggests for each reason, in the last column."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return _REASON.sub(
-        lambda row: f"| `{row[1]}` | {row[2]} | {'; '.join(HINTS.get(Reason(row[1]), ())) or '–'} |\n", text
     )
 
 
@@ -280,11 +287,10 @@ def _translated(path: Path) -> str:
 
 #: Page, by its path below the root → what writes it.
 PAGES: dict[Path, Callable[[], str]] = {
-    **{page: partial(_with_tables, page) for page in (*sorted(RUN_PAGES), REFERENCE / "schemas.md")},
+    **{page: partial(_with_tables, page) for page in (*sorted(RUN_PAGES), *_TABLES)},
     REFERENCE / "commands.md": _commands,
     REFERENCE / "states.md": _states,
     REFERENCE / "fields.md": _fields,
-    REFERENCE / "reasons.md": partial(_with_hints, REFERENCE / "reasons.md"),
     # Behind their pages, whose code they have.
     **{path: partial(_translated, path) for path in translations()},
 }

@@ -103,59 +103,81 @@ def symbol_of(action: Action, order: ReplaceOrder) -> str:
 
 
 class Reason(StrEnum):
-    """Why the planner chose the action: a closed list."""
+    """Why the planner chose the action: a closed list.
 
-    NOT_FOUND = "not_found"
-    UNCHANGED = "unchanged"
-    COMPLETED = "completed"
-    AGED_OUT = "aged_out"
-    MUTABLE_CHANGED = "mutable_changed"
-    MARKER_CHANGED = "marker_changed"
-    IMMUTABLE_CHANGED = "immutable_changed"
-    CHANGE_IGNORED = "change_ignored"
-    CHANGE_REFUSED = "change_refused"
-    WOULD_LOSE_WORK = "would_lose_work"
-    WAITS_FOR_TERMINATION = "waits_for_termination"
-    AUTO_STOPPED = "auto_stopped"
-    FAILED = "failed"
-    RETRY = "retry"
-    RETRY_LATER = "retry_later"
-    RETRIES_EXHAUSTED = "retries_exhausted"
-    DECLARED_AGAIN = "declared_again"
-    TERMINATED_OUTSIDE = "terminated_outside"
-    RECREATE = "recreate"
-    RERUN_REQUESTED = "rerun_requested"
-    UPSTREAM_NEWER = "upstream_newer"
-    SCHEDULED = "scheduled"
-    WAITS_FOR_SCHEDULE = "waits_for_schedule"
-    SUPERSEDED = "superseded"
-    NOT_IN_MANIFEST = "not_in_manifest"
-    STATE_ABSENT = "state_absent"
-    DESTROYED = "destroyed"
-    PROTECTION_RELEASED = "protection_released"
-    NAME_TAKEN = "name_taken"
-    NAME_TOO_LONG = "name_too_long"
-    MARKER_RESTORED = "marker_restored"
-    RENAMED = "renamed"
-    RENAME_CLASH = "rename_clash"
-    NEEDS_PENDING = "needs_pending"
-    WAITS_FOR_TURN = "waits_for_turn"
-    NEEDS_FAILED = "needs_failed"
-    PROTECTED = "protected"
-    UNKNOWN_PHASE = "unknown_phase"
-    UNKNOWN_DIGEST = "unknown_digest"
-    UNREADABLE = "unreadable"
-    ADOPTED = "adopted"
-    ALREADY_OWNED = "already_owned"
-    DIFFERS = "differs"
-    KEY_IN_USE = "key_in_use"
-    NOT_ADOPTABLE = "not_adoptable"
-    WRONG_PHASE = "wrong_phase"
-    RELEASED = "released"
-    STACK_RENAMED = "stack_renamed"
-    GUARD = "guard"
-    DENIED = "denied"
-    PREFLIGHT = "preflight"
+    `meaning` says it in a sentence, for docs/reference/reasons.md.
+    """
+
+    meaning: str
+
+    def __new__(cls, word: str, meaning: str) -> Reason:
+        reason = str.__new__(cls, word)
+        reason._value_, reason.meaning = word, meaning
+        return reason
+
+    NOT_FOUND = "not_found", "there is no job of the key"
+    UNCHANGED = "unchanged", "active, as declared"
+    COMPLETED = "completed", "completed, as declared"
+    AGED_OUT = "aged_out", "completed by the history; the service has deleted the record"
+    MUTABLE_CHANGED = "mutable_changed", "a mutable field differs"
+    MARKER_CHANGED = "marker_changed", "only the marker differs"
+    IMMUTABLE_CHANGED = "immutable_changed", "an immutable field differs"
+    CHANGE_IGNORED = "change_ignored", "an immutable field differs, with `on_change: keep`"
+    CHANGE_REFUSED = "change_refused", "an immutable field differs, with `on_change: fail`"
+    WOULD_LOSE_WORK = (
+        "would_lose_work",
+        "an immutable field differs, and the job has run longer than `limits.lost_time`",
+    )
+    WAITS_FOR_TERMINATION = "waits_for_termination", "the job before it is being terminated"
+    AUTO_STOPPED = "auto_stopped", "stopped by its own `auto_stop`"
+    FAILED = "failed", "Failed or Abnormal, and not retried"
+    RETRY = "retry", "Failed or Abnormal, and retried"
+    RETRY_LATER = "retry_later", "the next retry is not due yet"
+    RETRIES_EXHAUSTED = "retries_exhausted", "all retries used"
+    DECLARED_AGAIN = "declared_again", "terminated by an apply, and declared again"
+    TERMINATED_OUTSIDE = "terminated_outside", "terminated outside reconciler, and kept"
+    RECREATE = "recreate", "terminated outside reconciler, with `on_terminated: recreate`"
+    RERUN_REQUESTED = "rerun_requested", "`--rerun` names the key"
+    UPSTREAM_NEWER = (
+        "upstream_newer",
+        "a needed key has completed a newer revision, with `on_upstream: rerun`",
+    )
+    SCHEDULED = "scheduled", "a time of `lifecycle.schedule` has come"
+    WAITS_FOR_SCHEDULE = (
+        "waits_for_schedule",
+        "an immutable field differs; the edit waits for the next time of the schedule",
+    )
+    SUPERSEDED = "superseded", "another revision stands for the key"
+    NOT_IN_MANIFEST = "not_in_manifest", "no file declares the key"
+    STATE_ABSENT = "state_absent", "the entry says `state: absent`"
+    DESTROYED = "destroyed", "terminated by `destroy`"
+    PROTECTION_RELEASED = "protection_released", "the protection is taken off; the next plan ends the job"
+    NAME_TAKEN = "name_taken", "a job of another owner has the name"
+    NAME_TOO_LONG = "name_too_long", "the name of the next revision is too long for the service"
+    MARKER_RESTORED = (
+        "marker_restored",
+        "known from the history as a job of the stack; its marker was removed",
+    )
+    RENAMED = "renamed", "the marker follows a renamed key"
+    RENAME_CLASH = "rename_clash", "both keys of a `formerly` own revisions"
+    NEEDS_PENDING = "needs_pending", "a key under `needs` is not settled yet"
+    WAITS_FOR_TURN = "waits_for_turn", "as many members of the sweep are active as `max_parallel` allows"
+    NEEDS_FAILED = "needs_failed", "a key under `needs` ended badly or is absent"
+    PROTECTED = "protected", "the job is protected"
+    UNKNOWN_PHASE = "unknown_phase", "the phase is not known to this version"
+    UNKNOWN_DIGEST = "unknown_digest", "the digest's algorithm is not known to this version"
+    UNREADABLE = "unreadable", "something could not be read"
+    ADOPTED = "adopted", "`adopt` makes the job a revision of the key"
+    ALREADY_OWNED = "already_owned", "the job to adopt is a revision of the stack already"
+    DIFFERS = "differs", "the job to adopt differs from the declaration"
+    KEY_IN_USE = "key_in_use", "the key has another job that is newer, or active"
+    NOT_ADOPTABLE = "not_adoptable", "the job to adopt is elsewhere, or cannot be marked"
+    WRONG_PHASE = "wrong_phase", "the description cannot be changed in this phase"
+    RELEASED = "released", "`release` takes the marker off"
+    STACK_RENAMED = "stack_renamed", "`adopt --from-stack` writes another stack on the marker"
+    GUARD = "guard", "a guard blocks the key"
+    DENIED = "denied", "a policy blocks the key"
+    PREFLIGHT = "preflight", "a finding of pre-flight blocks the key"
 
 
 #: The reasons for which a key is blocked although its rules chose something that could be done.
