@@ -103,11 +103,9 @@ def symbol_of(action: Action, order: ReplaceOrder) -> str:
 
 
 class Reason(StrEnum):
-    """Why the planner chose the action: a closed list.
+    """Why the planner chose the action: a closed list."""
 
-    `meaning` says it in a sentence, for docs/reference/reasons.md.
-    """
-
+    #: The same for people, as in docs/reference/reasons.md.
     meaning: str
 
     def __new__(cls, word: str, meaning: str) -> Reason:
