@@ -1,11 +1,11 @@
-"""Many stacks: one command done for each of them, on threads here or on the workers of a dask cluster.
+"""Fleets: one command for many stacks, on threads of this process or on the workers of a dask cluster.
 
-Whatever happens to a stack is its result, and hides no other. Requests, tasks and results are plain data that
-travels to a cluster as JSON. None of it is a secret or part of the environment, for what is sent stands in
-the memory of the scheduler: a worker takes credentials, and the variables of manifests, from its own.
+A failure is the result of its stack and hides no other. Requests, tasks and results are plain data, sent to a
+cluster as JSON. They hold no secrets, since the scheduler keeps them in memory: workers take credentials and
+variables from their own environment.
 
-What comes back is read as data. Whoever can connect to a scheduler of dask can run code on its workers; so
-nothing of what they send is believed to be more than text, and no pickle can run code here.
+Results are parsed as untrusted data: anybody who can reach the scheduler can run code on its workers.
+Therefore no pickle from a worker may run code here.
 
 Source: docs/operations/fleets.md.
 """
@@ -71,13 +71,13 @@ from reconciler.text import printable, visible
 from reconciler.validation import validate_stack
 from reconciler.version import __version__
 
-#: The commands that a fleet has.
+#: The commands with `--fleet`.
 COMMANDS = ("validate", "plan", "apply", "drift", "status", "history")
-#: So many stacks are checked at once in a process: more would wait for the interpreter, not for the service.
+#: Stacks checked concurrently by one process. More would compete for the interpreter.
 AT_ONCE = 4
-#: How often one looks whether the cluster is to stop, or has no workers, in seconds.
+#: Interval, in seconds, at which a stop request and a loss of all workers are noticed.
 _LOOK_EVERY_S = 0.5
-#: Seconds for the scheduler to answer, and for a worker to come.
+#: Seconds for the scheduler to answer, and for a worker to appear.
 CONNECT_S, NO_WORKERS_S = 10.0, 60.0
 
 TakeResult = Callable[[StackResult], None]
@@ -86,11 +86,11 @@ Learn = Callable[[Iterable[str]], None]
 
 @dataclass(frozen=True, slots=True)
 class FleetRequest:
-    """A command, and its options as they are the same for every stack.
+    """A command and the options that all stacks share.
 
-    `options` are those of the command line by the names of their parameters; `formats` those of the report.
-    `directory` is where in its repository the current directory is. An apply has the name of its `run`, by
-    which workers are told to stop.
+    `options` are those of the command line, by parameter name; `formats` are the formats of the report.
+    `directory` is the current directory relative to its repository. `run` identifies an apply, so that
+    workers can be told to stop it.
     """
 
     command: str
@@ -110,11 +110,11 @@ class FleetRequest:
 
 @dataclass(frozen=True, slots=True)
 class StackTask:
-    """One stack: its directory, absolute, and what the report calls it.
+    """One stack: its absolute directory, and `root`, its name in the report.
 
-    Names of its files in messages begin with `prefix`: they are relative to where the command was started.
-    `digest` is that of its files, "" if they are known to be the same. `approved` names what was shown to
-    somebody who said that it is to be applied; until then it is only planned.
+    `prefix` makes file names in messages relative to where the command was started. `digest` is that of the
+    files, or "" if the worker shares the file system. `approved` identifies the plan that the user approved;
+    without it the stack is only planned.
     """
 
     directory: str
@@ -135,12 +135,12 @@ def check_here(
     learn: Learn,
     stop: threading.Event | None = None,
 ) -> None:
-    """Check the stacks on threads; `take` gets each result as it comes, `learn` each secret.
+    """Run the command for each stack on threads; `take` receives the results, `learn` the secrets.
 
-    An interrupt ends it at once: what waits is told to end. Where `stop` tells it, all end in order.
+    An interrupt ends it immediately; `stop` ends it in order.
     """
     stop = stop or threading.Event()
-    # Who waits for jobs keeps nobody else from the interpreter.
+    # Waiting for jobs takes no CPU time, so every stack gets its thread.
     at_once = max(AT_ONCE, len(tasks)) if request.options.get("goal") else AT_ONCE
     pool = ThreadPoolExecutor(at_once, "stack")
     try:
@@ -158,13 +158,13 @@ def check_here(
 
 
 class ClusterUnusable(ReconcilerError):
-    """A scheduler cannot be reached or has no workers, or a worker does not see the files that are here."""
+    """The scheduler is unreachable or has no workers, or a worker sees other files."""
 
     exit_code = ExitCode.UNKNOWN
 
 
 class _KnownSecrets(Redactor):
-    """The secrets of one stack; what else this process prints must not hold them either."""
+    """The secrets of one stack, which are also passed on to the redactor of the process."""
 
     def __init__(self, elsewhere: Learn, secrets: Iterable[str]) -> None:
         self._elsewhere = elsewhere
@@ -177,9 +177,9 @@ class _KnownSecrets(Redactor):
 
 
 class StackCheck:
-    """A command for one stack: the same as for that stack alone, as a value.
+    """Runs the command for one stack, as on the command line, and returns its result as a value.
 
-    What goes wrong is part of the result; only interrupts are raised.
+    Errors are part of the result; only interrupts are raised.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class StackCheck:
             stop=self._stop,
             command=request.command,
         )
-        #: What gives values to variables, and who learns the secret ones.
+        #: Arguments of the loader.
         self._values: dict[str, Any] = {
             "variables": dict(options.get("variables") or ()),
             "var_files": request.var_files,
@@ -250,22 +250,22 @@ class StackCheck:
         self._warn(blockers(plan, is_text_shown="text" in self._request.formats))
         summary = {action.value: number for action, number in plan.summary.items()}
         has_changes = bool(plan.to_execute or plan.in_the_way or plan.refusals) or not plan.complete
-        return self._found(Content.PLAN, plan, code, summary, plan.last_line, has_changes, **fields)
+        return self._rendered(Content.PLAN, plan, code, summary, plan.last_line, has_changes, **fields)
 
     def _apply(self) -> StackResult:
-        """Plan, under the lock; and carry it out where somebody approved it, or nothing is to be done."""
+        """Plan while holding the lock, and apply if the plan is approved or there is nothing to do."""
         options, goal = self._options, self._options.get("goal")
         if self._stop.is_set():
             raise Interrupted("the apply of this stack was not started")
         with ExitStack() as cleanup:
             context = cleanup.enter_context(self._connected(offline=False)).to_apply()
-            # Without it the journal lets no call be made any more.
+            # Once the lock is lost, the journal refuses further calls.
             lost = "error: the lock was lost: its lease expired, or it was broken; no new actions start"
             lock = context.recording.lock(context.scope, lambda: self._say(lost, 0))
             cleanup.callback(lock.release)
             lock.take_in_time(self._stop.is_set)
             plan = self._plan_of(context)
-            approved, shown = _name_of_actions(plan), self._task.approved
+            approved, shown = _approval_digest(plan), self._task.approved
             if shown and shown != approved:
                 if unread := next((one for one in plan.actions if one.action is Action.UNKNOWN), None):
                     raise ServiceError(f"cannot verify the plan: {unread.detail}")
@@ -291,9 +291,11 @@ class StackCheck:
             at_s = context.target.clock.now()
         if not shown:
             return self._planned(plan, code, **fields)
-        said, is_done = result_last_line(result), result.count(Status.DONE) > 0
+        last_line, has_changes = result_last_line(result), result.count(Status.DONE) > 0
         view = View(plan=plan, at_s=at_s)
-        return self._found(Content.RESULT, result, code, result.summary, said, is_done, view=view, **fields)
+        return self._rendered(
+            Content.RESULT, result, code, result.summary, last_line, has_changes, view=view, **fields
+        )
 
     def _trace(self, error: BaseException) -> str:
         return visible(self._redact("".join(traceback.format_exception(error))))
@@ -306,21 +308,21 @@ class StackCheck:
             failed = reconcile.notify_drift(context, report).failed
         summary = {name.value: number for name, number in report.summary.items()}
         summary["pending"] = len(report.pending)
-        code, said = report.exit_code, drift_last_line(report)
-        return self._found(
-            Content.DRIFT, report, code, summary, said, report.is_due, notifications_failed=failed
+        code, last_line = report.exit_code, drift_last_line(report)
+        return self._rendered(
+            Content.DRIFT, report, code, summary, last_line, report.is_due, notifications_failed=failed
         )
 
     def _status(self) -> StackResult:
         with self._connected(offline=True) as context:
             report = reconcile.status(context)
         summary = {"jobs": len(report.jobs), "without_a_job": report.without_a_job, "unknown": report.unknown}
-        return self._found(
+        return self._rendered(
             Content.STATUS, report, report.exit_code, summary, report.last_line, bool(report.jobs)
         )
 
     def _history(self) -> StackResult:
-        """What is recorded of the stack, or of one key, which another stack may have."""
+        """The history of the stack or of one key, which only some of the stacks may have."""
         options = self._options
         key: str | None = options.get("key")
         loaded = self._loaded(offline=True)
@@ -335,18 +337,20 @@ class StackCheck:
         page = {"html": render_lanes(make_timeline(report), self._redact)} if options.get("html") else {}
         report = report.limited_to(options.get("shown") or 1)
         summary = {"runs": len(report.runs), "revisions": len(report.revisions)}
-        said = ", ".join(f"{number} {name}" for name, number in summary.items())
-        found = self._found(Content.HISTORY, report, ExitCode.DONE, summary, said, any(summary.values()))
-        return replace(found, parts={**found.parts, **page})
+        last_line = ", ".join(f"{number} {name}" for name, number in summary.items())
+        result = self._rendered(
+            Content.HISTORY, report, ExitCode.DONE, summary, last_line, any(summary.values())
+        )
+        return replace(result, parts={**result.parts, **page})
 
     def _validate(self) -> StackResult:
-        """Whether the manifest is valid, and what policies say; an invalid one has no document."""
+        """Validate the manifest and evaluate its policies. An invalid manifest has no document."""
         found = validate_stack(self._files(), target=self._target, **self._values)
         self._warn(found.skipped)
         report, loaded = found.report, found.loaded
         if not report.valid or loaded is None:
             raise ManifestInvalid(*found.problems)
-        self._known(loaded)
+        self._registered(loaded)
         self._warn(found.problems)
         for name, declared in loaded.targets.items():
             if self._target in (None, name):
@@ -354,11 +358,13 @@ class StackCheck:
                     identity = identity_of(name, declared, self._runtime.environ)
                     self._scopes += () if identity is None else (Scope.of(loaded.stack.name, identity),)
         summary, is_denied = {"jobs": report.jobs, "denied": len(report.denied)}, bool(report.denied)
-        return self._found(Content.VALIDATION, report, found.exit_code, summary, report.last_line, is_denied)
+        return self._rendered(
+            Content.VALIDATION, report, found.exit_code, summary, report.last_line, is_denied
+        )
 
     @contextmanager
     def _connected(self, *, offline: bool) -> Iterator[reconcile.Context]:
-        """Load the stack and connect to its target; keys that it does not have are no wrong use."""
+        """Load the stack and connect to its target. Keys that it lacks are collected, not refused."""
         loaded = self._loaded(offline=offline)
         with connect(loaded, self._target, self._runtime, self._records, offline=offline) as context:
             self._scopes = (context.scope,)
@@ -370,10 +376,10 @@ class StackCheck:
             )
 
     def _loaded(self, *, offline: bool) -> LoadedStack:
-        return self._known(load(self._files(), target=self._target, offline=offline, **self._values))
+        return self._registered(load(self._files(), target=self._target, offline=offline, **self._values))
 
     def _files(self) -> StackFiles:
-        """The files of the stack, which must be those that were found where the command was started."""
+        """Find the files of the stack and compare them with those where the command was started."""
         task, var_files = self._task, self._request.var_files
         directory = Path(task.directory)
         if task.digest and files_digest(directory, var_files) != task.digest:
@@ -381,11 +387,11 @@ class StackCheck:
             fix = "let all workers see the same files, under the same path"
             raise ClusterUnusable(Diagnostic("the worker sees other files", why, fix))
         files = find_stack([directory], var_files, FileTree(directory, task.prefix))
-        # Each stack takes the variables that it declares.
+        # A variable that only other stacks declare is no error.
         given = [name for document in read_value_files(var_files) for name in document.tree]
         return files._replace(known_variables=frozenset([*self._values["variables"], *given]))
 
-    def _known(self, loaded: LoadedStack) -> LoadedStack:
+    def _registered(self, loaded: LoadedStack) -> LoadedStack:
         self._redact.learn(loaded.secrets)
         self._undeclared = frozenset(loaded.undeclared)
         self._warn(loaded.warnings)
@@ -396,10 +402,10 @@ class StackCheck:
             self._messages.append((level, self._redact(text)))
 
     def _warn(self, problems: Iterable[Diagnostic]) -> None:
-        if not self._task.approved:  # else it was said with the plan
+        if not self._task.approved:  # otherwise they were shown with the plan
             self._problems += without_secrets(tuple(problems), self._redact)
 
-    def _found(
+    def _rendered(
         self,
         content: Content,
         value: Any,
@@ -412,7 +418,7 @@ class StackCheck:
         document: Any = None,
         **fields: Any,
     ) -> StackResult:
-        """The result of a command, with what it prints in each format that is asked for."""
+        """Return the result of a command, rendered in each requested format."""
         request, view, parts = self._request, view or View(), {}
         for name in request.formats:
             if name == "json":
@@ -459,24 +465,26 @@ class StackCheck:
 
 
 def _apply_document(plan: Plan, result: Result, events: Iterable[ApplyEvent]) -> dict[str, Any]:
-    """What an apply of one stack says in the document of all."""
-    told = [one.document() for one in events if one.type is not EventType.ACTION_PROGRESS]
-    return {"plan": plan.document(), "events": told, "summary": result.summary}
+    """The document of one stack in that of `apply --fleet`."""
+    shown = [event.document() for event in events if event.type is not EventType.ACTION_PROGRESS]
+    return {"plan": plan.document(), "events": shown, "summary": result.summary}
 
 
-def _name_of_actions(plan: Plan) -> str:
-    """Name what would be carried out; where a job is on its way, and what is kept, may change meanwhile."""
-    names = ("key", "action", "after", "changes")
-    done = [one for one in plan.document()["actions"] if ACTIONS[one["action"]].is_executed]
-    jobs = [one["before"] and one["before"]["id"] for one in done]
-    return digest_of([plan.manifest_digest, jobs, [[one[name] for name in names] for one in done]])
+def _approval_digest(plan: Plan) -> str:
+    """Return a digest of what would be executed. Kept keys and the phases of jobs may change meanwhile."""
+    fields = ("key", "action", "after", "changes")
+    actions = [action for action in plan.document()["actions"] if ACTIONS[action["action"]].is_executed]
+    jobs = [action["before"] and action["before"]["id"] for action in actions]
+    return digest_of([plan.manifest_digest, jobs, [[action[name] for name in fields] for action in actions]])
 
 
-# ── on a cluster: what is sent, and what a worker does with it ───────────────────────────────────────
+# ── on a cluster: requests, and the worker's side ────────────────────────────────────────────────────
 
 
 def check_sendable(request: FleetRequest, tasks: Sequence[StackTask]) -> list[StackTask]:
-    """Check that no password and no value of a sensitive variable is sent; return whom nobody can judge.
+    """Check that no password and no value of a sensitive variable is sent.
+
+    Returns the stacks whose files cannot be read, so that their variables are unknown.
 
     Raises:
         WrongUsage: --records holds a password, or a stack declares a variable as sensitive that --var gives.
@@ -500,17 +508,17 @@ def check_sendable(request: FleetRequest, tasks: Sequence[StackTask]) -> list[St
     return unclear
 
 
-#: Whether each apply that a worker has heard of is to stop.
+#: The stop requests of this worker, by run.
 _stops: dict[str, threading.Event] = defaultdict(threading.Event)
 
 
 def stop_run(run: str) -> None:
-    """Let what this worker does for an apply end in order, and what it has not begun not begin."""
+    """Stop an apply on this worker: finish calls in flight, and start no more."""
     _stops[run].set()
 
 
 def check_sent(text: str) -> str:
-    """Check a stack on a worker; what was sent and the result are JSON."""
+    """Run the command for one stack on a worker. Request and result are JSON."""
     request, task = SENT.validate_json(text)
     if request.version == __version__:
         stop = _stops[request.run] if request.run else None
@@ -522,10 +530,10 @@ def check_sent(text: str) -> str:
     return RESULT.dump_json(result).decode()
 
 
-# ── on a cluster: what comes back ────────────────────────────────────────────────────────────────────
+# ── on a cluster: results ────────────────────────────────────────────────────────────────────────────
 
 _ADDRESS = r"(tcp|tls)://([^/\s:]+(:[^/\s:]+)*|\[[0-9a-fA-F:]+\]):\d{1,5}"
-#: Of these a pickle may name: dask has it for each text of an error, and it runs nothing.
+#: The globals that a pickle may name. dask's error messages use this one, and it runs no code.
 _HARMLESS = frozenset({("builtins", "bytes")})
 _connections: set[object] = set()
 
@@ -536,7 +544,7 @@ def _unavailable(why: str, fix: str = "run it again") -> ClusterUnusable:
 
 @contextmanager
 def no_unpickling() -> Iterator[None]:
-    """Meanwhile no pickle may name a class or a function, whichever library reads it."""
+    """Refuse pickles that name a class or function, whichever library loads them."""
     _refuse_pickles()
     connection = object()
     _connections.add(connection)
@@ -546,18 +554,18 @@ def no_unpickling() -> Iterator[None]:
         _connections.remove(connection)
 
 
-@cache  # nothing can take an audit hook out again
+@cache  # an audit hook cannot be removed
 def _refuse_pickles() -> None:
-    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "pickle.find_class" and _connections and arguments not in _HARMLESS:
-            # A TypeError, which dask takes for a pickle that it cannot read.
+            # dask treats a TypeError as an unreadable pickle.
             raise TypeError(f"a pickle of {'.'.join(map(str, arguments))} is not read")
 
-    sys.addaudithook(hear)
+    sys.addaudithook(audit)
 
 
 def result_from(task: StackTask, read: Callable[[], Any]) -> StackResult:
-    """The result of a stack from the JSON that a worker sent, or an error of that stack."""
+    """Parse the JSON that a worker returned for a stack. What cannot be parsed is an error of that stack."""
     try:
         result = RESULT.validate_json(read())
         if result.root == task.root:
@@ -565,7 +573,7 @@ def result_from(task: StackTask, read: Callable[[], Any]) -> StackResult:
         problem = Diagnostic("the worker's answer cannot be read", "it is about another stack")
     except ValidationError as error:
         problem = Diagnostic("the worker's answer cannot be read", printable(error.errors()[0]["msg"]))
-    except BaseException:  # of any kind: it comes as a pickle that is not read
+    except BaseException:  # its type is unknown, because its pickle is refused
         why = "it could not run the check, or workers were lost again and again while they checked it"
         fix = f"read the logs of the workers; on all of them: pip install reconciler=={__version__}"
         problem = Diagnostic("the worker failed", why, fix)
@@ -579,9 +587,9 @@ def check_on_cluster(
     take: TakeResult,
     stop: threading.Event | None = None,
 ) -> None:
-    """Check the stacks on a cluster; `take` gets each result as it comes. An interrupt cancels the rest.
+    """Run the command for each stack on a cluster; `take` receives the results.
 
-    Where `stop` tells it, the workers are told, and all end in order.
+    An interrupt cancels the rest; `stop` is passed on to the workers, which end in order.
 
     Raises:
         WrongUsage: the address is invalid, or the extra `fleet` is not installed.
@@ -596,12 +604,12 @@ def check_on_cluster(
         raise WrongUsage(*missing.diagnostics) from None
     import distributed
 
-    # What dask logs goes where the log of any library goes, and not to stderr by itself.
+    # dask installs a handler that writes to stderr.
     logger = logging.getLogger("distributed")
     logger.handlers.clear()
     logger.propagate = True
 
-    def there(function: str, text: str) -> Any:  # it travels by value: who passes it on needs nothing
+    def there(function: str, text: str) -> Any:  # sent by value, so the scheduler needs no reconciler
         from reconciler import fleet
 
         return getattr(fleet, function)(text)
@@ -617,7 +625,6 @@ def check_on_cluster(
             else:
                 checked.set_result(result_from(task, answer.result))
 
-        # The digest of the files, which the worker compares with what it sees.
         task = replace(task, digest=files_digest(Path(task.directory), request.var_files))
         text = SENT.dump_json((request, task)).decode()
         client.submit(there, "check_sent", text, pure=False).add_done_callback(end)
@@ -659,7 +666,7 @@ def check_on_cluster(
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what an error comes from."""
+    """The first line of an error's root cause."""
     while error.__cause__ is not None and str(error.__cause__):
         error = error.__cause__
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,9 +1,8 @@
-"""`reconciler watch`: checks on a schedule, each a process of our own command line.
+"""`reconciler watch`: drift checks on a schedule, each in a process of its own.
 
-A check is `reconciler drift --since-last --json` and, where changes are to be applied, `apply --json`.
-A process can be ended whatever it hangs on, and takes along its
-memory, its files and its threads; so the one that watches keeps nothing but the state of the watch. Clock,
-chance and wait are handed in.
+A check runs `reconciler drift --since-last --json` and, with `--apply`, `reconciler apply --json`. A child
+process can be killed even when it hangs, and frees its memory, files and threads; the watch itself keeps only
+its state. Clock and randomness are parameters.
 
 Source: docs/operations/watch.md.
 """
@@ -33,21 +32,21 @@ from reconciler.notify import Notified
 from reconciler.render.prometheus import Measurement, MetricSource, counted, run_figures
 from reconciler.text import format_duration
 
-#: After failures in a row the next check comes at most so many intervals later.
+#: The longest back-off after consecutive failures, in intervals.
 MOST_INTERVALS = 4
-#: A service that has not been compared for so many intervals is not being watched.
+#: The watch is unhealthy after this many intervals without a conclusive check.
 HEALTHY_INTERVALS = 3
-#: A wait is cut into pieces of so many seconds, so that a signal is noticed in time.
+#: Longest single sleep, so that signals are noticed promptly.
 PIECE_S = 0.25
-#: A check that was asked to stop is killed after so many seconds; where calls that change something may be in
-#: flight, they have time to be answered and recorded.
+#: Grace period between SIGTERM and SIGKILL. It is longer once an apply has started actions: calls in flight
+#: must be answered and recorded.
 STOP_S, STOP_APPLY_S = 1.0, 90.0
-#: What ends the watch if the first check finds it: the command is wrong, or there is nothing to read.
+#: Exit codes of the first check that end the watch: retrying cannot help.
 _WRONG_FROM_THE_START = frozenset({ExitCode.WRONG_USAGE, ExitCode.INVALID})
 
 
 class WatchClock:
-    """The clocks of this machine: one that tells the time, and one that never jumps. A wait may end early."""
+    """The system's wall clock and monotonic clock. `wait` may return early."""
 
     def now(self) -> float:
         return time.time()
@@ -63,14 +62,14 @@ class WatchClock:
 
 
 class CheckInterval(NamedTuple):
-    """A check every `every_s` seconds, later by a random share of that up to `jitter` (0.1: a tenth)."""
+    """A check every `every_s` seconds, delayed by a random fraction of it, at most `jitter`."""
 
     every_s: float
     jitter: float = 0.0
 
 
 class Due(NamedTuple):
-    """The next check: the interval of the grid that it belongs to, and when it begins."""
+    """The next check: its interval, counted from the start of the watch, and its time."""
 
     interval: int
     at_s: float
@@ -79,12 +78,11 @@ class Due(NamedTuple):
 def next_check(
     schedule: CheckInterval, started_s: float, last: Due, now_s: float, *, failures: int, chance: float
 ) -> Due:
-    """Return when the check after `last` is due, now that `last` has ended.
+    """Return when the check after `last` is due.
 
-    The grid begins at `started_s`, so that neither jitter nor the length of a check adds up; an interval
-    that has begun by now is left out. `failures` is how many checks in a row have failed: after one the
-    next check comes in the next interval, after two in the second one, after more in the fourth. `chance` is
-    from 0 to 1.
+    Intervals are counted from `started_s`, so that jitter and the duration of checks do not accumulate;
+    intervals that have already begun are skipped. After `failures` consecutive failures the next check is 1,
+    2 or at most 4 intervals later. `chance` is a random number from 0 to 1.
     """
     backoff = min(MOST_INTERVALS, 1 << min(max(0, failures - 1), MOST_INTERVALS))
     begun = int((now_s - started_s) // schedule.every_s) + 1
@@ -93,17 +91,17 @@ def next_check(
     return Due(interval, at_s)
 
 
-# ── the result of a check, and what is known after it ────────────────────────────────────────────────
+# ── the result of a check, and the state of the watch ────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """One check. Its entries of drift are as `drift --json` has them, without secrets.
+    """One check, with the redacted drift entries of `drift --json`.
 
-    `number` counts from 1; it ended at `ended_at_s`, in seconds since 1970. `has_compared` says whether it
-    could compare anything. `summary` and `plan` are counts by class and by kind. `applied` and `problem` say
-    for people what became of the plan and why the check failed; `is_shown` says that stderr has the problem
-    already. `warnings` are to be shown there.
+    `number` counts from 1. `ended_at_s` is in seconds since 1970. `has_compared` is true if the check
+    compared at least one key. `summary` counts drift by class, `plan` actions by kind. `applied` and
+    `problem` describe the outcome of the apply and the reason for a failure; `is_shown` is set if stderr
+    already shows the problem. `warnings` still have to be shown.
     """
 
     exit_code: int
@@ -126,11 +124,11 @@ class CheckReport:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it did not do its work; drift that is found, or a plan that is refused, is an answer."""
+        """Whether the check itself failed. Drift and a refused plan are results, not failures."""
         return self.exit_code not in SUCCESSES
 
     def document(self) -> dict[str, Any]:
-        """One line of `watch --json`; after `gone` only what is not empty."""
+        """The line of `watch --json`; fields after `gone` are omitted when empty."""
         more = {"changed": list(self.changed), "plan": self.plan, "applied": self.applied}
         return {
             "type": "check",
@@ -146,10 +144,10 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class WatchState:
-    """What the next check and the metrics need of the past; nothing of it grows.
+    """What later checks and the metrics need to know about earlier ones. Its size is constant.
 
-    `failures` is how many checks in a row have failed by now. `compared` is the last check that could
-    compare, and `compared_s` when it ended, by the clock that never jumps.
+    `failures` counts consecutive failures. `compared` is the last check that compared something, `compared_s`
+    the monotonic time at which it ended.
     """
 
     last: CheckReport | None = None
@@ -164,7 +162,7 @@ class WatchState:
         return self.last.number if self.last else 0
 
     def after(self, check: CheckReport, elapsed_s: float) -> WatchState:
-        """What is known after one more check, which ended at `elapsed_s` of the clock that never jumps."""
+        """Return the state after `check`, which ended at the monotonic time `elapsed_s`."""
         state = replace(
             self,
             last=check,
@@ -175,12 +173,12 @@ class WatchState:
         return replace(state, compared=check, compared_s=elapsed_s) if check.has_compared else state
 
     def is_healthy(self, elapsed_s: float, every_s: float) -> bool:
-        """Whether the last check that could compare is younger than three intervals."""
+        """Whether the last check that compared something is younger than three intervals."""
         return self.compared_s is not None and elapsed_s - self.compared_s < HEALTHY_INTERVALS * every_s
 
 
 def watch_figures(state: WatchState, where: MetricSource) -> list[Measurement]:
-    """The metrics after the last check: its run, the drift of the last that could compare, and the plan."""
+    """Return the metrics: the last run, the drift of the last check that compared, and the last plan."""
     metrics = [] if state.plan is None else [counted("plan_actions", where, state.plan)]
     if state.compared is not None:
         metrics.append(counted("drift", where, state.compared.summary))
@@ -195,10 +193,10 @@ def watch_figures(state: WatchState, where: MetricSource) -> list[Measurement]:
 
 @dataclass
 class Watch:
-    """Checks, one after the other, as the schedule has them.
+    """Runs one check after another, on a schedule.
 
-    `check` returns what it found; None: it was ended because the watch is to stop. `report` gets each check
-    with its number and its times, `state` is what is known after it.
+    `check` returns None if it was ended because the watch is stopping. `report` receives each check with its
+    number and times.
     """
 
     schedule: CheckInterval
@@ -210,9 +208,10 @@ class Watch:
     state: WatchState = field(default_factory=WatchState)
 
     def run(self) -> ExitCode | None:
-        """Check at once and then once every interval, until it is to stop; then return None.
+        """Check now and then once per interval, until the watch is stopped.
 
-        Where the first check finds that there is nothing to watch, return its exit code.
+        Returns the exit code of the first check if that makes watching pointless, e.g. an invalid manifest;
+        otherwise None.
         """
         clock = self.clock
         started_s = clock.elapsed()
@@ -223,11 +222,11 @@ class Watch:
             if self.is_to_stop():
                 return None
             began_s = clock.elapsed()
-            found = self.check()
-            if found is None:
+            result = self.check()
+            if result is None:
                 return None
             check = replace(
-                found,
+                result,
                 number=self.state.checks + 1,
                 ended_at_s=clock.now(),
                 duration_s=clock.elapsed() - began_s,
@@ -244,7 +243,7 @@ class Watch:
 
 
 class ProcessEnd(NamedTuple):
-    """How a process ended: its exit code (negative: the number of a signal), and whether we ended it."""
+    """How a process ended: its exit code (negative: a signal), and whether the watch ended it."""
 
     code: int
     is_out_of_time: bool = False
@@ -260,12 +259,12 @@ def run_process(
     stops: Callable[[], int] = lambda: 0,
     stop_s: Callable[[], float] = lambda: STOP_S,
 ) -> ProcessEnd:
-    """Run a command line, and return when it has ended; `take_line` gets the lines of its stdout.
+    """Run a command and wait for its end; `take_line` receives the lines of its stdout.
 
-    After `limit_s`, and once the watch is to stop, it gets SIGTERM, and after `stop_s` more seconds it is
-    killed with all that it has started; at once where the end was wanted twice (`stops` counts).
+    After `limit_s`, or when the watch is stopped (`stops` counts the requests), it gets SIGTERM. After
+    another `stop_s`, or on a second request, its process group is killed.
     """
-    # Ctrl-C in a terminal goes to the process that watches alone, which asks this one to stop.
+    # In a session of its own Ctrl-C does not reach it: the watch decides when it ends.
     process = Popen(command, env=environ, stdin=DEVNULL, stdout=PIPE, start_new_session=True)  # noqa: S603
     output = process.stdout
     assert output is not None
@@ -291,7 +290,7 @@ def run_process(
             with suppress(TimeoutExpired):
                 process.wait(PIECE_S)
     finally:
-        with suppress(ProcessLookupError):  # what it has started may still be there
+        with suppress(ProcessLookupError):  # its children may have outlived it
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         reader.join(STOP_S)
@@ -301,10 +300,10 @@ def run_process(
 
 @dataclass
 class Handover:
-    """What a check tells the watch beside its report, in a file; see `handing_over`.
+    """What a check passes to the watch besides its report, through a file; see `handing_over`.
 
-    `compared` is how many keys could be compared, `problem` says why it failed. `partly_delivered` is that of
-    `notify.Notified`: what the check before left, and then what this one leaves.
+    `compared` is the number of keys compared, `problem` the reason for a failure. `partly_delivered` is that
+    of `notify.Notified`; it also passes from one check to the next.
     """
 
     compared: int = 0
@@ -313,7 +312,7 @@ class Handover:
 
     @classmethod
     def read(cls, file: Path) -> Handover:
-        """Read it; an empty one where there is none."""
+        """Read the file; empty if it is missing or invalid."""
         try:
             return cls(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -321,7 +320,7 @@ class Handover:
 
     @property
     def notified(self) -> Notified:
-        """What earlier checks could deliver to some of the URLs only."""
+        """Notifications of earlier checks that only some URLs received."""
         ids = {digest: frozenset(DriftId(*id_) for id_ in of) for digest, of in self.partly_delivered.items()}
         return Notified(partly_delivered=ids)
 
@@ -332,7 +331,7 @@ class Handover:
 
 @contextmanager
 def handing_over(file: Path | None, redact: Callable[[str], str]) -> Iterator[Handover]:
-    """Yield what a check hands over to the watch that runs it, and write it at the end, also of a failure."""
+    """Yield the handover of a check to its watch, and write it at the end, even after a failure."""
     handover = Handover() if file is None else replace(Handover.read(file), compared=0, problem="")
     try:
         yield handover
@@ -346,7 +345,7 @@ def handing_over(file: Path | None, redact: Callable[[str], str]) -> Iterator[Ha
 
 
 def words_of(error: BaseException) -> str:
-    """An error in a few words, without what it says of files and values."""
+    """Summarize an error without file names and values."""
     if isinstance(error, ReconcilerError):
         return "; ".join(one.what for one in error.diagnostics[:3])
     if isinstance(error, OSError):
@@ -355,7 +354,7 @@ def words_of(error: BaseException) -> str:
 
 
 class WatchRequest(NamedTuple):
-    """The options of a watch. `windows` and `max_actions` limit what it applies (no windows: any time)."""
+    """The options of a watch. `windows` and `max_actions` limit `--apply`; no windows means any time."""
 
     every_s: float
     jitter: float
@@ -371,9 +370,9 @@ class WatchRequest(NamedTuple):
 class Checker:
     """Runs the checks of a watch.
 
-    `command` returns the command line and the environment for a command with further arguments. `directory`
-    is one of our own, `reports` are the arguments that write the report of a check to files, and `show_event`
-    gets the events of an apply.
+    `command` returns the command line and environment for a subcommand and its arguments. `directory` is
+    private to the watch, `reports` are the `-o` arguments for the reports of a check, and `show_event`
+    receives the events of an apply.
     """
 
     request: WatchRequest
@@ -384,7 +383,7 @@ class Checker:
     show_event: Callable[[ApplyEvent], None] = lambda _: None
 
     def run(self) -> CheckReport | None:
-        """Check for drift and then, if it is to, apply; None: it was ended because the watch is to stop."""
+        """Check for drift and then, if requested, apply. None: ended because the watch is stopping."""
         request = self.request
         ends_s = time.monotonic() + request.check_timeout_s
         check = self._check_drift()
@@ -413,7 +412,7 @@ class Checker:
             return CheckReport(code, problem=problem, is_shown=is_shown, notifications_failed=failed)
         codes, is_complete = [_exit_code(ended)], document["complete"]
         if any(entry["class"] != "unknown" for entry in document["drift"]):
-            codes.append(ExitCode.CHANGES)  # as long as there is drift, new or not
+            codes.append(ExitCode.CHANGES)  # for any drift, not only what is new
         if not is_complete or handover.problem.startswith("not compared"):
             codes.append(ExitCode.UNKNOWN)
         problems = ["" if is_complete else "not everything could be read", handover.problem]
@@ -433,7 +432,7 @@ class Checker:
         )
 
     def _apply(self, check: CheckReport, left_s: float, open_s: float) -> CheckReport:
-        """Apply in the time that is left of the check, and of the window if there is one."""
+        """Apply within the time left for the check and in the window."""
         events: dict[str, Mapping[str, Any]] = {}
         file = self.directory / "plan.json"
 
@@ -483,7 +482,7 @@ class Checker:
         take_line: Callable[[bytes], None],
         stop_s: Callable[[], float] = lambda: STOP_S,
     ) -> tuple[ProcessEnd, int]:
-        """Run a command of ours; returns how it ended, and how many notifications failed."""
+        """Run a subcommand; returns how it ended, and how many notifications failed."""
         metrics = self.directory / "metrics.prom"
         metrics.unlink(missing_ok=True)
         command, environ = self.command(name, ["-o", f"prometheus={metrics}", *arguments])
@@ -495,7 +494,7 @@ class Checker:
         return ended, 0
 
     def _failure(self, ended: ProcessEnd, problem: str) -> tuple[ExitCode, str]:
-        """The exit code of a command that printed no result, and why that is so."""
+        """Return the exit code of a command that printed no result, and the reason."""
         if ended.is_out_of_time:
             limit = format_duration(self.request.check_timeout_s)
             problem = f"the check was ended after {limit}; raise --check-timeout to give it more time"
@@ -507,7 +506,7 @@ class Checker:
 
 
 def _exit_code(ended: ProcessEnd) -> ExitCode:
-    """The exit code of a check that printed its result, even if it was ended afterwards."""
+    """Return the exit code of a command that printed its result, even if it was ended afterwards."""
     if ended.code < 0 or ended.is_out_of_time or ended.is_stopped:
         return ExitCode.DONE
     return ExitCode(ended.code)
