@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from reconciler.core.code import Code, CodeFile, digest_of
 from reconciler.errors import Rejected
 from reconciler.files import kind_of, read_file
 from reconciler.text import format_size
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 MEGABYTE = 1_000_000
 #: What a job of the service can hold (reference/execution.md, section 3): folders count as files do.
@@ -115,13 +113,64 @@ def find_code(source: CodeSource) -> list[FoundFile]:
     return found
 
 
-def _spec_of(lines: Iterable[str]) -> GitIgnoreSpec | None:
-    patterns = [line for line in lines if line.strip() and not line.startswith("#")]
-    if not patterns:
-        return None
-    from pathspec import GitIgnoreSpec  # few stacks declare code
+#: A pattern of git's, piece by piece.
+_TOKEN = re.compile(
+    rb"(?s)(?P<stars>\*+)(?P<slash>/?)|(?P<any>\?)|(?P<set>\[(?P<not>[!^]?+)"
+    rb"(?P<members>\]?+(?:\[:[^\]]*:\]|\\.|[^\]\\])*+)\])|\\(?P<escaped>.)|(?P<plain>[^\\\[])|(?P<broken>.)"
+)
+_MEMBER = re.compile(rb"(?s)\[:([^\]]*):\]|\\?(.)(?:-(?:\\(.)|([^\]\\])))?")
+_CLASSES = {
+    **{b"alnum": rb"0-9A-Za-z", b"alpha": rb"A-Za-z", b"digit": rb"0-9", b"xdigit": rb"0-9A-Fa-f"},
+    **{b"lower": rb"a-z", b"upper": rb"A-Z", b"punct": rb"!-/:-@[-`{-~", b"blank": rb" \t", b"space": rb"\s"},
+    **{b"cntrl": rb"\x00-\x1f\x7f", b"graph": rb"!-~", b"print": rb" -~"},
+}
 
-    return GitIgnoreSpec.from_lines(patterns)
+
+class _Rule(NamedTuple):
+    """A line of git's pattern language. `is_out` is False where it brings back what another leaves out."""
+
+    pattern: re.Pattern[bytes]
+    of_directories: bool
+    is_out: bool
+
+    @classmethod
+    def of(cls, line: bytes) -> _Rule | None:
+        """Read a line; None if it says nothing, or what git takes to match nothing."""
+        trimmed = re.match(rb"(?s)(?:\\.|[^\\])*?(?= *$)|.*", line)[0]  # type: ignore[index]
+        bare = trimmed.removeprefix(b"!").removesuffix(b"/")
+        if not bare or line.startswith(b"#"):
+            return None
+        regex = _regex_of(bare.removeprefix(b"/"))
+        anywhere = b"" if b"/" in bare else b"(?:.*/)?(?!.*/)"
+        if regex is None:
+            return None
+        pattern = re.compile(b"(?s)" + anywhere + regex)
+        return cls(pattern, trimmed.endswith(b"/"), not trimmed.startswith(b"!"))
+
+
+def _regex_of(glob: bytes) -> bytes | None:
+    """Return what matches the paths that a pattern of git matches, byte for byte; None if it matches none."""
+    regex, first = b"", re.search(rb"[*?[\\]|$", glob).start()  # type: ignore[union-attr]
+    for token in _TOKEN.finditer(glob):
+        if stars := token["stars"]:
+            begins = token.start() == first or glob[token.start() - 1] == ord("/")
+            ends = token["slash"] or re.match(rb"\\/|$", glob[token.end() :])
+            crosses = len(stars) > 1 and begins and ends
+            regex += (b"(?:.*/)?" if token["slash"] else b".*") if crosses else b"[^/]*" + token["slash"]
+        elif token["set"]:
+            members = b""
+            for name, start, *ends in _MEMBER.findall(token["members"]):
+                if name and name not in _CLASSES:
+                    return None
+                # Where the end of a range is before its start, that alone is meant.
+                end = max(start, b"".join(ends))
+                members += _CLASSES.get(name) or re.escape(start) + b"-" + re.escape(end)
+            regex += b"[^/" + members + b"]" if token["not"] else rb"(?!/)[\x00" + members + b"]"
+        elif token["broken"]:
+            return None
+        else:
+            regex += b"[^/]" if token["any"] else re.escape(token["escaped"] or token["plain"])
+    return regex
 
 
 class _Ignored:
@@ -130,29 +179,37 @@ class _Ignored:
     They are called `name`, and are about paths below `directory`.
     """
 
-    def __init__(self, lines: Iterable[str], name: str, directory: str = "") -> None:
-        # What ends in `/**/` is about every directory in another one.
-        spec = _spec_of(re.sub(r"/\*\*/\s*$", "/**/*/", line) for line in lines)
-        patterns = reversed([*spec.patterns] if spec else [])
-        self._rules = [(_exact(one.regex.pattern), bool(one.include)) for one in patterns if one.regex]
+    def __init__(self, lines: Iterable[bytes], name: str, directory: str = "") -> None:
+        self._rules = [rule for rule in map(_Rule.of, lines) if rule][::-1]
         self.name, self._start = name, len(directory) + bool(directory)
 
     def leaves_out(self, path: str) -> bool | None:
         """Whether an entry is left out, a directory with a slash behind; None if no line is about it."""
-        return next((is_out for matches, is_out in self._rules if matches(path[self._start :])), None)
+        if not self._rules:
+            return None
+        entry = os.fsencode(path[self._start :])
+        bare = entry.removesuffix(b"/")
+        return next(
+            (
+                rule.is_out
+                for rule in self._rules
+                if (not rule.of_directories or bare != entry) and rule.pattern.fullmatch(bare)
+            ),
+            None,
+        )
 
-
-def _exact(regex: str) -> Callable[[str], object]:
-    """Take from a pattern of the library that it matches what lies below a directory, too."""
-    below = ".+" if regex.endswith("/") else ""  # `a/**` is what lies in a, and not a
-    return re.compile(regex + below if regex.startswith("^") else f".*{regex}").fullmatch
+    def covers(self, path: str) -> bool:
+        """Whether an entry is named, or else a directory that it lies in."""
+        ends = [n for n, character in enumerate(path, start=1) if character == "/" or n == len(path)]
+        decided = (self.leaves_out(path[:end]) for end in reversed(ends))
+        return next((is_named for is_named in decided if is_named is not None), False)
 
 
 class _SourceWalk:
     def __init__(self, source: CodeSource) -> None:
         self._root = str(source.source.resolve())
-        self._exclude = _Ignored(source.exclude, "`exclude`")
-        self._include = _spec_of(source.include)
+        self._exclude = _Ignored(map(os.fsencode, source.exclude), "`exclude`")
+        self._include = _Ignored(map(os.fsencode, source.include), "`include`")
         self._included_below = [_literal_start(pattern) for pattern in source.include]
         self.left_out: Counter[str] = Counter()
 
@@ -224,8 +281,8 @@ class _SourceWalk:
                 raise CodeRejected(why, fix="remove the link")
         elif not stat.S_ISREG(status.st_mode):
             raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out by `exclude`")
-        elif any(re.search(_CREDENTIALS, name) for name in {f"/{path}", real[len(self._root) :]}) and not (
-            self._include and self._include.match_file(path)
+        elif not self._include.covers(path) and any(
+            re.search(_CREDENTIALS, name) for name in {f"/{path}", real[len(self._root) :]}
         ):
             raise CodeRejected(
                 f"{path} looks like a credential",
@@ -244,23 +301,24 @@ class _SourceWalk:
 
     def _is_included(self, seen: str) -> bool:
         """Whether `include` brings an entry back, or may do so with something below it."""
-        if self._include is None or self._include.match_file(seen):
-            return self._include is not None
-        return seen.endswith("/") and any(
-            start is None or start.startswith(seen) or seen.startswith(start)
-            for start in self._included_below
+        return self._include.covers(seen) or (
+            seen.endswith("/")
+            and any(
+                start is None or start.startswith(seen) or seen.startswith(start)
+                for start in self._included_below
+            )
         )
 
 
 def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Ignored]:
     for name in names:
         try:
-            text = read_file(directory / name, _MAX_IGNORE_FILE).decode("utf-8-sig", "replace")
+            text = read_file(directory / name, _MAX_IGNORE_FILE).removeprefix(codecs.BOM_UTF8)
         except FileNotFoundError:
             continue
         except OSError as error:
             raise _unreadable(str(directory / name), error) from error
-        yield _Ignored((line.removesuffix("\r") for line in text.split("\n")), name, str(directory))
+        yield _Ignored((line.removesuffix(b"\r") for line in text.split(b"\n")), name, str(directory))
 
 
 def _literal_start(pattern: str) -> str | None:

@@ -45,7 +45,7 @@ def _loaded(*arguments: str, code: str = _PROBE) -> set[str]:
 
 HEAVY = {
     *("cel", "cronsim", "deepdiff", "jinja2", "rich", "huaweicloudsdkcore"),
-    *("psycopg", "apprise", "distributed", "pathspec", "obstore"),
+    *("psycopg", "apprise", "distributed", "obstore"),
 }
 MODELS_AND_NETWORK = {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"}
 

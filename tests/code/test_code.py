@@ -66,6 +66,21 @@ PATTERNS = (
     *("/a/b", "b/", "#c", "\\#c", "*.py", "!a/x.py", "a/", "Ü", "/*", "a/*/b", "a/**", "!data/", "!build/"),
     *("**", "a/**/", "!a/**/", "*/", "!*/", "**/a/", "/a/**/x.py", "[!a]*", "x.py ", "data/**", "\\!a"),
     *("!data/x.py", "x.py\r", "!/a", "z\\.txt", "*.*", "tmp[0-9]", "a**", "!**/b", "b/**/a/*"),
+    # What git reads in a way of its own, or takes to match nothing.
+    *(
+        "a\\",
+        "!",
+        "[b-a]",
+        "[[:alpha:]]",
+        "[[:x:]]",
+        "[\\]ab]",
+        "[!-a]",
+        "a\t",
+        "x.py\\ ",
+        "?",
+        "[a",
+        "/a**/x.py",
+    ),
 )
 NAMES = ("a", "b", "data", "x.py", "y.ckpt", "z.txt", "build", "tmp1", "Ü")
 
