@@ -1,8 +1,8 @@
-"""Notifications of drift and of failed applies, sent by Apprise: one message for each check and URL.
+"""Notifications of drift and of failed applies, sent by Apprise: one message per check and URL.
 
-A failure is a warning, and changes nothing of the result. Drift that could not be delivered counts as not
-reported, so that the next check sends it again. A URL is a secret, and Apprise quotes it in its log and its
-exceptions: only text that holds no part of it is passed on. Apprise is an extra, and imported when needed.
+A failed notification is a warning and does not change the result. Drift that was not delivered counts as
+unreported, so the next check sends it again. URLs are secrets, and Apprise quotes them in its log and its
+exceptions, so no part of them is passed on. Apprise is an extra, imported when needed.
 
 Source: docs/operations/watch.md, "Notifications".
 """
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 Redact = Callable[[str], str]
 Warn = Callable[[str], None]
 
-#: How long a service may take to accept a message, in seconds.
+#: Timeout for a service to accept a message.
 SEND_LIMIT_S = 10.0
-#: What the strictest services accept of one message, in bytes of UTF-8, and of its title.
+#: The strictest limits of all services: UTF-8 bytes of a message, characters of its title.
 MOST_BYTES, MOST_TITLE = 1800, 120
 _MOST_LINE, _MOST_PROBLEM = 240, 200
-#: Characters by which a chat, a mail or a page takes text for more than text; they become what reads alike.
+#: Markup characters of chats, mail and web pages, and their look-alikes.
 _MARKUP = str.maketrans(
     {
         "<": "‹", ">": "›", "[": "(", "]": ")", "`": "'", "*": "∗", "|": "¦", "~": "∼", "@": "＠", "\\": "∖",
@@ -56,12 +56,12 @@ _BADLY = {
     Status.CONFLICT: "conflict",
     Status.INTERRUPTED: "interrupted",
 }
-#: The loggers that quote URLs: a filter concerns the very logger that it is added to.
+#: The loggers that quote URLs. Filters do not apply to child loggers, so each is listed.
 _LOGGERS = ("apprise", "urllib3.connectionpool")
 
 
 class Message(NamedTuple):
-    """A title, and a text that is short enough for every service and holds no markup."""
+    """A title and a text without markup, within the limits of every service."""
 
     title: str
     text: str
@@ -70,9 +70,9 @@ class Message(NamedTuple):
 class Notified(NamedTuple):
     """The result of the notifications of a check.
 
-    `failed` counts the messages that could not be sent, `reported` is the drift that was reported by them or
-    is by the exit code. `partly_delivered` is, by the digest of the URL, the drift that was sent there while
-    another URL failed: it is not reported yet, and not sent to this URL again.
+    `failed` counts the messages that could not be sent. `reported` is the drift that messages or the exit
+    code report. `partly_delivered` maps the digest of a URL to the drift that it received while another URL
+    failed: that is not reported yet, and not sent to this URL again.
     """
 
     failed: int = 0
@@ -90,10 +90,10 @@ def notify_drift(
     warn: Warn,
     before: Notified = NOTHING_NOTIFIED,
 ) -> Notified:
-    """Send what is due of a report that was compared with the last check; `before` is the previous result.
+    """Send the due drift of a report that was compared with the last check; `before` is the previous result.
 
-    Drift is reported once each URL that wants its class has it; of a class that no URL wants, once the exit
-    code says that there is drift.
+    Drift counts as reported when every URL that subscribes to its class has received it. If none does, the
+    exit code reports it.
     """
     comparison = report.comparison
     assert comparison is not None
@@ -104,24 +104,24 @@ def notify_drift(
     fresh = {DriftId.of(entry) for entry in (*comparison.new, *comparison.changed)}
     delivered = {digest: ids - fresh for digest, ids in before.partly_delivered.items()}
     messages = []
-    for one in destinations:
-        had = delivered.get(_digest(one), frozenset())
+    for destination in destinations:
+        had = delivered.get(_digest(destination), frozenset())
         due = tuple(entry for entry in comparison.due if DriftId.of(entry) not in had)
         where = report.stack, report.target.name
-        message = drift_notification(comparison._replace(due=due), one.on, *where, redact)
+        message = drift_notification(comparison._replace(due=due), destination.on, *where, redact)
         if message is not None:
-            messages.append((one, message))
+            messages.append((destination, message))
     problems = _send(messages, warn)
-    for (one, _), problem in zip(messages, problems, strict=True):
+    for (destination, _), problem in zip(messages, problems, strict=True):
         if not problem:
-            sent = frozenset(map(DriftId.of, _of_classes(one.on, comparison.visible)))
-            delivered[_digest(one)] = delivered.get(_digest(one), frozenset()) | sent
+            sent = frozenset(map(DriftId.of, _of_classes(destination.on, comparison.visible)))
+            delivered[_digest(destination)] = delivered.get(_digest(destination), frozenset()) | sent
     visible = {DriftId.of(entry) for entry in comparison.visible}
     reported = set()
     for id_ in visible:
-        wanting = [one for one in destinations if id_.class_ in one.on]
-        has_all = all(id_ in delivered.get(_digest(one), ()) for one in wanting)
-        if has_all if wanting else report.exit_code is ExitCode.CHANGES:
+        subscribers = [destination for destination in destinations if id_.class_ in destination.on]
+        has_all = all(id_ in delivered.get(_digest(destination), ()) for destination in subscribers)
+        if has_all if subscribers else report.exit_code is ExitCode.CHANGES:
             reported.add(id_)
     left = {digest: ids & visible - reported for digest, ids in delivered.items()}
     partly_delivered = {digest: frozenset(ids) for digest, ids in left.items() if ids}
@@ -136,54 +136,55 @@ def notify_apply(
     redact: Redact,
     warn: Warn,
 ) -> int:
-    """Send that an apply failed, if it did; return how many messages could not be sent."""
+    """Send a message if an apply failed. Returns the number of messages that could not be sent."""
     message = apply_notification(outcomes, stack, target, redact)
-    wanting = [one for one in destinations if APPLY_FAILED in one.on]
-    if message is None or not wanting:
+    subscribers = [destination for destination in destinations if APPLY_FAILED in destination.on]
+    if message is None or not subscribers:
         return 0
-    return sum(map(bool, _send([(one, message) for one in wanting], warn)))
+    return sum(map(bool, _send([(destination, message) for destination in subscribers], warn)))
 
 
 def send_test(destinations: Sequence[Destination], stack: str) -> list[str]:
-    """Send one message to each URL; return for each why it could not be sent, "" if it was."""
+    """Send one message to each URL. Returns the problem of each, "" if it was accepted."""
     message = Message(
         plain_text(f"{stack}: test message"), "Sent by reconciler notify test; nothing has happened."
     )
-    return _send([(one, message) for one in destinations])
+    return _send([(destination, message) for destination in destinations])
 
 
 def check_destinations(destinations: Iterable[Destination]) -> tuple[Diagnostic, ...]:
-    """Check the URLs that have a value, without sending anything; return warnings.
+    """Check the URLs that have a value, without sending anything. Returns warnings.
 
     Raises:
         ManifestInvalid: Apprise knows no such service, or a part of its URL is missing.
     """
     wrong = []
     try:
-        for one in destinations:
-            if one.url is not None and service_of(one.url) is None:
+        for destination in destinations:
+            if destination.url is not None and service_of(destination.url) is None:
                 why = "Apprise knows no such service, or the URL lacks a part that it needs"
                 fix = "see the table of services in Apprise's documentation"
-                wrong.append(Diagnostic("invalid notification URL", why, fix, one.place, one.path))
+                wrong.append(
+                    Diagnostic("invalid notification URL", why, fix, destination.place, destination.path)
+                )
     except PackageMissing as missing:
-        return tuple(one._replace(severity=Severity.WARNING) for one in missing.diagnostics)
+        return tuple(problem._replace(severity=Severity.WARNING) for problem in missing.diagnostics)
     if wrong:
         raise ManifestInvalid(*wrong)
     return ()
 
 
 def _digest(destination: Destination) -> str:
-    """What identifies a URL without telling it."""
+    """Identify a URL without revealing it."""
     return sha256((destination.url or "").encode()).hexdigest()
 
 
 # ── texts ────────────────────────────────────────────────────────────────────────────────────────────
-# `redact` takes the secrets out of each line before its markup is replaced and its end is cut off: either
-# would make another text of a secret.
+# Secrets are redacted first: replacing markup or truncating a line would make them unrecognizable.
 
 
 def plain_text(text: str) -> str:
-    """One line that no service takes for a mention, a link, a style or a tag."""
+    """Return the text as one line without mentions, links, styles and tags."""
     unlinked = re.sub(
         r"\b(?:https?|ftp)(?=://)",
         lambda found: f"{found[0][0]}xx{found[0][3:]}",
@@ -196,7 +197,7 @@ def plain_text(text: str) -> str:
 def drift_notification(
     comparison: DriftComparison, classes: Collection[str], stack: str, target: str, redact: Redact = str
 ) -> Message | None:
-    """The message about these classes of drift: what is new, then what lasts; None if nothing is due."""
+    """Return the message about some classes of drift, new before lasting. None if nothing is due."""
     if not _of_classes(classes, comparison.due):
         return None
     new = _of_classes(classes, (*comparison.new, *comparison.changed))
@@ -211,14 +212,14 @@ def drift_notification(
 def apply_notification(
     outcomes: Iterable[Outcome], stack: str, target: str, redact: Redact = str
 ) -> Message | None:
-    """The message about an apply that failed; None if all went well."""
+    """Return the message about the failed actions of an apply. None if none failed."""
     failed = [outcome for outcome in outcomes if outcome.status in _BADLY]
     if not failed:
         return None
     lines = []
-    for one in failed:
-        why = ", ".join(filter(None, (_BADLY[one.status], one.message or one.detail)))
-        lines.append(_line(f"{one.action.action.value} {one.key}: {why}", redact))
+    for outcome in failed:
+        why = ", ".join(filter(None, (_BADLY[outcome.status], outcome.message or outcome.detail)))
+        lines.append(_line(f"{outcome.action.action.value} {outcome.key}: {why}", redact))
     title = f"{stack} on {target}: apply failed, {len(failed)} of its actions"
     return Message(plain_text(redact(title))[:MOST_TITLE], _bounded(lines))
 
@@ -259,10 +260,9 @@ def _send(
     warn: Warn = lambda _: None,
     limit_s: float = SEND_LIMIT_S,
 ) -> list[str]:
-    """Send all messages at once; return for each why it was not accepted, "" if it was, and warn of failures.
+    """Send messages concurrently, and warn of failures. Returns the problem of each, "" if it was accepted.
 
-    One that takes longer than `limit_s` has failed, even if it arrives later: its thread ends with the
-    program.
+    A message that takes longer than `limit_s` has failed, even if it arrives later; its thread is abandoned.
     """
     problems = [f"no answer within {limit_s:g} s"] * len(messages)
     is_over = False
@@ -270,18 +270,18 @@ def _send(
     def send(number: int, service: Any, url: str, message: Message) -> None:
         try:
             problem = _problem_of_sending(service, url, message)
-        except Exception as error:  # its text may quote the URL
+        except Exception as error:  # its message may quote the URL
             problem = f"it could not be sent: {type(error).__name__}"
         if not is_over:
             problems[number] = problem
 
     threads = []
-    for number, (one, message) in enumerate(messages):
-        if one.url is None:
-            problems[number] = one.problem.why if one.problem else "its URL has no value"
+    for number, (destination, message) in enumerate(messages):
+        if destination.url is None:
+            problems[number] = destination.problem.why if destination.problem else "its URL has no value"
             continue
         try:
-            given = number, service_of(one.url), one.url, message
+            given = number, service_of(destination.url), destination.url, message
         except PackageMissing as missing:
             problems[number] = f"{missing.message}; run: {missing.diagnostics[0].fix}"
             continue
@@ -291,9 +291,9 @@ def _send(
     for thread in threads:
         thread.join(max(0.0, ends_s - time.monotonic()))
     is_over = True
-    for (one, _), problem in zip(messages, problems, strict=True):
+    for (destination, _), problem in zip(messages, problems, strict=True):
         if problem:
-            warn(f"notification to {one.name} failed: {problem}")
+            warn(f"notification to {destination.name} failed: {problem}")
     return problems
 
 
@@ -301,7 +301,6 @@ def _problem_of_sending(service: Any, url: str, message: Message) -> str:
     if service is None:
         return "the URL is not one that Apprise knows"
     with _captured_log() as lines:
-        # "warning" and "text" are Apprise's words: nothing in the message is markup.
         is_accepted = service.notify(
             body=message.text, title=message.title, notify_type="warning", body_format="text"
         )
@@ -313,12 +312,12 @@ def _problem_of_sending(service: Any, url: str, message: Message) -> str:
 
 
 def service_of(url: str) -> Any:
-    """What sends to a URL; None if Apprise knows no such service.
+    """Return Apprise's sender for a URL. None if Apprise does not know the service.
 
     Raises:
         PackageMissing: Apprise is not installed.
     """
-    # Its plugins import whatever is there, and some of that is about to be removed from Python.
+    # Apprise's plugins import deprecated modules.
     with warnings.catch_warnings(), _captured_log():
         warnings.simplefilter("ignore")
         try:
@@ -338,7 +337,7 @@ _captured = _OfThread()
 
 
 class _Capture(logging.Filter):
-    """Keeps what Apprise logs in threads of ours out of every handler; others are not concerned."""
+    """Collects what Apprise logs in a sending thread, and keeps it from the handlers."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if _captured.lines is not None and record.levelno >= logging.WARNING:
@@ -351,9 +350,9 @@ _CAPTURE = _Capture()
 
 @contextmanager
 def _captured_log() -> Iterator[list[str]]:
-    """Yield the warnings that are logged in this thread meanwhile, and nowhere else."""
+    """Yield the warnings that this thread logs in the meantime."""
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_CAPTURE)  # once is enough; it keeps count of that itself
+        logging.getLogger(name).addFilter(_CAPTURE)  # idempotent
     _captured.lines = lines = list[str]()
     try:
         yield lines
