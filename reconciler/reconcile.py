@@ -194,6 +194,7 @@ class _SnapshotReader:
         self._asked: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
         self._gone: frozenset[str] = frozenset()
+        self._unread: dict[str, str] = {}
         self._codes = {job.code.digest for job in self._stack.jobs.values() if job.code}
         self._places: set[tuple[str, str, str]] = set()
 
@@ -241,7 +242,7 @@ class _SnapshotReader:
 
     def _snapshot(self, observation: Observation) -> Snapshot:
         ownership = sort_by_key(observation, self._stack.name, self._names)
-        snapshot = Snapshot(ownership, self._details, self._gone, skew_s=self._skew_s)
+        snapshot = Snapshot(ownership, self._details, self._gone, self._unread, skew_s=self._skew_s)
         # A report on drift needs what was last applied, whatever is declared now.
         if self._with_details and not planner.rests_on_memory(
             self._stack, snapshot, self._recorded, self._plan_context.at_s - self._skew_s
@@ -260,8 +261,16 @@ class _SnapshotReader:
             read = read_details(self._backend, wanted, self._context.parallelism)
             self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
             self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}
+            # Without the request, which is another one of each job: what is the same of many is shown once.
+            self._unread |= {
+                job_id: f"{job.what}: {job.message}"
+                for job_id, job in read.items()
+                if isinstance(job, ServiceError)
+            }
             self._read_codes()
-            snapshot = snapshot._replace(details=self._details, gone=self._gone, codes=self._codes)
+            snapshot = snapshot._replace(
+                details=self._details, gone=self._gone, unread=self._unread, codes=self._codes
+            )
         return snapshot
 
     def _read_codes(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,6 +17,7 @@ from reconciler.core.ports import Backend
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.outcome import Status
 from reconciler.decide.plan import Action, Reason
+from reconciler.errors import ServerError
 from reconciler.reconcile import Context
 from reconciler.records.recording import Recording
 from tests.apply.conftest import *  # noqa: F403
@@ -78,6 +79,18 @@ def test_details_are_asked_once_although_the_plan_reads_twice() -> None:
     workspace = Workspace([*FOREIGN, before])
     reconcile.plan(context_of(whole(a_job()), workspace, None))
     assert workspace.detailed == [before.id]
+
+
+def test_unknown_key_says_why_its_details_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Workspace, job_id: str) -> NoReturn:
+        raise ServerError("out of order", code="ModelArts.0010", status=500, request_id=job_id)
+
+    monkeypatch.setattr(Workspace, "details", fail)
+    stack = whole(a_job(), a_job("b"))
+    workspace = Workspace([seen(a_job(**OLD)), seen(a_job("b", **OLD))])
+    why = "its details could not be read: server error: out of order"
+    plan = reconcile.plan(context_of(stack, workspace, None))
+    assert [(one.action, one.detail) for one in plan.actions] == [(Action.UNKNOWN, why)] * 2
 
 
 def test_destroy_needs_no_scan() -> None:

@@ -74,6 +74,7 @@ class Snapshot(NamedTuple):
 
     `gone` are jobs that the service listed and then did not know any more; `memory` is what the history
     store knows, as far as it was asked. `skew_s` is how far our clock was ahead of the service's.
+    `unread` says of jobs why their details could not be read.
     `changes` is the newest recorded call on a job of each key, where a report says by whom it ended.
     `codes` are digests of code that jobs in `details` have, as far as the code store was asked and has them.
     """
@@ -81,6 +82,7 @@ class Snapshot(NamedTuple):
     ownership: Ownership
     details: Mapping[str, ObservedJob] = MappingProxyType({})
     gone: frozenset[str] = frozenset()
+    unread: Mapping[str, str] = MappingProxyType({})
     memory: HistorySnapshot = NO_HISTORY
     skew_s: float = 0.0
     changes: Mapping[str, PastChange] = MappingProxyType({})

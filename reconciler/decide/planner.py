@@ -374,7 +374,8 @@ def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ..
     ownership, memory = snapshot.ownership, snapshot.memory
     warnings = []
     if stack.is_partial:
-        left_alone = sum(key not in stack.jobs for key in ownership.owned_keys)
+        in_view = chain(stack.jobs, *(job.formerly for job in stack.jobs.values()))
+        left_alone = len(set(ownership.owned_keys).difference(in_view))
         told = [(left_alone, "owned but not in view; left alone")] if left_alone else []
         if stack.chosen is not None:
             told.insert(0, (stack.left_out, "declared but not in view"))

@@ -384,7 +384,9 @@ def judge_not_found(state: KeyState) -> Decision:
 def judge_details_unreadable(state: KeyState) -> Decision | None:
     if not state.is_there or state.details is not None or not state.needs_details(state.revision):
         return None
-    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read")
+    why = state.snapshot.unread.get(state.revision.job.id)
+    detail = "its details could not be read" + (f": {why}" if why else "")
+    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
 
 
 # --- schedules

@@ -893,6 +893,13 @@ def test_partial_view_terminates_only_keys_declared_absent() -> None:
     assert [w.why for w in plan.warnings] == ["1 key is owned but not in view; left alone"]
 
 
+def test_former_key_of_one_in_view_is_not_counted_as_left_alone() -> None:
+    stack = a_stack(declared_as("formerly: old", "b"), is_partial=True)
+    plan = plan_everywhere(stack, seen(a_job("old")), seen(a_job("a")))
+    assert [(a.key, a.action) for a in plan.actions] == [("b", Action.UPDATE)]
+    assert [w.why for w in plan.warnings] == ["1 key is owned but not in view; left alone"]
+
+
 def test_other_stacks_and_unmanaged_jobs_are_never_touched() -> None:
     others = seen(a_job(), stack="other"), seen(key="b", description=""), seen(key="c", name="c-copy")
     assert plan_everywhere(a_stack(a_job("d")), *others, seen(a_job("d"))).to_execute == ()
