@@ -3,21 +3,21 @@
 Exceptions carry diagnostics; only `cli/` shows them and picks the exit code::
 
     ReconcilerError
-    ├── ManifestInvalid      the files say something that cannot be (65)
+    ├── ManifestInvalid      the manifest has errors (65)
     ├── WrongUsage           a path, a key or an option that does not exist (64)
-    ├── Refused              a guard or a person said no (3)
+    ├── Refused              a guard refused, or the user did not confirm (3)
     ├── LockHeld, LockLost   another process holds the lock, or took it (6)
-    └── ServiceError         the target did not do what it was asked
-        ├── Unanswered        no answer came: whether the call took effect is not known
-        │   └── Unreachable   the call was never sent: it had no effect
-        ├── UnreadableAnswer  an answer came, and cannot be understood: the effect is not known either
-        ├── ServerError       5xx: the effect is not known
+    └── ServiceError         the target did not carry out a request
+        ├── Unanswered        no response: the effect is unknown
+        │   └── Unreachable   never sent: no effect
+        ├── UnreadableAnswer  the response cannot be parsed: the effect is unknown
+        ├── ServerError       5xx: the effect is unknown
         ├── Throttled         429: no effect; `retry_after_s`
-        ├── Interrupted       the program is to stop, so it was not sent, or not sent again: no effect
+        ├── Interrupted       not sent, or not sent again, since the program is stopping: no effect
         ├── Unauthorized      401, 403 and the service's own codes for them
         └── Rejected          any other refusal; no effect
             ├── NotFound      no such job (the service answers 400 ModelArts.2775, never 404)
-            ├── NotOffered    what a create names does not exist there (seen before it is sent)
+            ├── NotOffered    the create names something that the target does not offer (seen before sending)
             ├── NameTaken     a job of that name exists (ModelArts.2751)
             └── WrongPhase    too late or too early for the phase (409)
 """
@@ -54,7 +54,7 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
-#: Where several hold, the first of these.
+#: If several apply, the first one wins.
 PRECEDENCE = (
     ExitCode.HUNG_UP,
     ExitCode.INTERRUPTED,
@@ -76,24 +76,24 @@ PRECEDENCE = (
 )
 
 
-#: The run did what it was asked for; that there are changes, or that a guard refused, is an answer.
+#: Codes of runs that worked: changes, or a refusal by a guard, are a result and not a failure.
 SUCCESSES = frozenset({ExitCode.DONE, ExitCode.CHANGES, ExitCode.REFUSED})
 
 
 def first_of(codes: Iterable[ExitCode]) -> ExitCode:
-    """The code that says the most, of those that hold; 0 if none does."""
+    """Return the code that takes precedence; `DONE` if there is none."""
     return min(codes, key=PRECEDENCE.index, default=ExitCode.DONE)
 
 
 class Severity(StrEnum):
-    """Whether the run can go on."""
+    """Whether the run can continue."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
 class Location(NamedTuple):
-    """A place in a file: `line` and `column` count from 1, as editors do."""
+    """A place in a file. `line` and `column` count from 1."""
 
     file: str
     line: int
@@ -104,28 +104,28 @@ class Location(NamedTuple):
 
 
 class Snippet(NamedTuple):
-    """The line a diagnostic points at: `length` characters of it from `start` (0-based) on are meant."""
+    """The line that a diagnostic points at; `length` characters from `start` (0-based) are marked."""
 
     text: str
     start: int
     length: int
 
     def cut(self, width: int = 120) -> Snippet:
-        """As much of the line as a person can take in, with nothing in it that is obeyed, or not seen."""
+        """Shorten the line to `width` characters around the mark, and blank out what cannot be printed."""
         begin = max(0, min(self.start - width * 5 // 12, len(self.text) - width))
         end = min(len(self.text), begin + width)
         head, tail = "…" * (begin > 0), "…" * (end < len(self.text))
         stop = max(self.start + 1, min(self.start + self.length, end))
         parts = self.text[begin : self.start], self.text[self.start : stop], self.text[stop:end]
-        before, meant, after = ("".join(c if c.isprintable() else " " for c in printable(p)) for p in parts)
-        return Snippet(head + before + meant + after + tail, len(head + before), max(1, len(meant)))
+        before, marked, after = ("".join(c if c.isprintable() else " " for c in printable(p)) for p in parts)
+        return Snippet(head + before + marked + after + tail, len(head + before), max(1, len(marked)))
 
 
 class Diagnostic(NamedTuple):
     """One problem.
 
-    `what` has the same words for the same problem, so that it can be searched for.
-    `why` has the specifics, `fix` a command to paste or an edit to make (None if unknown),
+    `what` is always worded the same, so that it can be searched for; `why` has the specifics.
+    `fix` is a command to paste or an edit to make (None if unknown),
     `path` the key path, e.g. `jobs.resnet50.spec.resource`.
     """
 
@@ -149,10 +149,7 @@ class Diagnostic(NamedTuple):
 
 
 class ReconcilerError(Exception):
-    """The base of all errors. `diagnostics` describe it, in the order to be shown.
-
-    `exit_code` is that of a command that ends with it.
-    """
+    """Base of all errors. `diagnostics` are in display order; `exit_code` is that of the command."""
 
     exit_code: ExitCode = ExitCode.FAILED
 
@@ -186,14 +183,14 @@ class LockHeld(ReconcilerError):
 
 
 class LockLost(ReconcilerError):
-    """The lease of our lock ran out, or somebody broke it: nothing more may be sent."""
+    """Our lease ran out, or the lock was broken: no further request may be sent."""
 
     exit_code = ExitCode.LOCKED
 
 
-#: Of warnings that say the same of many things, so many are shown.
+#: Limit for warnings with the same `what`.
 MOST_OF_A_KIND = 20
-#: The same about so many jobs is shown once (docs/reference/cli.md, "Text output").
+#: From this many jobs on, the same change is shown once (docs/reference/cli.md, "Text output").
 FOLDED_FROM = 5
 
 
@@ -208,7 +205,7 @@ _Warning = TypeVar("_Warning", bound="_Named")
 
 
 def first_of_a_kind(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[tuple[str, str]]]:
-    """Return the first `MOST_OF_A_KIND` warnings of the same words, and the words that count the others."""
+    """Return the first `MOST_OF_A_KIND` warnings of each `what`, and (what, why) that count the rest."""
     counts: Counter[str] = Counter()
     kept = []
     for warning in warnings:
@@ -220,22 +217,22 @@ def first_of_a_kind(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[
 
 
 def few_warnings(warnings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Leave out what goes beyond `MOST_OF_A_KIND` warnings of the same words, and count it behind them."""
+    """Replace the warnings beyond `MOST_OF_A_KIND` with the same `what` by their number."""
     kept, more = first_of_a_kind(warnings)
     return (*kept, *(Diagnostic(what, why, severity=Severity.WARNING) for what, why in more))
 
 
 def in_file_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Sort by file, line and column; what has no place comes first."""
+    """Sort by file, line and column; diagnostics without a location come first."""
     nowhere = Location("", 0, 0)
     return tuple(sorted(diagnostics, key=lambda d: d.location or nowhere))
 
 
 class ServiceError(ReconcilerError):
-    """The target did not do what it was asked.
+    """The target did not carry out a request.
 
     `code` is the service's error code (e.g. ModelArts.2751) or "", `message` its text, `status` the
-    HTTP status or None, `request_id` what its support asks for or "".
+    HTTP status or None, `request_id` the id to give to its support or "".
     """
 
     what = "service error"
@@ -257,12 +254,12 @@ class ServiceError(ReconcilerError):
         self.request_id = request_id
         self.retry_after_s = retry_after_s
         marks = [code, f"HTTP {status}" if status else "", f"request {request_id}" if request_id else ""]
-        said = ", ".join(mark for mark in marks if mark)
-        super().__init__(Diagnostic(self.what, f"{message} ({said})" if said else message, fix))
+        details = ", ".join(mark for mark in marks if mark)
+        super().__init__(Diagnostic(self.what, f"{message} ({details})" if details else message, fix))
 
 
 class Unanswered(ServiceError):
-    """No answer came: whether the call took effect is not known."""
+    """No response: whether the call took effect is unknown."""
 
     what = "no answer from the service"
 
@@ -274,31 +271,31 @@ class Unreachable(Unanswered):
 
 
 class UnreadableAnswer(ServiceError):
-    """An answer came that cannot be understood: whether the call took effect is not known."""
+    """The response cannot be parsed: whether the call took effect is unknown."""
 
     what = "invalid response from the service"
 
 
 class ServerError(ServiceError):
-    """A server error (5xx): whether the call took effect is not known."""
+    """A server error (5xx): whether the call took effect is unknown."""
 
     what = "server error"
 
 
 class Throttled(ServiceError):
-    """Too many requests; `retry_after_s` says how long to wait, in seconds, where the service says it."""
+    """Too many requests. `retry_after_s` is the wait that the service asks for, in seconds, if any."""
 
     what = "too many requests"
 
 
 class Interrupted(ServiceError):
-    """The program is to stop, so the call was not sent, or not sent again; it had no effect."""
+    """The program is stopping, so the call was not sent, or not sent again; it had no effect."""
 
     what = "interrupted"
 
 
 class Unauthorized(ServiceError):
-    """The service does not know the caller, or does not let the caller do this."""
+    """The service rejected the caller's credentials or permissions."""
 
     what = "authentication or permission failed"
     exit_code = ExitCode.UNAUTHORIZED
@@ -318,34 +315,34 @@ class NotFound(Rejected):
 
 
 class NotOffered(Rejected):
-    """The target does not offer what a job wants."""
+    """The target does not offer something that a job needs."""
 
     what = "not offered"
 
 
 class NotSupported(Rejected):
-    """This kind of target, or this cloud, does not support the request; nothing was sent."""
+    """This kind of target, or this cloud, does not support the request; it was not sent."""
 
     what = "not supported by the target"
 
 
 class PackageMissing(Rejected):
-    """What was asked takes a package of an extra, which is not installed; nothing was sent."""
+    """The request needs a package of an extra that is not installed; it was not sent."""
 
     what = "a package is missing"
 
 
 class NameTaken(Rejected):
-    """A job of that name exists, seen or not."""
+    """A job of that name exists, visible or not."""
 
     what = "name already taken"
 
 
 class WrongPhase(Rejected):
-    """The job is not in a phase in which that is possible: read it again."""
+    """The job's phase does not allow this: read it again."""
 
     what = "wrong phase for this operation"
 
 
-#: After these it is not known whether the call took effect.
+#: After these it is unknown whether the call took effect.
 UNCERTAIN = (Unanswered, ServerError, UnreadableAnswer)

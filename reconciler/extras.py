@@ -1,4 +1,4 @@
-"""The packages that only some features need, each in an extra of this one."""
+"""Packages that only some features need, each an extra of this package."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from reconciler.errors import PackageMissing
 
 
 class Extra(NamedTuple):
-    """What is installed by an extra, and what for."""
+    """An extra, the package that it installs, and what the package does."""
 
     name: str
     package: str
     purpose: str
 
 
-#: The module that is imported → its extra. pyproject.toml has the same, with versions.
+#: By the module that is imported. Keep in step with pyproject.toml, which has the versions.
 EXTRAS = {
     "apprise": Extra("notify", "apprise", "sends notifications"),
     "cel": Extra("policies", "common-expression-language", "evaluates policies"),
@@ -28,7 +28,7 @@ EXTRAS = {
 
 
 def missing(module: str) -> PackageMissing:
-    """The error about a module that cannot be imported: what for, and the command that installs it."""
+    """Return the error for a module that cannot be imported, with the command that installs it."""
     extra = EXTRAS[module]
     why = f"{extra.package}, which {extra.purpose}, is not installed"
     return PackageMissing(why, fix=f"pip install 'reconciler[{extra.name}]'")

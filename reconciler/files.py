@@ -1,9 +1,8 @@
-"""Regular files, read and written so that nobody who shares a directory can turn it against us.
+"""Read and write regular files safely in directories that others can write to.
 
-What is read is a regular file of a bounded size: nothing blocks on a pipe, and no device is opened for
-what it holds. What is written goes to a temporary file beside the target, made by nobody else, and is
-renamed: readers see the old content or the new one, and a link that somebody planted at the target's
-place is replaced, never followed.
+Reading takes a regular file of limited size; it never blocks on a pipe or opens a device. Writing goes to a
+new temporary file beside the target, which is then renamed: readers see the old content or the new, and
+a link planted at the target is replaced, never followed.
 """
 
 from __future__ import annotations
@@ -24,35 +23,35 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISBLK, "a device"),
 )
 _DEVICES, _PROCESSES = Path("/dev"), Path("/proc")
-#: The names that are in use, for whoever ends the program without unwinding it.
+#: Temporary files in use, to be removed if the program ends without unwinding.
 _temporary: set[Path] = set()
 
 
 class NotRegular(OSError):
-    """The path names something else than a regular file; `strerror` says what."""
+    """The path is not a regular file; `strerror` says what it is."""
 
 
 class TooLarge(OSError):
-    """The file has more bytes than anything of its kind; `strerror` says how many it may have."""
+    """The file is larger than the limit, which `strerror` names."""
 
 
-def read_file(path: Path, most: int) -> bytes:
-    """Read a regular file of at most `most` bytes, or a link to one. Never blocks.
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file of at most `max_bytes`, or a link to one. Never blocks.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: it does not exist.
         NotRegular: it is a directory, a pipe, a socket or a device.
-        TooLarge: it is larger.
+        TooLarge: it is larger than `max_bytes`.
         OSError: it cannot be read.
     """
-    # Looked at first: opening some devices does something already. Looked at again once it is open.
+    # Check before opening, since opening some devices has side effects, and again once it is open.
     _check_regular(path, os.stat(path))  # noqa: PTH116 - a name that holds NUL is a ValueError either way
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as stream:
         _check_regular(path, os.fstat(stream.fileno()))
-        data = stream.read(most + 1)
-    if len(data) > most:
-        raise TooLarge(errno.EFBIG, f"larger than {most // _MEGABYTE} MB", str(path))
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise TooLarge(errno.EFBIG, f"larger than {max_bytes // _MEGABYTE} MB", str(path))
     return data
 
 
@@ -62,35 +61,39 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """What a file is that is no regular one, for people."""
-    return next((words for is_it, words in _KINDS if is_it(mode)), "not a regular file")
+    """Name the kind of a file that is not regular, for people."""
+    return next((name for matches, name in _KINDS if matches(mode)), "not a regular file")
 
 
 def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file whole or not at all.
+    """Write a file atomically.
 
-    It has `mode` from its first byte on; without one it keeps the mode of the file of ours that was there,
-    else the umask decides. What stands in a directory of the system (`/dev/stdout`) is written into, if
-    no `mode` is asked for.
+    It has `mode` from its first byte on. Without one it keeps the mode of the file that it replaces, if that
+    is ours, else the umask decides. Without a mode, system files such as `/dev/stdout` are written in place.
 
     Raises:
-        NotRegular: a directory, a device, a pipe or a socket is there.
-        OSError: it cannot be written. What was there stays as it was.
+        NotRegular: the path is a directory, a device, a pipe or a socket.
+        OSError: it cannot be written. An existing file is unchanged.
     """
     target = Path(os.path.realpath(path.parent)) / path.name
     if mode is None and (target.parent == _DEVICES or _PROCESSES in target.parents):
         _write_into(target, data)
         return
-    # A link is replaced wherever it leads, unless it is a directory that is named by it.
+    # A link is replaced wherever it leads, unless to a directory.
     if target.is_dir():
         raise NotRegular(errno.EISDIR, "a directory", str(target))
-    found = None
-    with suppress(OSError):  # there is none, or whatever is wrong will be said when it is written
-        found = target.lstat()
-    if found is not None and not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
-        raise NotRegular(errno.EINVAL, kind_of(found.st_mode), str(target))
-    if mode is None and found is not None and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-        mode = stat.S_IMODE(found.st_mode)
+    existing = None
+    with suppress(OSError):  # there is none, or writing it will fail as well
+        existing = target.lstat()
+    if existing is not None and not stat.S_ISREG(existing.st_mode) and not stat.S_ISLNK(existing.st_mode):
+        raise NotRegular(errno.EINVAL, kind_of(existing.st_mode), str(target))
+    if (
+        mode is None
+        and existing is not None
+        and stat.S_ISREG(existing.st_mode)
+        and existing.st_uid == os.geteuid()
+    ):
+        mode = stat.S_IMODE(existing.st_mode)
     temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
     _temporary.add(temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -104,11 +107,11 @@ def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
             os.fsync(stream.fileno())
         temporary.replace(target)
     except OSError as error:
-        # The temporary name tells nobody anything, and some errors name no file at all.
+        # The error names the temporary file, which means nothing to the user, or no file at all.
         raise OSError(error.errno, error.strerror, str(target)) from error
     finally:
         _remove(temporary)
-    # Have the new name survive a loss of power, where the system can say so.
+    # Make the rename survive a power loss, if the system can.
     with suppress(OSError):
         descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -118,7 +121,7 @@ def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def append_file(path: Path, data: bytes) -> None:
-    """Write lines at the end of a file, which others write as well; they begin on a line of their own.
+    """Append lines to a file that others also write; they begin on a line of their own.
 
     Raises:
         OSError: it cannot be written.
@@ -132,7 +135,7 @@ def append_file(path: Path, data: bytes) -> None:
 
 
 def write_new_file(path: Path, data: bytes, mode: int = 0o666) -> bool:
-    """Write a file that does not exist yet; False, and nothing is done, where anything has its name.
+    """Write a new file. Returns False, without any effect, if the path exists.
 
     Raises:
         OSError: it cannot be written. Nothing is left behind.
@@ -146,7 +149,7 @@ def write_new_file(path: Path, data: bytes, mode: int = 0o666) -> bool:
     try:
         with os.fdopen(descriptor, "wb") as stream:
             if mode == _FILE:
-                path.chmod(mode)  # the umask may have taken something off
+                path.chmod(mode)  # the umask may have removed bits
             stream.write(data)
     except OSError:
         _remove(path)
@@ -156,13 +159,13 @@ def write_new_file(path: Path, data: bytes, mode: int = 0o666) -> bool:
 
 
 def remove_temporary_files() -> None:
-    """Remove what is being written just now: the program is about to end without unwinding."""
+    """Remove unfinished files, before the program ends without unwinding."""
     for temporary in list(_temporary):
         _remove(temporary)
 
 
 def _write_into(path: Path, data: bytes) -> None:
-    """Write into what is there. A pipe that nobody reads is an error, and nothing to wait for."""
+    """Write into an existing file. A pipe without a reader is an error, not a wait."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(path, flags), "wb", buffering=0) as stream:
@@ -188,17 +191,17 @@ def _remove(temporary: Path) -> None:
     _temporary.discard(temporary)
 
 
-# --- the directory beside a stack's root file
+# --- The directory beside a stack's root file
 
-#: It has the records of a stack, its lock and the local target's jobs. They say what runs where and who did
-#: what, and jobs are whole bodies, secrets included: so the directory is 0700 and every file in it 0600, from
-#: the moment it is made, whatever the umask says. Source: docs/operations/records.md, "What is in them".
+#: It has the stack's records and lock, and the local target's jobs, whose bodies include secrets: so the
+#: directory is 0700 and every file in it 0600 from the start, whatever the umask.
+#: Source: docs/operations/records.md, "What is in them".
 RECORD_DIRECTORY = ".reconciler"
 _DIRECTORY, _FILE, _OTHERS = 0o700, 0o600, 0o077
 
 
 def record_directory(root: Path) -> Path:
-    """Return the directory of the stack whose root file is in `root`; it is made, or made private.
+    """Return the record directory of the stack whose root file is in `root`, made or tightened as needed.
 
     Raises:
         OSError: it cannot be made.
@@ -206,7 +209,7 @@ def record_directory(root: Path) -> Path:
     directory = root / RECORD_DIRECTORY
     try:
         directory.mkdir(mode=_DIRECTORY)
-        directory.chmod(_DIRECTORY)  # the umask may have taken something off
+        directory.chmod(_DIRECTORY)  # the umask may have removed bits
     except FileExistsError:
         if not directory.is_dir():
             raise
@@ -218,22 +221,22 @@ def record_directory(root: Path) -> Path:
 
 
 def private_file(path: Path, text: str = "") -> None:
-    """Make a file that nobody else can read; one that is there stays as it is.
+    """Make a file that only we can read, unless it exists.
 
-    SQLite gives what it puts beside a database the permissions of the database.
+    SQLite gives the files beside a database the permissions of the database.
     """
     write_new_file(path, text.encode(), _FILE)
 
 
 def tighten(directory: Path) -> None:
-    """Take from everybody else what an older version, a copy or an archive let them read.
+    """Remove the permissions of others that an older version, a copy or an archive left.
 
-    Files of another user stay as they are: only their owner can change them.
+    Files of another user are skipped: only their owner can change them.
     """
     with suppress(OSError):
         _close_to_others(directory)
         for entry in os.scandir(directory):
-            # Beside us another process may be removing a journal; a link leads to what is not ours.
+            # Another process may be removing a journal meanwhile; a link may lead outside.
             with suppress(OSError):
                 if entry.is_file(follow_symlinks=False):
                     _close_to_others(Path(entry.path))

@@ -1,1 +1,1 @@
-"""Expressions in CEL, evaluated in a process of their own with limits of time and memory."""
+"""CEL expressions, evaluated in a separate process with limits on time and memory."""

@@ -1,6 +1,6 @@
-"""Expressions asked about values, in a process that can be ended: see `worker`.
+"""Evaluate expressions in a child process that can be killed: see `worker`.
 
-What exceeds a limit answers for itself alone: its process is ended, and a new one asks the others.
+An expression that exceeds a limit fails alone: its process is killed, and a new one evaluates the others.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from reconciler.errors import Interrupted
 if TYPE_CHECKING:
     import subprocess
 
-#: What all expressions of a plan may take together, and what the process may.
+#: Limits for all expressions of a plan together, and for the process.
 TIME_LIMIT_S, MEMORY_LIMIT = 10.0, 512 * 1024 * 1024
-#: So many values are with the process at a time.
+#: Number of values that the process holds at a time.
 _BATCH = 100
-#: A wait is cut into pieces of so many seconds, so that a stop is noticed in time.
+#: Seconds between checks for a stop while waiting.
 _PIECE_S = 0.1
-#: All that the process gets of the environment: where Python finds its own parts.
+#: The environment variables that the process gets: what Python needs to find its own parts.
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "SYSTEMROOT")
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -42,7 +42,7 @@ _NO_PROCESS = "no process can be started to evaluate it"
 
 
 class _Failed(Exception):
-    """There is no answer, the message says why, and the process is over."""
+    """There is no answer, and the process has ended. The message says why."""
 
 
 class _TooSlow(_Failed):
@@ -50,9 +50,9 @@ class _TooSlow(_Failed):
 
 
 class Evaluator:
-    """Answers questions (`ports.EvaluateExpressions`), all of them together within one limit of time.
+    """Answers questions (`ports.EvaluateExpressions`), all within one time limit.
 
-    The process is started when something is asked, and again when it had to be ended.
+    The process is started for the first question, and again after it was killed.
     """
 
     def __init__(self, stop: threading.Event | None = None) -> None:
@@ -60,7 +60,7 @@ class Evaluator:
         self._ends_s = time.monotonic() + TIME_LIMIT_S
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: SimpleQueue[bytes] = SimpleQueue()
-        #: The places of the values that the process has.
+        #: Indices of the values that the process holds.
         self._loaded: range | None = None
 
     def __enter__(self) -> Self:
@@ -74,25 +74,24 @@ class Evaluator:
     ) -> list[list[Answer]]:
         """Answer each question about each of its values.
 
-        Each expression has an equal share of the time first. Those for which that is not enough are asked
-        again, one after the other, while there is time left. One that exceeds a limit is not judged for any
-        of its values.
+        Each expression gets an equal share of the time first. Those that need more are asked again, one after
+        the other, while time is left. One that exceeds a limit is `NotJudged` for all of its values.
 
         Raises:
-            Interrupted: the program is to stop.
+            Interrupted: the program is stopping.
         """
-        self._loaded = None  # Those of another call, if any.
+        self._loaded = None  # the values of an earlier call
         answers: list[dict[int, Answer]] = [{} for _ in questions]
         failed: dict[int, str] = {}
 
         def ask(numbers: Sequence[int], share_s: float) -> list[int]:
-            """Ask some of them, each for so many seconds; returns those for which that is too short."""
+            """Ask some questions, each for up to `share_s` seconds. Returns those that need more."""
             left_s, slow = dict.fromkeys(numbers, share_s), []
             for begin in range(0, len(values), _BATCH):
                 batch = range(begin, min(begin + _BATCH, len(values)))
                 for number in tuple(left_s):
                     question = questions[number]
-                    places = [one for one in question.places if one in batch and one not in answers[number]]
+                    places = [at for at in question.places if at in batch and at not in answers[number]]
                     if not places:
                         continue
                     request = {"ask": question.expression, "places": [at - begin for at in places]}
@@ -101,14 +100,14 @@ class Evaluator:
                             self._ask({"values": [values[place] for place in batch]}, self._left_s)
                             self._loaded = batch
                         began_s = time.monotonic()
-                        found = self._ask(request, left_s[number])
+                        results = self._ask(request, left_s[number])
                     except _Failed as error:
                         failed[number] = str(error)
                         del left_s[number]
                         slow += [number] if isinstance(error, _TooSlow) else []
                         continue
-                    judged = (one if isinstance(one, bool) else NotJudged(*one) for one in found)
-                    answers[number].update(zip(places, judged, strict=True))
+                    verdicts = (one if isinstance(one, bool) else NotJudged(*one) for one in results)
+                    answers[number].update(zip(places, verdicts, strict=True))
                     left_s[number] -= time.monotonic() - began_s
             for number in left_s:
                 failed.pop(number, None)
@@ -125,31 +124,31 @@ class Evaluator:
         ]
 
     def find_invalid(self, expressions: Sequence[str]) -> list[InvalidExpression | None]:
-        """Say of each expression why it does not compile, None if it does."""
-        found: list[InvalidExpression | None] = []
+        """Return for each expression why it does not compile, or None."""
+        problems: list[InvalidExpression | None] = []
         for text in expressions:
             try:
-                problem = self._ask({"compile": text}, self._left_s / (len(expressions) - len(found)))
-                found.append(None if problem is None else InvalidExpression(*problem))
-            except _Failed as failed:
-                found.append(InvalidExpression(str(failed)))
-        return found
+                problem = self._ask({"compile": text}, self._left_s / (len(expressions) - len(problems)))
+                problems.append(None if problem is None else InvalidExpression(*problem))
+            except _Failed as error:
+                problems.append(InvalidExpression(str(error)))
+        return problems
 
     @property
     def _left_s(self) -> float:
         return max(0.0, self._ends_s - time.monotonic())
 
     def _ask(self, request: Mapping[str, Any], limit_s: float) -> Any:
-        """The answer of the process to a request.
+        """Send a request to the process and return the answer.
 
         Raises:
-            _Failed: it takes longer, or has ended.
-            Interrupted: the program is to stop.
+            _Failed: it takes too long, or the process has ended.
+            Interrupted: the program is stopping.
         """
         process = self._process or self._start()
         ends_s = min(self._ends_s, time.monotonic() + limit_s)
         assert process.stdin is not None
-        with suppress(BrokenPipeError):  # why it ended is found out below
+        with suppress(BrokenPipeError):  # the reason is found below
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
         while True:
@@ -205,7 +204,7 @@ class Evaluator:
         return process
 
     def _end(self) -> None:
-        """End the process, whatever it does, and wait until it is gone."""
+        """Kill the process, and wait until it is gone."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -219,7 +218,7 @@ class Evaluator:
 def evaluate(
     questions: Sequence[Question], values: Sequence[Mapping[str, Any]], stop: threading.Event | None = None
 ) -> list[list[Answer]]:
-    """Answer the questions of one plan, see `Evaluator`."""
+    """Answer the questions of one plan; see `Evaluator`."""
     with Evaluator(stop) as evaluator:
         return evaluator(questions, values)
 
@@ -231,7 +230,7 @@ def find_invalid(expressions: Sequence[str]) -> list[InvalidExpression | None]:
 
 
 def _read(process: subprocess.Popen[bytes], lines: SimpleQueue[bytes]) -> None:
-    """Take the lines of a process, and an empty one at its end."""
+    """Queue the lines of a process, then an empty one."""
     assert process.stdout is not None
     with process.stdout as stdout:
         for line in stdout:

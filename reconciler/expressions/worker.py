@@ -1,11 +1,11 @@
-"""The process that evaluates expressions: the one module that knows the library.
+"""The process that evaluates expressions, and the only module that uses the CEL library.
 
-The library stops no expression that runs for long or takes much memory, and a deep one ends the process that
-it runs in. So this process limits itself before it takes anything, and whoever started it ends it when it
-takes too long. Requests come on stdin and answers go to stdout, each a line of JSON: nothing is unpickled.
-It imports next to nothing of ours, since it is started for each plan that has policies.
+The library stops no expression that takes long or much memory, and a deeply nested one crashes the process.
+So this process limits itself before it reads any, and its parent kills it if it takes too long. Requests come
+on stdin and answers go to stdout, each a line of JSON: nothing is unpickled. It imports little of our code,
+since it is started for each plan that has policies.
 
-    {"values": [{"job": …, "action": …, …}, …]}   null; the questions that follow are about these
+    {"values": [{"job": …, "action": …, …}, …]}   null; the values for the questions that follow
     {"ask": TEXT, "places": [0, 2]}               [true, ["it divides by zero", null]]: a `NotJudged`
     {"compile": TEXT}                             null, or an `InvalidExpression`
 """
@@ -23,22 +23,22 @@ from typing import Any
 
 from reconciler.core.policy_expression import NAMES, TEXT_OR_COMMENT, Answer, InvalidExpression, NotJudged
 
-#: Names that are no variables.
+#: Names of types, not variables.
 _TYPES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type"})
 _GAP = r"(?:\s|//[^\n]*)*"
-#: The name that a macro gives to a member.
+#: The variable that a macro binds.
 _BOUND = re.compile(rf"\.{_GAP}(?:all|exists|exists_one|existsOne|filter|map){_GAP}\({_GAP}(\w+){_GAP},")
-_REPORTED = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
-#: What the parser says beside what is wrong.
-_ASIDE = re.compile(r"^Syntax error: | expecting \{.*$")
+_REPORT = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
+#: The parts of a parser message that do not name the problem.
+_NOISE = re.compile(r"^Syntax error: | expecting \{.*$")
 _LONGEST_REASON = 200
 _PR_SET_PDEATHSIG = 1
 
 
 def main(cpu_s: int, memory_bytes: int) -> None:
-    """Answer until stdin ends."""
+    """Answer requests until stdin ends."""
     _limit(cpu_s, memory_bytes)
-    # Its command line takes ten times as long to import as the library does.
+    # Importing its command line takes ten times as long as the library itself.
     sys.modules["cel.cli"] = ModuleType("cel.cli")
     import cel
 
@@ -47,19 +47,19 @@ def main(cpu_s: int, memory_bytes: int) -> None:
         request = json.loads(line)
         answer: Any = None
         if "values" in request:
-            # As the library takes them, converted once for all expressions.
-            values = [_called(cel.Context, one) for one in request["values"]]
+            # Converted once for all expressions.
+            values = [_call(cel.Context, value) for value in request["values"]]
         elif "compile" in request:
             answer = _compile_problem(cel, request["compile"])
         else:
-            program = _called(cel.compile, request["ask"])
+            program = _call(cel.compile, request["ask"])
             answer = [_judge(program, values[place]) for place in request["places"]]
-        print(json.dumps(answer), flush=True)  # noqa: T201 - who started it reads its stdout
+        print(json.dumps(answer), flush=True)  # noqa: T201 - the parent reads stdout
 
 
 def _limit(cpu_s: int, memory_bytes: int) -> None:
-    """Limit this process, and have it end with the one that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the one that started it
+    """Limit this process, and have it end with its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     if sys.platform == "linux":
         with suppress(OSError, AttributeError, ImportError):
             from ctypes import CDLL
@@ -69,23 +69,23 @@ def _limit(cpu_s: int, memory_bytes: int) -> None:
         import resource
     except ImportError:
         return
-    for kind, most in (("RLIMIT_CPU", cpu_s), ("RLIMIT_AS", memory_bytes), ("RLIMIT_CORE", 0)):
-        with suppress(OSError, ValueError, AttributeError):  # a lower limit holds, or there is no such limit
-            resource.setrlimit(getattr(resource, kind), (most, most))
+    for kind, limit in (("RLIMIT_CPU", cpu_s), ("RLIMIT_AS", memory_bytes), ("RLIMIT_CORE", 0)):
+        with suppress(OSError, ValueError, AttributeError):  # a lower limit is set, or there is no such limit
+            resource.setrlimit(getattr(resource, kind), (limit, limit))
 
 
 def _judge(program: Any, values: Any) -> Answer:
     if isinstance(program, NotJudged):
         return NotJudged("it does not compile")
-    found = values if isinstance(values, NotJudged) else _called(program.execute, values)
-    if isinstance(found, bool | NotJudged):
-        return found
-    return NotJudged(f"its value is {_kind(found)}, not true or false")
+    result = values if isinstance(values, NotJudged) else _call(program.execute, values)
+    if isinstance(result, bool | NotJudged):
+        return result
+    return NotJudged(f"its value is {_kind(result)}, not true or false")
 
 
 def _compile_problem(library: Any, text: str) -> InvalidExpression | None:
     try:
-        program = _called(library.compile, text, passes_on=ValueError)
+        program = _call(library.compile, text, passes_on=ValueError)
     except ValueError as error:
         return _parser_problem(str(error), text)
     if isinstance(program, NotJudged):
@@ -101,18 +101,18 @@ def _compile_problem(library: Any, text: str) -> InvalidExpression | None:
     return InvalidExpression(why, len(before), len(before[-1]) + 1, name)
 
 
-def _parser_problem(said: str, text: str) -> InvalidExpression:
-    # The text stands in front, and may hold whatever the parser could say.
-    found = _REPORTED.search(said.removeprefix(f"Failed to parse expression '{text}'"))
-    if found is None:
+def _parser_problem(message: str, text: str) -> InvalidExpression:
+    # The message begins with the expression, which may itself look like a message.
+    report = _REPORT.search(message.removeprefix(f"Failed to parse expression '{text}'"))
+    if report is None:
         return InvalidExpression("it is not valid CEL")
-    if "Recursion" in found[3]:
+    if "Recursion" in report[3]:
         return InvalidExpression("it is nested too deeply")
-    return InvalidExpression(_short(_ASIDE.sub("", found[3])), int(found[1]), int(found[2]))
+    return InvalidExpression(_short(_NOISE.sub("", report[3])), int(report[1]), int(report[2]))
 
 
-def _called(call: Callable[[Any], Any], argument: Any, passes_on: type[Exception] | None = None) -> Any:
-    """Call the library; whatever it raises is `NotJudged`, also where its own code gave up."""
+def _call(call: Callable[[Any], Any], argument: Any, passes_on: type[Exception] | None = None) -> Any:
+    """Call the library. Whatever it raises, panics included, becomes `NotJudged`."""
     try:
         return call(argument)
     except MemoryError:
@@ -134,7 +134,7 @@ def _called(call: Callable[[Any], Any], argument: Any, passes_on: type[Exception
 
 
 def _short(text: str) -> str:
-    """The first line of what the library says, or as much of it as a person reads."""
+    """Return the first line of a message, shortened for people."""
     line = text.split("\n", 1)[0].rstrip(" .:")
     return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 1]}…"
 
