@@ -20,7 +20,7 @@ from reconciler.core.scalar import (
     walk_texts,
 )
 from reconciler.secrets import SecretText, show
-from reconciler.text import parse_duration
+from reconciler.text import format_duration, parse_duration
 
 
 def one_spelling(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -416,7 +416,8 @@ def summarize(body: Mapping[str, Any]) -> str:
     parts += dict.fromkeys(filter(None, texts))
     span = mapping_at(body, "spec", "auto_stop")
     if duration := span.get("duration"):
-        parts.append(f"at most {duration} {'s' if span.get('time_unit') == 'SECONDS' else 'h'}")
+        is_short = span.get("time_unit") == "SECONDS" and _is_positive(duration)
+        parts.append(f"at most {format_duration(duration) if is_short else f'{duration} h'}")
     return ", ".join(parts)
 
 

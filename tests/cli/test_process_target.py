@@ -180,6 +180,8 @@ def test_auto_stop_below_an_hour_is_for_this_machine_only(reconciler: Reconciler
     reconciler.ends(ExitCode.DONE, "why a", out="auto_stop")
     for line in ("validate", "plan -t emulated"):
         reconciler.ends(ExitCode.INVALID, line, err="must be whole hours, such as 8h or 2d")
+    write(both + job("a", file="wait.py", spec=", auto_stop: 1h30m"))
+    reconciler.ends(ExitCode.DONE, "plan", out="at most 90 min")
 
 
 @pytest.mark.parametrize(

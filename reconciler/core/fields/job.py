@@ -292,7 +292,9 @@ class RunTime(Strict):
 def _refuse_text(value: Any) -> Any:
     """What `desugar` left as text is no span of whole hours."""
     if isinstance(value, str):
-        raise form_error("must be whole hours, such as 8h or 2d")
+        raise form_error(
+            "must be whole hours, such as 8h or 2d, or whole seconds on a target of kind process"
+        )
     return value
 
 
@@ -325,7 +327,9 @@ class Spec(Strict):
     log_export_config: Annotated[Any, Rare("LogExportConfig")] = optional("How the log is written.")
     auto_stop: (
         Annotated[RunTime, BeforeValidator(_refuse_text, json_schema_input_type=RunTime | str)] | None
-    ) = optional("When the service stops the job by itself: whole hours, such as 8h.")
+    ) = optional(
+        "When the service stops the job by itself: whole hours, such as 8h; for a process whole seconds."
+    )
     retention: Annotated[Any, Rare("Retention"), Unreported] = optional("How long the record is kept.")
     reserved_time: Annotated[Span | None, Unreported] = optional(
         "How long the resources are kept after the end."
