@@ -209,7 +209,7 @@ class ProcessStore(Store):
         due = (
             "SELECT runs.* FROM runs JOIN jobs ON id = job_id "
             "WHERE owner_pid IS NULL AND phase IN ('Creating', 'Pending') "
-            "ORDER BY CAST(priority AS INTEGER) DESC, seq LIMIT ?"
+            "ORDER BY MAX(1, CAST(priority AS INTEGER)) DESC, seq LIMIT ?"  # none is 1, as on the service
         )
         if not self.database.one(due, (1,)):
             return []

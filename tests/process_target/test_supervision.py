@@ -463,7 +463,7 @@ def test_one_slot_runs_one_after_the_other_the_most_important_first(one_slot: Ho
     first = host.create("first", f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(.02)")
     ids = [
         first,
-        *(host.create(f"p{n}", "", priority=priority) for n, priority in enumerate(["1", "1", "3", "2"])),
+        *(host.create(f"p{n}", "", priority=priority) for n, priority in enumerate(["", "1", "3", "2"])),
     ]
     assert [host.phase(one) for one in ids[1:]] == ["Pending"] * 4
     gate.touch()
