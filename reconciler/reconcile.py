@@ -38,7 +38,7 @@ from reconciler.core.stack import (
 )
 from reconciler.decide import planner
 from reconciler.decide.guards import CatalogCheck, ProposedPlan
-from reconciler.decide.key_state import PlanContext, Snapshot, newest
+from reconciler.decide.key_state import PlanContext, Snapshot, current_revision
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction, name_files
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
@@ -295,7 +295,7 @@ class _SnapshotReader:
         service_s = self._plan_context.at_s - self._skew_s
         for key, desired in self._in_view(snapshot)[0].jobs.items():
             view = snapshot.view(key, desired)
-            latest = newest(view, desired)
+            latest = current_revision(view, desired)
             past = view.past_of(latest.job.id) if latest and latest.is_aged_out else None
             if desired.is_absent or latest is None or past is None:
                 continue
@@ -388,7 +388,7 @@ def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
     found = []
     for key in context.rerun:
         desired = stack.jobs.get(key)
-        latest = newest(snapshot.view(key, desired), desired) if desired else None
+        latest = current_revision(snapshot.view(key, desired), desired) if desired else None
         if keys_meant(context.loaded.stack, key, in_view).isdisjoint(stack.jobs) and not context.unmatched:
             why = f'--only leaves "{key}" out, which --rerun names'
             found.append(Diagnostic("nothing to run again", why, "name it under --only, too"))

@@ -18,7 +18,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.actions import has_flags_before, takes_back_the_stop
+from reconciler.decide.actions import clears_stopped, has_flags_before
 from reconciler.decide.doctor import MAX_SKEW_S
 from reconciler.decide.key_state import stopped_itself
 from reconciler.decide.outcome import Goal, Outcome, Status, WaitEnd, judge_wait
@@ -431,7 +431,7 @@ class Steps:
             return
         if marker is None or not has_flags_before(action, marker):
             raise _conflict(job)
-        if takes_back_the_stop(action) and job.phase is not None and job.phase.is_terminal:
+        if clears_stopped(action) and job.phase is not None and job.phase.is_terminal:
             raise _conflict(job, f"{job.name} is now {job.phase_text}, as requested")
 
     def _check_not_taken(self, job: ObservedJob) -> None:

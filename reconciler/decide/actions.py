@@ -1,4 +1,4 @@
-"""Drawing up the actions of a key: which job is there, which one will be, and what has to be sent for it."""
+"""Draw up the actions for one key: the job before, the job after, and the requests that lead there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROTECTED = "protected; set `protect: false` first, in an apply of its own"
 class Decision(NamedTuple):
     """The actions for one key: its own first, then those on its other revisions.
 
-    `rule` is the name of the rule that decided; those before it in `RULES` did not apply.
+    `rule` names the rule that decided; those before it in `RULES` did not apply.
     """
 
     actions: Sequence[PlannedAction]
@@ -55,8 +55,7 @@ class Decision(NamedTuple):
 class KeyDecision(NamedTuple):
     """What was decided about one key. `own` is the action of a declared key, `more` are all others.
 
-    `rule` is the name of the rule that decided; `chosen` is what it chose, before `needs` and what could
-    not be read made something else of it.
+    `rule` names the rule that decided; `chosen` is its action before `needs` and unreadable parts changed it.
     """
 
     state: KeyState
@@ -73,7 +72,7 @@ class KeyDecision(NamedTuple):
 
     @property
     def upstream_rerun(self) -> str:
-        """Why the key is about to run again because of what it needs, for people; "" if it is not."""
+        """Why the key is about to run again because of a needed key, for people; else ""."""
         is_rerun = self.chosen is not None and self.chosen.reason is Reason.UPSTREAM_NEWER
         return self.chosen.detail if self.chosen and is_rerun else ""
 
@@ -89,9 +88,9 @@ def draft(
     ended_badly: bool = False,
     **more: Any,
 ) -> PlannedAction:
-    """An action of the key on a revision, else on the one that stands for it."""
+    """Draft an action of the key on a revision, by default the latest."""
     shown, entry, traits = revision or state.latest, state.entry, ACTIONS[action]
-    # What is kept shows no work: a plan that changes nothing stays the same while its jobs run.
+    # Kept jobs show no elapsed time: a plan without changes must not change while its jobs run.
     if shown and shown.job.is_active and (traits.stops_a_job or reason is Reason.WOULD_LOSE_WORK):
         elapsed, nodes = round(shown.job.ran_s(state.at_s), 3), shown.job.node_count
         lost = node_hours(elapsed, nodes) if traits.stops_a_job else 0.0
@@ -114,12 +113,12 @@ def draft(
 
 
 def alone(state: KeyState, action: Action, reason: Reason, detail: str, **more: Any) -> Decision:
-    """The decision for one action on the revision that stands for the key."""
+    """Decide on one action for the latest revision."""
     return Decision([draft(state, action, reason, detail, **more)])
 
 
 def before_of(revision: Revision | None) -> Before | None:
-    """The job of a revision, as an action shows it; None where the service has none."""
+    """Return a revision's job as actions show it; None if it has aged out of the service."""
     if revision is None or revision.is_aged_out:
         return None
     job, marker = revision.job, revision.marker
@@ -128,7 +127,7 @@ def before_of(revision: Revision | None) -> Before | None:
     )
 
 
-def as_it_is(revision: Revision) -> After:
+def after_of(revision: Revision) -> After:
     return After(name=revision.job.name, revision=revision.number, digest=revision.marker.digest)
 
 
@@ -151,7 +150,7 @@ def create(
 def next_revision(
     state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = (), **more: Any
 ) -> Decision:
-    """Create the next revision; wait for a termination that is under way."""
+    """Create the next revision, after a termination that is under way."""
     if state.phase is Phase.TERMINATING:
         reason, detail = Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}"
     return create(state, reason, detail, changes, **more)
@@ -160,13 +159,13 @@ def next_revision(
 def replacement(
     state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = (), **more: Any
 ) -> Decision:
-    """Replace the job; `lost_time` is how long it may have run by then, None: however long."""
+    """Replace the job. `lost_time`: how long it may have run by then; None: no limit."""
     more |= {"replace_order": state.desired.lifecycle.replace_order, **_started(state)}
     return alone(state, Action.REPLACE, reason, detail, changes=changes, **more)
 
 
 def _started(state: KeyState) -> dict[str, Any]:
-    """What is sent for the next revision, and what the history keeps of it."""
+    """Return what is sent for the next revision, and what the history records of it."""
     number, made_from = state.view.next_revision, dict[str, int]()
 
     def completed(key: str) -> int | None:
@@ -201,12 +200,12 @@ def _started(state: KeyState) -> dict[str, Any]:
 
 
 def _code_of(state: KeyState, revision: Revision | None) -> str | None:
-    """The digest of the code that a revision was declared with; "" if that is none, None if not known."""
+    """Return the digest of the code that a revision was declared with; "" if it has none, None if unknown."""
     if revision is None:
         return ""
     if state.desired.code and state.desired.is_declared_by(revision.marker.digest):
         return state.desired.code.digest
-    if (then := state.declared_then(revision)) is not None:
+    if (then := state.previous_declaration(revision)) is not None:
         return str(then.get(CODE, ""))
     if (details := state.snapshot.details.get(revision.job.id)) is None:
         return None
@@ -214,7 +213,7 @@ def _code_of(state: KeyState, revision: Revision | None) -> str | None:
 
 
 def planned_code(desired: DesiredJob, before: str | None = None) -> PlannedCode | None:
-    """The code of a job, as it is uploaded before the job is started; `before` is what it was."""
+    """Return the code that is uploaded before the job starts; `before` is the previous digest."""
     if desired.code is None:
         return None
     name, files, digest, *rest = desired.code
@@ -241,32 +240,32 @@ def keep(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ..
         detail += "; its record has aged out of the service"
     if state.ignored:
         detail += f"; {state.ignored}"
-    after, ended_badly = as_it_is(state.as_declared), bool(state.bad_end)
+    after, ended_badly = after_of(state.as_declared), bool(state.bad_end)
     return alone(state, Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=ended_badly)
 
 
 def keep_or_update(
     state: KeyState, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()
 ) -> Decision:
-    """Keep the job; `ignored` changes are shown. What can be changed on it is updated."""
+    """Keep the job, showing `ignored` changes; update what can be changed on it."""
     revision = state.revision
     desired = state.numbered_as(revision)
-    if state.phase is Phase.TERMINATING or revision.is_aged_out:  # nothing can be written on it
+    if state.phase is Phase.TERMINATING or revision.is_aged_out:  # cannot be updated
         return keep(state, reason, detail, ignored)
     past = state.view.past_of(revision.job.id)
     sent = past.declared.mutable if past and past.declared else None
-    found = mutable_changes(desired, revision.job, revision.marker, state.context.cloud, sent)
-    warnings = found.warnings(state.key, revision.job)
-    if not found.now and not state.is_marker_outdated:
+    updates = mutable_changes(desired, revision.job, revision.marker, state.context.cloud, sent)
+    warnings = updates.warnings(state.key, revision.job)
+    if not updates.now and not state.is_marker_outdated:
         return keep(state, reason, detail, ignored)._replace(warnings=warnings)
-    reason = Reason.MARKER_CHANGED if are_of_marker_only(found.now) else Reason.MUTABLE_CHANGED
-    detail = f"{', '.join(change.path for change in found.now)} changed"
+    reason = Reason.MARKER_CHANGED if are_of_marker_only(updates.now) else Reason.MUTABLE_CHANGED
+    detail = f"{', '.join(change.path for change in updates.now)} changed"
     if desired.schedule is not None and state.counts_from_s is None:
         detail += "; the schedule counts from now on"
     digest = None
     if state.is_marker_outdated:
         detail, digest = "only the marker is outdated, not the job", desired.digest
-    return Decision([update(state, revision, reason, detail, (*found.now, *ignored), digest)], warnings)
+    return Decision([update(state, revision, reason, detail, (*updates.now, *ignored), digest)], warnings)
 
 
 def update(
@@ -277,17 +276,17 @@ def update(
     changes: tuple[Change, ...] = (),
     digest: str | None = None,
 ) -> PlannedAction:
-    """Write the marker, with another digest where one is given, and all mutable fields on a job."""
+    """Write all mutable fields and the marker, optionally with another digest."""
     desired = state.numbered_as(revision)
     digest = digest or revision.marker.digest
     marker = renewed_marker(desired, revision.job, revision.marker, digest, state.service_s)
-    # A job that stays with another digest stays on record with the immutable part that it was made of.
+    # A job that keeps another digest keeps the recorded immutable part that it was created with.
     past = state.view.past_of(revision.job.id)
-    then = past.declared if past and past.declared else Declared()
+    recorded = past.declared if past and past.declared else Declared()
     if desired.is_declared_by(marker.digest):
         immutable = by_name(state.desired.covered_by(marker.digest[:1]))
     else:
-        immutable = dict(then.immutable)
+        immutable = dict(recorded.immutable)
     return draft(
         state,
         Action.UPDATE,
@@ -297,7 +296,7 @@ def update(
         changes=changes,
         after=After(name=revision.job.name, revision=revision.number, digest=marker.digest),
         desired=update_body(desired, revision.job, marker, state.context.cloud),
-        declared=_declared(desired, immutable, then.commit),
+        declared=_declared(desired, immutable, recorded.commit),
     )
 
 
@@ -323,7 +322,7 @@ def _rewrite(
     detail: str,
     changes: tuple[Change, ...] = (),
 ) -> PlannedAction:
-    """Write another marker, with the key's name, behind the text that the job has."""
+    """Write another marker, with the key's name, after the job's own text."""
     if marker.key != state.key:
         marker = marker._replace(key=state.key).for_job(revision.job.name, revision.job.id)
     return draft(
@@ -342,11 +341,11 @@ def _rewrite(
 
 
 def end(
-    state: KeyState, revision: Revision, reason: Reason, said: str, entry: DesiredJob | None = None
+    state: KeyState, revision: Revision, reason: Reason, cause: str, entry: DesiredJob | None = None
 ) -> PlannedAction:
-    """Terminate an active revision; a protected one is blocked, and released if that is declared.
+    """Terminate an active revision. A protected one is blocked, or released if `protect: false` is declared.
 
-    What is declared for a key that is none any more is what `entry` says, whose member it was.
+    For a former member of a sweep, `entry` is a job of that sweep; it declares whether to protect.
     """
     declared = entry or state.entry
     protect = declared.lifecycle.protect if declared else None
@@ -355,40 +354,40 @@ def end(
         detail = "protection released; the next plan terminates it"
         return _rewrite(state, revision, marker, Reason.PROTECTION_RELEASED, detail)
     if revision.marker.protected or protect:
-        detail = f"{said}, and {PROTECTED}"
+        detail = f"{cause}, and {PROTECTED}"
         return draft(state, Action.BLOCKED, Reason.PROTECTED, detail, revision=revision)
-    return draft(state, Action.TERMINATE, reason, said, revision=revision)
+    return draft(state, Action.TERMINATE, reason, cause, revision=revision)
 
 
-def of_unknown_digest(state: KeyState, revision: Revision) -> PlannedAction:
+def block_unknown_digest(state: KeyState, revision: Revision) -> PlannedAction:
     detail = f"digest {revision.marker.digest} needs a newer reconciler"
     return draft(state, Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=revision)
 
 
-# --- what follows for the key's other revisions
+# --- the key's other revisions
 
 
 def completed(state: KeyState, decision: Decision) -> Decision:
-    """Add to the key's own action what follows for its other revisions."""
+    """Add the actions on the key's other revisions."""
     [action] = decision.actions
     if action.traits.starts_a_job and len(name := action.after.name if action.after else "") > MAX_NAME:
-        # The longest keys run out of digits.
+        # A long key leaves few digits for the revision number.
         why = f"{name} has {len(name)} characters, the service allows {MAX_NAME}; shorten the key"
         action = draft(state, Action.BLOCKED, Reason.NAME_TOO_LONG, why)
     latest, more = state.latest, []
     is_starting = latest is not None and latest.job.phase in (Phase.CREATING, Phase.PENDING)
-    for one in state.live:
-        if one is latest:
+    for revision in state.live:
+        if revision is latest:
             continue
-        # A key has one active job. But the old one stays until the new one has shown that it runs, also where
-        # an apply stopped waiting for that.
+        # A key has one active job. With `create_first` the old one stays until the new one is running,
+        # even if the apply that created it has stopped waiting.
         if latest and is_starting and state.desired.lifecycle.replace_order == "create_first":
             detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
-            more.append(draft(state, Action.DEFER, Reason.SUPERSEDED, detail, revision=one))
+            more.append(draft(state, Action.DEFER, Reason.SUPERSEDED, detail, revision=revision))
         else:
-            more.append(end(state, one, Reason.SUPERSEDED, "superseded"))
-    # A key has one job: a new one waits for every other revision that is ending, whatever stands for the key.
-    # It may have aged out of the service, or have ended, while an older one runs.
+            more.append(end(state, revision, Reason.SUPERSEDED, "superseded"))
+    # A new job waits for every other revision that is ending: the latest one may have ended, or have aged out
+    # of the service, while an older one still runs.
     superseded = {one.before.id for one in more if one.before and one.traits.stops_a_job}
     others = [
         one
@@ -399,37 +398,38 @@ def completed(state: KeyState, decision: Decision) -> Decision:
         waits = f"waits for the end of {', '.join(f'r{one.number}' for one in others)}; {action.detail}"
         ids = tuple(one.job.id for one in others)
         action = action.model_copy(update={"waits_for_jobs": ids, "detail": waits})
-    # A marker follows a renaming with what is done about its job. Where the new job is created first that
-    # would be too late: a crash after that would leave both keys with revisions of their own.
+    # Other actions rename the marker along with the job. With `create_first` that would be too late: a crash
+    # after the create would leave both keys with revisions of their own.
     touched = {
         one.before.id
         for one in (action, *more)
         if one.before and one.traits.is_executed
         if not (one.traits.stops_a_job and one.replace_order == "create_first")
     }
-    following = [
+    renames = [
         renamed(state, one)
         for one in state.view.owned
         if one.marker.key != state.key and one.job.id not in touched
         if may(Operation.UPDATE_DESCRIPTION, one.job.phase)
     ]
-    return decision._replace(actions=[action, *more, *following])
+    return decision._replace(actions=[action, *more, *renames])
 
 
-# --- the flags of a marker, as a plan saw them: an update that writes the whole marker must not undo others
+# --- marker flags as planned: an update writes the whole marker, and must not undo changes by others
 
 
 def has_flags_before(action: PlannedAction, marker: Marker) -> bool:
-    """Whether a marker has the flags that the plan saw: those that the action writes, its changes taken back.
+    """Whether the marker still has the flags that the plan saw: those that the action writes, minus its
+    changes.
 
-    That another runner has meanwhile written the schedule that the action writes changes nothing.
+    A schedule that another runner has meanwhile written as planned is no difference.
     """
     written = parse_description(str((action.desired or {}).get("description", ""))).marker
     if written is None:
         return False
     changed = {change.path: change.before for change in action.changes}
     is_flipped = "lifecycle.protect" in changed or action.reason is Reason.PROTECTION_RELEASED
-    was_stopped = written.stopped or takes_back_the_stop(action)
+    was_stopped = written.stopped or clears_stopped(action)
     if (marker.protected, marker.stopped) != (written.protected != is_flipped, was_stopped):
         return False
     schedules = [one.schedule.digest if one.schedule else "" for one in (written, marker)]
@@ -437,8 +437,8 @@ def has_flags_before(action: PlannedAction, marker: Marker) -> bool:
     return schedules[0] == schedules[1] or str(marker.schedule or "") == str(before or "")
 
 
-def takes_back_the_stop(action: PlannedAction) -> bool:
-    """Whether an update says of a job that we had marked as stopped that it goes on."""
+def clears_stopped(action: PlannedAction) -> bool:
+    """Whether the update removes the `stopped` flag."""
     return any(change.path == "marker.stopped" for change in action.changes)
 
 
@@ -458,5 +458,5 @@ def release_command(key: str) -> str:
 
 
 def _argument(key: str) -> str:
-    """A key as an argument: one that begins with a hyphen is no option."""
+    """Return a key as a shell argument, not an option if it begins with a hyphen."""
     return f"-- {key}" if key.startswith("-") else key

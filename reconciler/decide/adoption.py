@@ -30,7 +30,7 @@ from reconciler.core.phase import Operation, may
 from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change, PlanWarning
-from reconciler.decide.actions import as_it_is, draft, of_unknown_digest, release_command, update
+from reconciler.decide.actions import after_of, block_unknown_digest, draft, release_command, update
 from reconciler.decide.key_state import KeyState, PlanContext, Snapshot, state_of
 from reconciler.decide.plan import Action, After, PlannedAction, Reason
 
@@ -132,7 +132,7 @@ def _refused(candidate: Candidate) -> PlannedAction | None:
         own = Revision(job, marker)
         if marker.key == desired.key:
             detail = f"{job.name} is already r{marker.revision} of this key"
-            after = as_it_is(own)
+            after = after_of(own)
             return draft(state, Action.KEEP, Reason.ALREADY_OWNED, detail, revision=own, after=after)
         detail = (
             f"{job.name} is r{marker.revision} of key {marker.key} of this stack; "
@@ -258,7 +258,7 @@ class RenamedStack:
         if (blocked := _not_writable(state, revision)) is not None:
             return blocked
         if not is_known(revision.marker.digest):
-            return of_unknown_digest(state, revision)
+            return block_unknown_digest(state, revision)
         marker = revision.marker._replace(stack=self.context.stack)
         room = MAX_DESCRIPTION - len(f" {marker}")
         detail = f"moves from stack {self.old}"

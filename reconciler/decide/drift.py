@@ -410,7 +410,7 @@ class _KeyCheck:
         phase, digest = latest.job.phase, latest.marker.digest
         if self._is_edited:
             said = f"changed since r{latest.number} ({latest.job.phase_text})"
-            then = self.state.declared_then(latest)
+            then = self.state.previous_declaration(latest)
             now = declared.covered_by(digest[:1])
             changes = changes_between(then, now, forces_new_job=True) if then is not None else ()
             paths = [change.path for change in changes]

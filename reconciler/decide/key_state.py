@@ -1,7 +1,7 @@
-"""One key at one moment: what is declared, what was seen and what is on record of it, and what follows.
+"""The state of one key: what is declared, observed and on record, and what follows from that.
 
-`KeyState` is computed once a key. The rules, drift, status and `why` are functions of it.
-Source: docs/concepts/decisions.md.
+`KeyState` is computed once per key; the rules, drift, status and `why` are functions of it. Source:
+docs/concepts/decisions.md.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ if TYPE_CHECKING:
     from reconciler.core.ports import EvaluateExpressions
 
 _ENDED_OTHERWISE_THAN_WELL = frozenset({Phase.FAILED, Phase.ABNORMAL, Phase.TERMINATING, Phase.TERMINATED})
-#: The service rounds times; an end this close to a creation is not after it.
+#: The service rounds times: an end this close to a creation does not count as later.
 _SAME_TIME_S = 1.0
 
 
 class PlanContext(NamedTuple):
-    """What is the same for every key: whose stack, which cloud, the time by our clock, what was allowed.
+    """What all keys of a plan share: stack, cloud, the time by our clock, limits and allowances.
 
-    `destroys` says that every job is to end because somebody asked for just that; `rerun` are the keys that
-    somebody asked to run again. `changed_files` names what changed in the code of a job since a digest, "" if
-    that is not known. `manifest_digest` and `version` are those of the documents that are made.
+    `destroys` is true for `destroy`; `rerun` are the keys of `--rerun`. `changed_files` lists what changed in
+    a job's code since a digest, "" if unknown. `manifest_digest` and `version` go into documents.
     """
 
     stack: str
@@ -59,7 +58,7 @@ class PlanContext(NamedTuple):
     version: str = ""
 
     def head(self, target: TargetIdentity) -> dict[str, Any]:
-        """What every document about the stack on a target begins with."""
+        """Return the fields that every document about the stack on a target begins with."""
         return {
             "reconciler_version": self.version,
             "created_at": timestamp(self.at_s),
@@ -70,13 +69,12 @@ class PlanContext(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What was seen: everything observed, sorted by key, and the details that were asked for.
+    """What was observed, by key, with the job details that were requested.
 
-    `gone` are jobs that the service listed and then did not know any more; `memory` is what the history
-    store knows, as far as it was asked. `skew_s` is how far our clock was ahead of the service's.
-    `unread` says of jobs why their details could not be read.
-    `changes` is the newest recorded call on a job of each key, where a report says by whom it ended.
-    `codes` are digests of code that jobs in `details` have, as far as the code store was asked and has them.
+    `gone` are jobs that were listed, but not found afterwards; `unread` says why job details could not be
+    read; `memory` is what was read from the history; `skew_s` is how far our clock is ahead of the service's.
+    `changes` has the newest recorded call on each key's job, for reports that name who ended it. `codes` are
+    the known digests of the code of jobs in `details`.
     """
 
     ownership: Ownership
@@ -89,7 +87,7 @@ class Snapshot(NamedTuple):
     codes: Collection[str] = ()
 
     def view(self, key: str, desired: DesiredJob | None = None) -> KeyView:
-        """What was seen of a key and of those it had before, without the jobs that are gone."""
+        """Return what was seen of a key and of its former keys, without the jobs that are gone."""
         return self.view_of(key, desired.formerly if desired else ())
 
     def view_of(self, key: str, former_keys: Collection[str]) -> KeyView:
@@ -100,23 +98,22 @@ class Snapshot(NamedTuple):
             view = view.without(self.gone)
         if self.memory.problem is not None:
             return replace(view, history_problem=self.memory.problem)
-        # The newest name last: of a job that is remembered under both this record counts.
+        # The current key comes last: its record wins if a job is on record under several keys.
         past = self.ownership.remembered(self.memory, (*former_keys, key)) if self.memory.by_key else ()
         return view.remembering(past, self.ownership.unmanaged) if past else view
 
 
 def keys_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
-    """The keys that the plan is about, sorted.
+    """Return the keys that the plan is about, sorted, without former keys.
 
-    With a partial view nothing is absent because it was not seen. A key that another one had before
-    is that one's.
+    In a partial view no key counts as absent just because it was not seen.
     """
     undeclared = set() if stack.is_partial else set(ownership.concerned_keys) - stack.declared_keys
     return tuple(sorted({*stack.jobs, *(undeclared - stack.former_keys)}))
 
 
 def keys_owned_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
-    """The keys in view of which something is, or may be, owned; `--only` may name undeclared ones."""
+    """Return the keys in view that own a job, or may; `--only` may name undeclared ones."""
     chosen = stack.chosen or frozenset()
     concerned = set(ownership.concerned_keys)
     owners = {key for key, job in stack.jobs.items() if concerned & {key, *job.formerly}}
@@ -125,27 +122,27 @@ def keys_owned_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
 
 
 def keys_with_upstream(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
-    """The keys that the plan is about, and those that they need, in view or not."""
+    """Return the keys that the plan is about and all that they need, in view or not."""
     keys = set(keys_in_view(stack, ownership))
     waiting = list(keys)
     while waiting:
         job = stack.find(waiting.pop())
-        more = set(job.needs if job and not job.is_absent else ()) - keys
-        keys |= more
-        waiting += more
+        needed = set(job.needs if job and not job.is_absent else ()) - keys
+        keys |= needed
+        waiting += needed
     return tuple(sorted(keys))
 
 
-# --- the revision that stands for a key
+# --- the current revision of a key
 
 
-def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
-    """Pick `L`, the revision that stands for the key; one that has aged out of the service may be it.
+def current_revision(view: KeyView, desired: DesiredJob | None) -> Revision | None:
+    """Pick the revision that stands for the key; it may have aged out of the service.
 
-    The newest one, unless an active one is not outdone by a newer that completed with the declared
-    digest: then the active one with the declared digest (the longest running, if several; the newest with
-    `overlap: replace`, which was started for the last time), else the newest active one. Terminating ones
-    do not stand for the key while another one is active.
+    An active revision comes first, unless a newer one completed with the declared digest. Of several active
+    ones it is the longest running with the declared digest (with `overlap: replace` the newest, which was
+    started for the latest time), else the newest. Otherwise it is the newest revision. Terminating ones count
+    as ended.
     """
 
     def is_declared(revision: Revision) -> bool:
@@ -156,24 +153,24 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
     if len(revisions) == 1:
         return revisions[0]
     completed = (r.number for r in revisions if r.job.phase is Phase.COMPLETED and is_declared(r))
-    done = max(completed, default=0)
-    live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
-    as_declared = [r for r in live if is_declared(r)]
-    if not as_declared:
+    newest_done = max(completed, default=0)
+    live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > newest_done]
+    declared = [r for r in live if is_declared(r)]
+    if not declared:
         return next(reversed(live or revisions), None)
     if desired and desired.schedule and desired.lifecycle.overlap == "replace":
-        return as_declared[-1]
-    return max(as_declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
+        return declared[-1]
+    return max(declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
 
 
 # --- what was edited
 
 
 class Difference(NamedTuple):
-    """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind.
+    """What changed in a declaration whose digest is not the marker's; empty if only the marker is outdated.
 
-    `unreported` are the fields that details do not show, in which it may have changed, or has. Where nobody
-    knows what was declared before (not `is_known`), or all of it (not `is_exact`), there may be more.
+    `unreported` are changed, or possibly changed, fields that the service does not report. There may be more
+    changes if the previous declaration is unknown (not `is_known`) or only partly known (not `is_exact`).
     """
 
     changes: tuple[Change, ...] = ()
@@ -186,10 +183,10 @@ class Difference(NamedTuple):
         return self.is_known and not self.changes and not self.unreported
 
     def is_below(self, paths: Collection[str]) -> bool:
-        """Whether what changed lies at or below some paths, as far as anybody knows.
+        """Whether all known changes lie at or below these paths.
 
-        Where all that was declared there is reported, and does not explain the digest, a field that the
-        service does not report was edited.
+        False also if everything below the paths is reported and does not explain the digest: then an
+        unreported field elsewhere was edited.
         """
         is_unknown = any(
             _is_below(one, paths) or _is_below(path, [one]) for one in self.unreported for path in paths
@@ -199,10 +196,10 @@ class Difference(NamedTuple):
         return all(_is_below(change.path, paths) for change in self.changes)
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         if not self.is_known:
             return "the declaration changed; the previous one is not on record"
-        # That the code is another one, the digits that are known say.
+        # A change of code is certain: the reported digits of its digest differ.
         if {change.path for change in self.changes} <= {*self.unreported} - {CODE}:
             return f"changed in a field that the service does not report ({', '.join(self.unreported)})"
         return f"{', '.join(change.path for change in self.changes)} changed"
@@ -212,55 +209,57 @@ def _is_below(path: str, paths: Iterable[str]) -> bool:
     return any(f"{path}.".startswith(f"{one}.") for one in paths)
 
 
-#: Stands for a number that nobody knows.
+#: Placeholder for an unknown revision number.
 _ANY_NUMBER = "\ue000"
 
 
-def _is_like(found: str, text: str) -> bool:
-    """Whether a text is another one, whatever the numbers in that are that nobody knows."""
-    return re.fullmatch(r"[1-9]\d*".join(map(re.escape, text.split(_ANY_NUMBER))), found) is not None
+def _matches(text: str, pattern: str) -> bool:
+    """Whether a text equals a pattern in which `_ANY_NUMBER` stands for any revision number."""
+    return re.fullmatch(r"[1-9]\d*".join(map(re.escape, pattern.split(_ANY_NUMBER))), text) is not None
 
 
-def with_names(
-    reported: Canonical, wanted: Canonical, desired: DesiredJob, letter: str, number: int
+def with_expressions(
+    reported: Canonical, declared: Canonical, desired: DesiredJob, letter: str, number: int
 ) -> Canonical:
-    """What is reported, with expressions in the place of the numbers that a declaration would have there.
+    """Put the expressions of the declaration in the place of the revision numbers that the service reports.
 
-    Those are the revision's own, and any where the path of another job's output stands.
+    These are the revision's own number and those in the paths of other jobs' outputs.
     """
     if not desired.is_numbered:
         return reported
     filled = desired.numbered(number, lambda _: _ANY_NUMBER).covered_by(letter)
 
-    def walk(found: Any, name: Any, text: Any) -> Any:
-        match found, name, text:
+    def walk(value: Any, expr: Any, filled: Any) -> Any:
+        match value, expr, filled:
             case dict(), dict(), dict():
-                # The names in a list are keys, and so are the paths of volumes: numbers may be in them, too.
-                names = dict(zip(text, name if len(name) == len(text) else text, strict=True))
+                # Keys may contain numbers, too: names of list items, and paths of volumes.
+                names = dict(zip(filled, expr if len(expr) == len(filled) else filled, strict=True))
                 result = {}
-                for key, one in found.items():
-                    like = key if key in text else next((one for one in text if _is_like(key, one)), key)
-                    shown = names.get(like, key)
-                    result[shown] = walk(one, name.get(shown), text.get(like))
+                for key, item in value.items():
+                    pattern = (
+                        key if key in filled else next((item for item in filled if _matches(key, item)), key)
+                    )
+                    shown = names.get(pattern, key)
+                    result[shown] = walk(item, expr.get(shown), filled.get(pattern))
                 return result
-            case list(), list(), list() if len(found) == len(name) == len(text):
-                return [walk(*three) for three in zip(found, name, text, strict=True)]
-            case str(), str(), str() if name != text:
-                return name if _is_like(found, text) else found
-        return found
+            case list(), list(), list() if len(value) == len(expr) == len(filled):
+                return [walk(*three) for three in zip(value, expr, filled, strict=True)]
+            case str(), str(), str() if expr != filled:
+                return expr if _matches(value, filled) else value
+        return value
 
-    named: Canonical = walk(reported, wanted, filled)
+    named: Canonical = walk(reported, declared, filled)
     return named
 
 
-def _at(then: Any, number: int) -> Any:
-    """What was declared, with the number of a revision in the place of `${job.revision}`."""
-    match then:
+def _with_number(value: Any, number: int) -> Any:
+    """Fill the number of a revision in for `${job.revision}`."""
+    match value:
         case dict():
-            return {_at(key, number): _at(one, number) for key, one in then.items()}
+            return {_with_number(key, number): _with_number(item, number) for key, item in value.items()}
         case list():
-            return [_at(one, number) for one in then]
-    return then.replace(str(RevisionText([None])), str(number)) if isinstance(then, str) else then
+            return [_with_number(item, number) for item in value]
+    return value.replace(str(RevisionText([None])), str(number)) if isinstance(value, str) else value
 
 
 def difference(
@@ -271,39 +270,37 @@ def difference(
     number: int = 0,
     codes: Collection[str] = (),
 ) -> Difference:
-    """Compare what was declared for a job with what is declared now: docs/concepts/revisions.md,
-    "Comparison".
+    """Compare the declaration of a job with the current one: docs/concepts/revisions.md, "Comparison".
 
-    `digest` is its marker's, `number` that of its revision, `codes` are digests of code that is known, and
-    `then` what was declared, where that is on record. If a declaration that can be put together from
-    `details` has the digest, that is what was declared, and the changes are those that a history would show.
-    If not, what details report is compared, as far as it goes.
+    `digest` and `number` come from its marker, `codes` are known code digests, `then` is the recorded
+    declaration, if any. Without one, the declarations that `details` allow are tried against the digest; the
+    one that matches gives the changes that a history would give. If none matches, the details are compared as
+    far as they go.
     """
-    # Where nothing was edited nothing is compared.
+    # Imported here: most runs compare nothing.
     from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
 
-    wanted, reported = desired.covered_by(digest[:1]), None
-    # What changed is shown with the texts that a new job would get.
-    shown = wanted if digest[:1] == CURRENT else desired.covered_by(CURRENT)
+    declared, reported = desired.covered_by(digest[:1]), None
+    # Changes are shown with the values that a new job would get.
+    shown = declared if digest[:1] == CURRENT else desired.covered_by(CURRENT)
     if then is not None:
-        # As the details of the job would have it.
-        then = with_names(_at(then, number), wanted, desired, digest[:1], number)
+        then = with_expressions(_with_number(then, number), declared, desired, digest[:1], number)
     elif details is not None:
         reported = immutable_part(canonical(one_spelling(manifest_form(details.body))))
-        reported = reported_form(reported, wanted, codes)
-        reported = with_names(reported, wanted, desired, digest[:1], number)
-        then = declared_for(reported, wanted, digest)
-        if then is None and CODE not in wanted and (code := known_code(reported, codes)):
-            # It was declared as code, which is declared no more.
-            then = declared_for(declared_form(reported, code), wanted, digest)
+        reported = reported_form(reported, declared, codes)
+        reported = with_expressions(reported, declared, desired, digest[:1], number)
+        then = declared_for(reported, declared, digest)
+        if then is None and CODE not in declared and (code := known_code(reported, codes)):
+            # The job was declared with code, and the entry has none now.
+            then = declared_for(declared_form(reported, code), declared, digest)
     if then is not None:
-        changes = changes_between(then, wanted, forces_new_job=True, shown=shown)
+        changes = changes_between(then, declared, forces_new_job=True, shown=shown)
         return Difference(
-            changes, unreported_among(changes, then, wanted, reported) if reported is not None else ()
+            changes, unreported_among(changes, then, declared, reported) if reported is not None else ()
         )
     if reported is None:
         return Difference(is_known=False, is_exact=False)
-    comparable = comparable_with_details(reported, wanted)
+    comparable = comparable_with_details(reported, declared)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True, shown=shown)
     unreported = (*comparable.unreported, CODE) if is_shortened(reported) else comparable.unreported
     return Difference(changes or comparable.secrets, unreported, is_exact=False)
@@ -313,7 +310,7 @@ def difference(
 
 
 class Attempt(NamedTuple):
-    """Whether a retry is due (RETRY), not yet (RETRY_LATER), or none is left (RETRIES_EXHAUSTED)."""
+    """Whether a retry is due (RETRY), not due yet (RETRY_LATER), or all are used (RETRIES_EXHAUSTED)."""
 
     reason: Literal[Reason.RETRY, Reason.RETRY_LATER, Reason.RETRIES_EXHAUSTED]
     detail: str
@@ -321,14 +318,14 @@ class Attempt(NamedTuple):
 
 
 def stopped_itself(desired: DesiredJob, job: ObservedJob) -> bool:
-    """Whether the job ended by its own auto_stop: it ran for that long, give or take five minutes."""
+    """Whether the job was ended by its own `auto_stop`."""
     if job.phase not in _ENDED_OTHERWISE_THAN_WELL:
         return False
     return has_run_for(job.duration_s, auto_stop_hours(desired.body or {}))
 
 
 def has_run_for(duration_s: float | None, hours: float | None) -> bool:
-    """Whether a run came to its auto_stop, give or take five minutes, or a tenth of one below an hour.
+    """Whether a run lasted for its auto_stop, give or take five minutes (a tenth of it below an hour).
 
     Source: docs/concepts/decisions.md.
     """
@@ -338,8 +335,8 @@ def has_run_for(duration_s: float | None, hours: float | None) -> bool:
 def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> Attempt | None:
     """Judge the retry that would follow an unbroken run of bad ends, newest first.
 
-    The k-th retry comes no earlier than `retry_delay` x 2^(k-1) after the end of the last. None if the
-    declared lifecycle does not let a job that ended like this one be started again.
+    Retry k is due `retry_delay` x 2^(k-1) after the last end. None if the lifecycle does not retry such an
+    end.
     """
     last, lifecycle, attempt = run[0].job, desired.lifecycle, len(run)
     was_ended = last.phase in (Phase.TERMINATED, Phase.TERMINATING)
@@ -355,10 +352,10 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
 
 
 def bad_run(revisions: Iterable[Revision], made_as: Callable[[Revision], DesiredJob]) -> list[Revision]:
-    """The unbroken run of revisions, newest first, that were made as declared and ended badly.
+    """Return the newest revisions, newest first, that all have the current declaration and ended badly.
 
-    `made_as` is the declaration, as a revision counts for it. A start by the schedule breaks the run: each
-    time has its own retries.
+    `made_as` returns the declaration to compare a revision with. A scheduled start ends the run: each
+    scheduled time has its own retries.
     """
     run: list[Revision] = []
     for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
@@ -377,7 +374,7 @@ def bad_run(revisions: Iterable[Revision], made_as: Callable[[Revision], Desired
 
 
 def bad_end_of(revision: Revision, desired: DesiredJob) -> str:
-    """How a job ended, if it ended badly, for people; else ""."""
+    """Say how a job ended badly; "" if it did not."""
     phase = revision.job.phase
     if phase is None or stopped_itself(desired, revision.job):
         return ""
@@ -387,11 +384,11 @@ def bad_end_of(revision: Revision, desired: DesiredJob) -> str:
     return "terminated outside the manifest" if was_ended else ""
 
 
-# --- what a key is made from
+# --- completions
 
 
 class Completion(NamedTuple):
-    """The revision of a key that completed last, and when."""
+    """The last completion of a key: its revision, and when."""
 
     key: str
     number: int
@@ -399,7 +396,7 @@ class Completion(NamedTuple):
 
 
 def newest_completed(view: KeyView) -> int | None:
-    """The number of the newest revision that completed; None if none did."""
+    """Return the number of the newest completed revision, or None."""
     numbers = (one.number for one in view.ever_owned if one.job.phase is Phase.COMPLETED)
     return max(numbers, default=None)
 
@@ -408,12 +405,10 @@ def newest_completed(view: KeyView) -> int | None:
 class KeyState:
     """One key at one moment.
 
-    `entry` is None for a key that no file declares; `former_entry` is then a job of the entry that no longer
-    produces it, if it was a member of one. `upstream` are the keys that this one needs, and `upstream_reruns`
-    those of them that are about to complete once more.
+    `entry` is None for an undeclared key; `former_entry` is then a job of the sweep that it was a member of,
+    if any. `upstream` are the needed keys, `upstream_reruns` those of them that are about to complete again.
 
-    What is said of the job of the key, from `desired` on, may be asked only where the entry, the revision and
-    its phase are known: where `is_there` is true, that is.
+    What follows `desired` may be read only if `is_there`: the entry, the revision and its phase are known.
     """
 
     view: KeyView
@@ -438,47 +433,47 @@ class KeyState:
 
     @property
     def service_s(self) -> float:
-        """What time it is by the service's clock, as far as that is known."""
+        """Now, by the service's clock as far as it is known."""
         return self.context.at_s - self.snapshot.skew_s
 
     # --- the key
 
     @property
     def declared(self) -> DesiredJob | None:
-        """The entry, if it declares a job: not as absent."""
+        """The entry, unless it says `state: absent`."""
         return self.entry if self.entry and not self.entry.is_absent else None
 
     @cached_property
     def latest(self) -> Revision | None:
-        return newest(self.view, self.entry)
+        return current_revision(self.view, self.entry)
 
     @cached_property
     def live(self) -> list[Revision]:
-        """The active revisions that nobody has begun to end, the oldest first."""
+        """The active revisions that are not terminating, oldest first."""
         return [revision for revision in self.view.owned if may(Operation.TERMINATE, revision.job.phase)]
 
     @property
     def unreadable(self) -> str | None:
         if self.ownership.problem is not None:
-            # What the problem is, a warning says once for all keys.
+            # One warning for all keys has the details.
             return "the list could not be read"
         return self.view.unreadable[0].why if self.view.unreadable else None
 
     @cached_property
     def name_holders(self) -> list[ConflictingJob]:
-        """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
+        """Other jobs with a remote name of the key; if the key owns a job, only newer ones.
 
-        So the revisions of two stacks never interleave.
+        This keeps the revisions of two stacks from interleaving.
         """
         number = self.latest.number if self.latest and self.view.owned else 0
         return [one for one in self.view.conflicting_jobs if one.number > number]
 
     @property
     def rename_problem(self) -> str | None:
-        """Why a renaming cannot be, or None.
+        """Why `formerly` is contradictory, or None.
 
-        A revision of the new key that has a name of the old one shows that the renaming is under way; so does
-        one whose number follows the old ones: their markers could not be written while the last was ending.
+        Both keys may own revisions while a rename is under way: then one of the new key has a name of the
+        old, or its number follows the old ones, whose markers could not be written while the last was ending.
         """
         if self.entry is None or not self.entry.formerly:
             return None
@@ -493,22 +488,22 @@ class KeyState:
 
     @cached_property
     def completion(self) -> Completion | None:
-        """The last completion of the key, by the service or else the history; None if none is known.
+        """The last completion of the key, by the service or the history; None if unknown.
 
-        What is to be absent will not complete again: who needs it keeps what was made from it.
+        None also for an absent key: it will not complete again, so what was made from it is kept.
         """
-        found = (
+        completions = (
             Completion(self.key, revision.number, at_s)
             for revision in (self.view.ever_owned if self.declared else ())
             if revision.job.phase is Phase.COMPLETED and (at_s := revision.job.ended_at_s()) is not None
         )
-        return max(found, key=lambda completion: completion.at_s, default=None)
+        return max(completions, key=lambda completion: completion.at_s, default=None)
 
     # --- its job
 
     @cached_property
     def is_there(self) -> bool:
-        """Whether a job is declared, and one of a known phase stands for the key."""
+        """Whether the key is declared and has a revision in a known phase."""
         return self.declared is not None and self.latest is not None and self.latest.job.phase is not None
 
     @property
@@ -518,25 +513,25 @@ class KeyState:
 
     @cached_property
     def completed(self) -> Mapping[str, int]:
-        """The numbers of the newest completed revisions of the keys that this one needs."""
+        """The newest completed revision of each needed key that has one."""
         numbers = {one.key: newest_completed(one.view) for one in self.upstream}
         return {key: number for key, number in numbers.items() if number is not None}
 
     def numbered(self, number: int) -> DesiredJob:
-        """The entry as it is sent for a revision: with its number, and with those of what it needs."""
+        """Fill the revision numbers in: the job's own, and those of the keys that it needs."""
         return self.desired.numbered(number, lambda key: self.completed.get(key))
 
     def number_in(self, revision: Revision) -> int:
-        """The number that stands in the texts of a job: that of its name, if it has a name of the key."""
+        """Return the number in the texts of a job: from its name, if it is a name of the key."""
         named, keys = parse_remote_name(revision.job.name), {self.key, *self.desired.formerly}
         return named.revision if named.key in keys else revision.number
 
     def numbered_as(self, revision: Revision) -> DesiredJob:
-        """The entry as it was sent for a job: its description has the paths of then."""
+        """Return the entry as it was sent for a job, whose description may have older paths."""
         number, text = self.number_in(revision), revision.job.text
         desired = self.numbered(number)
-        likely = self.desired.numbered(number, lambda _: _ANY_NUMBER).description
-        is_as_sent = likely != desired.description and _is_like(text.strip(), likely.strip())
+        pattern = self.desired.numbered(number, lambda _: _ANY_NUMBER).description
+        is_as_sent = pattern != desired.description and _matches(text.strip(), pattern.strip())
         return replace(desired, description=text) if is_as_sent else desired
 
     @property
@@ -565,8 +560,8 @@ class KeyState:
     def details(self) -> ObservedJob | None:
         return self.snapshot.details.get(self.revision.job.id)
 
-    def declared_then(self, revision: Revision) -> Canonical | None:
-        """What was declared for a job, if the history store has it and it is what the digest covers."""
+    def previous_declaration(self, revision: Revision) -> Canonical | None:
+        """Return what was declared for a job, if it is on record and its digest matches."""
         digest, past = revision.marker.digest, self.view.past_of(revision.job.id)
         if past is None or past.declared is None or not is_known(digest):
             return None
@@ -574,15 +569,15 @@ class KeyState:
         return then if digest_of(then, digest[:1]) == digest else None
 
     def needs_details(self, revision: Revision) -> bool:
-        """Whether only the details can say what was edited: nothing else is on record."""
+        """Whether only the details of the job can tell what was edited."""
         is_edited = not self.desired.is_declared_by(revision.marker.digest)
-        return is_edited and not revision.is_aged_out and self.declared_then(revision) is None
+        return is_edited and not revision.is_aged_out and self.previous_declaration(revision) is None
 
     @property
     def compared(self) -> Iterator[Revision]:
         """The revisions that are compared with the declaration.
 
-        Where edits are ignored, those are also earlier ones that ended badly, as far as retries count them.
+        With `ignore_changes` these include earlier ones that ended badly, as far back as retries count.
         """
         yield self.revision
         lifecycle, is_bad = self.desired.lifecycle, _ENDED_OTHERWISE_THAN_WELL.__contains__
@@ -594,7 +589,7 @@ class KeyState:
             yield from takewhile(lambda one: is_bad(one.job.phase), tries)
 
     def _ignored_since(self, revision: Revision) -> Difference | None:
-        """What was edited since a revision was made, if all of that is ignored."""
+        """Return what was edited since a revision was made, if all of it is ignored."""
         paths, found = self.desired.lifecycle.ignore_changes, None
         if paths:
             found = self._difference if revision is self.latest else self._difference_from(revision)
@@ -604,7 +599,7 @@ class KeyState:
         marker = revision.marker
         if self.desired.is_declared_by(marker.digest) or not is_known(marker.digest):
             return None
-        details, then = self.snapshot.details.get(revision.job.id), self.declared_then(revision)
+        details, then = self.snapshot.details.get(revision.job.id), self.previous_declaration(revision)
         number, codes = self.number_in(revision), self.snapshot.codes
         return difference(self.desired, details, marker.digest, then, number, codes)
 
@@ -614,7 +609,7 @@ class KeyState:
 
     @cached_property
     def ignored(self) -> str:
-        """What was edited and is ignored, for people; "" if nothing was, or something that is not ignored."""
+        """The edits that are ignored; "" if there are none, or also others."""
         found, paths = self._ignored_since(self.revision), self.desired.lifecycle.ignore_changes
         if found is None:
             return ""
@@ -626,9 +621,9 @@ class KeyState:
 
     @cached_property
     def edit(self) -> Difference | None:
-        """What was edited of what the digest covers; None if nothing was, or only what the entry ignores.
+        """What was edited in the immutable part and is not ignored, or None.
 
-        Not to be asked where details are needed and there are none.
+        Must not be read if details are needed and missing.
         """
         found, paths = self._difference, self.desired.lifecycle.ignore_changes
         if found is None or found.is_empty or self.ignored:
@@ -637,13 +632,13 @@ class KeyState:
         return found._replace(changes=()) if is_elsewhere else found
 
     def made_as(self, revision: Revision) -> DesiredJob:
-        """The entry as a revision was made of it, where all that was edited since is ignored."""
+        """Return the entry as the revision was made from it if all edits since are ignored, else as it is."""
         if self._ignored_since(revision) is None:
             return self.desired
         body = dict(self.desired.body or {})
         if _is_below("spec.auto_stop", self.desired.lifecycle.ignore_changes):
-            there = (self.snapshot.details.get(revision.job.id) or revision.job).body.get("spec") or {}
-            body["spec"] = {**(body.get("spec") or {}), "auto_stop": there.get("auto_stop")}
+            reported = (self.snapshot.details.get(revision.job.id) or revision.job).body.get("spec") or {}
+            body["spec"] = {**(body.get("spec") or {}), "auto_stop": reported.get("auto_stop")}
         return replace(self.desired, body=body, digest=revision.marker.digest)
 
     @property
@@ -651,23 +646,23 @@ class KeyState:
         return self.edit.changes if self.edit else ()
 
     @property
-    def edit_said(self) -> str:
-        return self.edit.said if self.edit else ""
+    def edit_summary(self) -> str:
+        return self.edit.summary if self.edit else ""
 
     @property
     def is_marker_outdated(self) -> bool:
-        """Whether the digest differs and no field does: the job is what is declared."""
+        """Whether the digest differs although no field does."""
         return not self.has_declared_digest and self.edit is None and not self.ignored
 
     @property
     def as_declared(self) -> Revision:
-        """The job's revision, with the declared digest where only its marker is outdated."""
+        """The revision, with the declared digest if only its marker is outdated."""
         if not self.is_marker_outdated:
             return self.revision
         return self.revision._replace(marker=self.revision.marker._replace(digest=self.desired.digest))
 
     def retry_of(self, last: Revision) -> Attempt | None:
-        """The retry of a revision that ended badly as declared; None if the lifecycle asks for none."""
+        """Judge the retry of a revision that ended badly as declared; None if it is not retried."""
         revisions = [last if r.job.id == last.job.id else r for r in self.view.ever_owned]
         run = bad_run(revisions, self.made_as)
         return next_attempt(run, self.desired, self.at_s) if run and run[0].job.id == last.job.id else None
@@ -684,15 +679,12 @@ class KeyState:
 
     @property
     def counts_from_s(self) -> float | None:
-        """From when the schedule counts; None if the marker has none, or another one."""
+        """From when the schedule counts; None if the marker does not name this schedule."""
         return self.desired.schedule_counts_from(self.revision.marker.schedule)
 
     @cached_property
     def due_s(self) -> float | None:
-        """The first time of the schedule that is to be started now; None if there is none.
-
-        It has come since the key was last started, and since the schedule began to count.
-        """
+        """The first time due since the last start and since the schedule began to count, or None."""
         schedule = self.desired.schedule
         if schedule is None or (since_s := self.view.last_start_s) is None or self.counts_from_s is None:
             return None
@@ -700,12 +692,12 @@ class KeyState:
 
     @property
     def edit_waits(self) -> bool:
-        """Whether an edit waits for the next time of the schedule; what we stopped and is back does not."""
+        """Whether edits wait for the schedule. Those of a job that is declared again after a stop do not."""
         return self.desired.edits_wait and not (self.is_ended and self.revision.marker.stopped)
 
     @property
     def newer_upstream(self) -> tuple[Completion, ...]:
-        """The completions of needed keys that came after the job was created: it was made from older ones."""
+        """The completions of needed keys that came after the job was created."""
         created_at_s = self.revision.job.created_at_s
         if created_at_s is None:
             return ()

@@ -48,12 +48,11 @@ class Action(StrEnum):
 
 
 class ActionTraits(NamedTuple):
-    """What the rest of the program asks of an action; nobody else spells out an action's name.
+    """What the rest of the program needs to know of a kind of action, so that no other code lists kinds.
 
-    `symbol` and `colour` are those of its line in a text, `place` is where it stands among others for people:
-    what ends work first, then what stands in the way. `summary` is the wording of the plan's last line; the
-    ones marked `always_summed` stand in it even when they are zero. What is harmless ends no job and needs no
-    help.
+    `symbol` and `colour` are for text output; `place` sorts for people: what ends work comes first, then what
+    needs attention. `summary` is the wording in the plan's last line, `always_summed` even for zero. A
+    harmless action ends no job and needs no attention.
     """
 
     symbol: str
@@ -73,7 +72,7 @@ class ActionTraits(NamedTuple):
 
     @property
     def keeps_the_job(self) -> bool:
-        """Whether the job that is there stays the key's, updated or not."""
+        """Whether the existing job stays, updated or not."""
         return self in (ACTIONS[Action.KEEP], ACTIONS[Action.UPDATE])
 
 
@@ -92,12 +91,12 @@ ACTIONS: dict[Action, ActionTraits] = {
     Action.CONFLICT: ActionTraits("!", "magenta", 2, "in conflict", stands_in_the_way=True),
     Action.UNKNOWN: ActionTraits("?", "magenta", 4, "unknown"),
 }
-#: How the detail of a conflict over lost work ends.
+#: The end of the detail of a conflict over lost work.
 LOSS_WAY_OUT = "; set `on_change: replace`, or pass `--allow lost-work`"
 
 
 def symbol_of(action: Action, order: ReplaceOrder) -> str:
-    """The sign that stands before an action; a replace shows which of the two it does first."""
+    """Return the symbol of an action; that of a replace shows what it does first."""
     creates_first = action is Action.REPLACE and order == "create_first"
     return "+/-" if creates_first else ACTIONS[action].symbol
 
@@ -105,7 +104,7 @@ def symbol_of(action: Action, order: ReplaceOrder) -> str:
 class Reason(StrEnum):
     """Why the planner chose the action: a closed list."""
 
-    #: The same for people, as in docs/reference/reasons.md.
+    #: For people, as in docs/reference/reasons.md.
     meaning: str
 
     def __new__(cls, word: str, meaning: str) -> Reason:
@@ -178,11 +177,11 @@ class Reason(StrEnum):
     PREFLIGHT = "preflight", "a finding of pre-flight blocks the key"
 
 
-#: The reasons for which a key is blocked although its rules chose something that could be done.
+#: Reasons to block a key after its rules have chosen an action.
 BLOCKERS = frozenset({Reason.GUARD, Reason.DENIED, Reason.PREFLIGHT})
 
 
-# --- guards, and which of them a person lets pass
+# --- guards, and which of them are overridden
 
 
 class Guard(StrEnum):
@@ -196,19 +195,19 @@ class Guard(StrEnum):
     BUDGET = "budget"
 
 
-#: The guards that count keys, of which single ones can be allowed: `lost-work=KEY`.
+#: Guards that can be overridden for a key: `lost-work=KEY`.
 BY_KEY = (Guard.LOST_WORK, Guard.RERUNS)
 
 
 class Allowances(frozenset[str]):
-    """The words of `--allow`: whole guards, and keys that a guard does not count (`lost-work=KEY`)."""
+    """The values of `--allow`: guards to override, as a whole or for a key (`lost-work=KEY`)."""
 
     @classmethod
     def of(cls, words: Iterable[str] = (), *, force: bool = False) -> Allowances:
-        """Check the words; `force` is all guards.
+        """Check the values; `force` adds all guards.
 
         Raises:
-            ValueError: a word names no guard; the message says which ones there are.
+            ValueError: a value names no guard; the message lists them.
         """
         words = [*words, *((guard.value for guard in Guard) if force else ())]
         for word in words:
@@ -229,7 +228,7 @@ class Allowances(frozenset[str]):
         return frozenset(key for word in self if (key := word.partition("=")[2]))
 
     def permits(self, guard: Guard, key: str = "", sweep: str | None = "") -> bool:
-        """Whether a whole guard is allowed to pass, or does not count a key or the members of a sweep."""
+        """Whether a guard is overridden, as a whole, for the key or for its sweep."""
         return not self.isdisjoint({guard.value, f"{guard.value}={key}", f"{guard.value}={sweep or ''}"})
 
 
@@ -241,7 +240,7 @@ EVERY_GUARD = Allowances.of(force=True)
 
 
 def internal(default: Any, description: str | None = None) -> Any:
-    """A field that is no part of the document: what the program needs to carry a plan out, or to show it."""
+    """Return a field that is not part of the document: it is for executing or showing a plan."""
     return Field(default, exclude=True, description=description)
 
 
@@ -258,7 +257,7 @@ class CodeChange(Frozen):
 
     @property
     def words(self) -> str:
-        """The file, and what became of it: `train.py +14 -3`, `data.py new`."""
+        """The file and how it changed: `train.py +14 -3`, `data.py new`."""
         if self.diff is not None:
             added, removed = (sum(line.startswith(sign) for line in self.diff) for sign in "+-")
             return f"{self.path} +{added} -{removed}"
@@ -266,7 +265,7 @@ class CodeChange(Frozen):
 
 
 def code_changes(before: Iterable[CodeFile], after: Iterable[CodeFile]) -> tuple[CodeChange, ...]:
-    """Which files of a job's code differ, in the order of their paths."""
+    """Return the files that differ, in the order of their paths."""
     old, new = {file.path: file for file in before}, {file.path: file for file in after}
 
     def change(path: str) -> CodeChange:
@@ -282,12 +281,12 @@ def code_changes(before: Iterable[CodeFile], after: Iterable[CodeFile]) -> tuple
 
 
 def spell_code_changes(files: Sequence[CodeChange]) -> str:
-    """Say which files changed: `2 files changed (train.py +14 -3, data.py new)`."""
+    """Summarize the changed files: `2 files changed (train.py +14 -3, data.py new)`."""
     return f"{format_count(len(files), 'file')} changed ({name_files(files)})"
 
 
 def name_files(files: Sequence[CodeChange]) -> str:
-    """Name the first files that changed: `train.py +14 -3, data.py new`."""
+    """List the first few changed files: `train.py +14 -3, data.py new`."""
     return few([one.words for one in files], 5)
 
 
@@ -349,7 +348,7 @@ class Cost(Frozen):
     currency: str | None = Field(None, description="Currency of the prices; null: the manifest has none.")
 
 
-#: What an action says only if it is carried out, or kept as it is.
+#: Fields that are reset if an action is not executed.
 _CARRIED_OUT = (
     *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
     *("lost_node_hours", "lost_time", "cost", "ended_badly", "scheduled_for", "waits_for_jobs"),
@@ -450,30 +449,30 @@ class PlannedAction(Frozen):
 
     @property
     def needs_capacity(self) -> bool:
-        """Whether it is sent after what frees capacity; `create_first` needs it before it frees any."""
+        """Whether it waits for actions that free capacity, as a `create_first` replace does, too."""
         frees_first = self.traits.stops_a_job and self.replace_order == "terminate_first"
         return self.traits.starts_a_job and not frees_first
 
     @property
     def frees_capacity(self) -> bool:
-        """Whether what needs capacity is sent only after its termination was."""
+        """Whether actions that need capacity wait for it."""
         return self.traits.stops_a_job and not self.needs_capacity
 
     def not_carried_out(self, action: Action, reason: Reason, detail: str, **more: Any) -> PlannedAction:
-        """The same key with nothing done about it: what would be sent, made or discarded goes."""
+        """Return an action that does nothing about the key, without what would be sent, made or discarded."""
         update = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
         update |= {"action": action, "reason": reason, "detail": detail, **more}
         return self.model_copy(update=update)
 
-    def instead(self, action: Action, reason: Reason, said: str, **more: Any) -> PlannedAction:
-        """The same key while something holds it back, which is said before what would be done."""
+    def instead(self, action: Action, reason: Reason, cause: str, **more: Any) -> PlannedAction:
+        """Hold the action back; the detail names the reason first, then what would be done."""
         why = "" if self.reason is Reason.NOT_FOUND else f": {self.detail}"
-        return self.not_carried_out(action, reason, f"{said} {self.action.value}{why}", **more)
+        return self.not_carried_out(action, reason, f"{cause} {self.action.value}{why}", **more)
 
     def block(self, reason: Reason, by: tuple[str, ...], detail: str) -> PlannedAction:
-        """The same key, kept from what would be done by a guard, a policy or pre-flight.
+        """Block the action by a guard, a policy or pre-flight.
 
-        What it would discard, cost and run again stays on it, for people; sums and guards do not count it.
+        What it would discard, cost and run again is kept for people; sums and guards do not count it.
         """
         names = ("elapsed", "nodes", "cost", "rerun_of", "rerun_of_key", "rerun_of_stack")
         more = {name: getattr(self, name) for name in names}
@@ -482,17 +481,17 @@ class PlannedAction(Frozen):
 
     @property
     def rests_on(self) -> str | None:
-        """The id of the job that is there, or of the ended revision before the one that is created."""
+        """The id of the existing job, or of the ended revision before the one that is created."""
         return self.before.id if self.before else self.follows
 
     @property
     def phase_before(self) -> str:
-        """The phase of the key's newest revision, by the service or else the history; "" without one."""
+        """The phase of the key's latest revision, by the service or the history; "" without one."""
         return self.before.phase if self.before else self.aged_out_as or ""
 
     @property
     def explanation(self) -> str:
-        """Why, for people, with what grows with time: `detail` never holds that."""
+        """The detail, with amounts that grow with time, which `detail` never contains."""
         time = format_duration(self.elapsed or 0.0)
         nodes = "1 node" if self.nodes in (None, 1) else f"{self.nodes} nodes"
         if self.reason is Reason.WOULD_LOSE_WORK:
@@ -517,13 +516,13 @@ class PlannedAction(Frozen):
         return f"{key}r{self.rerun_of}{stack}"
 
     def would_lose(self, work: str) -> str:
-        """The detail of a conflict over lost work, with how much that is put before the way out."""
+        """Insert the amount of work that would be lost before the way out of the conflict."""
         changed, found, way_out = self.detail.rpartition(LOSS_WAY_OUT)
         return f"{changed}; would lose {work}{found}{way_out}"
 
     @property
     def starts(self) -> str:
-        """What a create starts, in a line; "" for any other action."""
+        """What a create starts, in one line; "" for other actions."""
         return summarize(self.desired) if self.action is Action.CREATE and self.desired else ""
 
 
@@ -538,7 +537,7 @@ class PreflightFinding(Frozen):
     source: Source | None = Field(None, description="Location of the key in the manifest.")
 
 
-#: The reasons for which a key is kept although its job ended badly.
+#: Reasons to keep a key whose job ended badly.
 BAD_ENDS = frozenset({Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.TERMINATED_OUTSIDE})
 
 
@@ -567,15 +566,15 @@ class Plan(Head):
     )
 
     def document(self) -> dict[str, Any]:
-        """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""
+        """Return the plan as plain JSON data, as `plan --json` prints it, without secrets."""
         document = super().document()
-        return {**document, "actions": [*map(spoken, document["actions"])]}
+        return {**document, "actions": [*map(without_unset, document["actions"])]}
 
     def exit_code(self, *, detailed: bool) -> ExitCode:
-        """The code of `plan`: unknown, refused, changes (docs/reference/exit-codes.md).
+        """Return the exit code of `plan`: unknown, refused, changes (docs/reference/exit-codes.md).
 
-        What a guard, a policy or pre-flight blocks counts as refused; conflicts and other blocked keys only
-        show.
+        Only keys blocked by a guard, a policy or pre-flight count as refused; conflicts and other blocked
+        keys do not.
         """
         if not self.complete:
             return ExitCode.UNKNOWN
@@ -589,12 +588,12 @@ class Plan(Head):
 
     @property
     def in_the_way(self) -> tuple[PlannedAction, ...]:
-        """Keys in conflict or blocked: apply skips and reports them."""
+        """Keys in conflict or blocked, which apply skips and reports."""
         return tuple(a for a in self.actions if a.traits.stands_in_the_way)
 
     @property
     def blocked(self) -> tuple[PlannedAction, ...]:
-        """What a guard, a policy or pre-flight blocks; every other key is carried out."""
+        """Actions blocked by a guard, a policy or pre-flight; all other keys are applied."""
         return tuple(a for a in self.actions if a.reason in BLOCKERS)
 
     @property
@@ -611,20 +610,20 @@ class Plan(Head):
         return last_line(self.summary, ended_badly=bad_ends, reruns=len(self.reruns))
 
 
-#: The fields of a document that differ between two looks at an unchanged service.
+#: Document fields that change with time even if the service does not.
 GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost", "next_run_at"})
 
 
-def spoken(action: Mapping[str, Any]) -> dict[str, Any]:
-    """An action's document without what it would say of a schedule, or of what blocks it, where none is."""
-    unsaid = {
+def without_unset(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out an action's fields about schedules, and about what blocks it, if they are all unset."""
+    unset = {
         name for names in (OF_SCHEDULES, OF_BLOCKED) if not any(map(action.get, names)) for name in names
     }
-    return {name: value for name, value in action.items() if name not in unsaid}
+    return {name: value for name, value in action.items() if name not in unset}
 
 
 def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan's document without what grows with time: the same for the same inputs, byte for byte."""
+    """Leave out of a plan's document what grows with time: equal inputs give equal bytes."""
     actions = [
         {name: value for name, value in _without_start(action).items() if name not in GROWING}
         for action in document["actions"]
@@ -633,7 +632,7 @@ def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_start(action: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An action's document without the time from which a schedule counts that the action writes."""
+    """Leave out the time from which a schedule counts, if the action writes one."""
     desired, changes = action.get("desired"), action.get("changes", ())
     if not desired or not any(change.get("path") == MARKER_SCHEDULE for change in changes):
         return action
@@ -649,7 +648,7 @@ def lost_sum(actions: Iterable[PlannedAction]) -> float:
 
 
 def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
-    """Count the actions of each kind, in the order in which the plan document has them."""
+    """Count the actions of each kind, in the order of the plan document."""
     summary = dict.fromkeys(Action, 0)
     for action in actions:
         summary[action.action] += 1
@@ -657,7 +656,7 @@ def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
 
 
 def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int = 0) -> str:
-    """The fixed last line of a plan, word by word as in docs/reference/cli.md, "Text output"."""
+    """Return the last line of a plan, worded as in docs/reference/cli.md, "Text output"."""
     always = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if t.always_summed]
     more = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if not t.always_summed and summary[a]]
     if ended_badly:
@@ -666,15 +665,14 @@ def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int =
     return line + (f" {reruns} of them run finished work again." if reruns else "")
 
 
-# --- the order in which a plan is carried out
+# --- the order of execution
 
 
 def in_order(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
-    """The actions that are executed, in the order in which they begin; of one key each waits for the last."""
+    """Return the actions to execute, in the order in which they start; those of one key run one by one."""
     return sorted(
         (action for action in actions if action.traits.is_executed),
-        # What ends a job, what changes one, what ends one first and starts another, what only starts one; of
-        # those that start a job a replace, which ends one, too, comes first.
+        # Terminates, updates, replaces that terminate first; then, as they need capacity, other starts.
         key=lambda one: (one.needs_capacity, one.traits.starts_a_job, not one.traits.stops_a_job),
     )
 
@@ -683,7 +681,7 @@ def in_order(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
 
 
 def spell_work(hours: float) -> str:
-    """Say node-hours for people, small amounts in node-minutes or node-seconds."""
+    """Format node-hours, small amounts in node-minutes or node-seconds."""
     if hours >= 0.1:
         return f"{short_number(hours)} node-hours"
     seconds = round(hours * 3600)

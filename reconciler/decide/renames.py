@@ -20,7 +20,7 @@ from reconciler.core.scalar import AXIS_NAME, walk_texts
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
 from reconciler.decide.actions import rename_command
-from reconciler.decide.key_state import Snapshot, newest
+from reconciler.decide.key_state import Snapshot, current_revision
 from reconciler.decide.plan import Action, PlannedAction, Reason
 from reconciler.text import few
 
@@ -186,8 +186,8 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
     """
     declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
     keys_ = sorted({*snapshot.ownership.owned_keys, *snapshot.memory.by_key} - declared)
-    newest_ = {key: newest(snapshot.view(key, None), None) for key in keys_}
-    gone = {key: one for key, one in newest_.items() if one is not None and is_known(one.marker.digest)}
+    current = {key: current_revision(snapshot.view(key, None), None) for key in keys_}
+    gone = {key: one for key, one in current.items() if one is not None and is_known(one.marker.digest)}
     if not gone:
         return
     new = {key: job for key, job in sorted(stack.jobs.items()) if _is_new(job, snapshot)}

@@ -43,7 +43,7 @@ from reconciler.decide.plan import (
     Plan,
     PlannedAction,
     Reason,
-    spoken,
+    without_unset,
 )
 from reconciler.decide.planner import snapshot_warnings
 from reconciler.decide.policies import judge_plan, planned
@@ -453,7 +453,7 @@ class Explanation(Head):
     def document(self) -> dict[str, Any]:
         """The explanation as plain JSON data. No secret is in it."""
         document = super().document()
-        return {**document, "actions": [*map(spoken, document["actions"])]}
+        return {**document, "actions": [*map(without_unset, document["actions"])]}
 
     @property
     def is_known(self) -> bool:

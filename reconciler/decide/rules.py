@@ -1,6 +1,6 @@
-"""The decision: one key's state to its actions.
+"""The decision table: from the state of one key to its actions.
 
-`RULES` are asked in their order, and the first that answers decides. Source: docs/concepts/decisions.md.
+`decide` tries the `RULES` in order; the first that applies decides. Source: docs/concepts/decisions.md.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from reconciler.decide.actions import (
     PROTECTED,
     Decision,
     adopt_command,
+    after_of,
     alone,
-    as_it_is,
+    block_unknown_digest,
     completed,
     create,
     draft,
@@ -26,7 +27,6 @@ from reconciler.decide.actions import (
     keep,
     keep_or_update,
     next_revision,
-    of_unknown_digest,
     release_command,
     rename_command,
     replacement,
@@ -44,11 +44,10 @@ Scope = Callable[[KeyState], bool]
 
 
 class Rule(NamedTuple):
-    """A rule of the decision: a name that stays, when it applies, and the actions that it may choose.
+    """A row of the decision table: its stable name, when it applies, and the actions that it may choose.
 
-    One with a `scope` is asked about keys of this scope alone, whose state it may ask more; its answer is
-    completed by what follows for the key's other revisions. `hints` say what would make it otherwise, for the
-    reasons of which it says something else than `HINTS`.
+    A rule with a `scope` is tried only for keys in that scope, may rely on what the scope guarantees, and its
+    decision is completed for the key's other revisions. `hints` override `HINTS` for the given reasons.
     """
 
     name: str
@@ -63,7 +62,7 @@ class Rule(NamedTuple):
 
 
 def decide(state: KeyState) -> Decision:
-    """Choose the actions for one key, by the first of `RULES` that applies."""
+    """Choose the actions for one key by the first rule that applies."""
     for rule in RULES:
         if rule.scope and not rule.scope(state):
             continue
@@ -74,17 +73,17 @@ def decide(state: KeyState) -> Decision:
 
 
 def details_needed_of(state: KeyState) -> list[str]:
-    """Return the ids of the jobs whose details the decision needs: their declaration changed since."""
+    """Return the ids of the jobs whose details are needed to see what was edited."""
     if state.declared is None or state.latest is None or state.unreadable:
         return []
-    return [one.job.id for one in state.compared if is_known(one.marker.digest) and state.needs_details(one)]
+    return [r.job.id for r in state.compared if is_known(r.marker.digest) and state.needs_details(r)]
 
 
 def rests_on_absence(action: PlannedAction, state: KeyState) -> bool:
-    """Whether an action holds only if nothing newer of the key exists, under whatever name.
+    """Whether the action is valid only if the key has no newer job, under any name.
 
-    A job is only ever started then. And one that was active when it was seen last has ended only if it
-    is not there any more; one that had ended would be found by the search for active jobs.
+    True of every action that starts a job, and of one that takes a job last seen active for ended because it
+    is gone. If it had ended by then, the search for active jobs would find it, were it active again.
     """
     if action.traits.starts_a_job:
         return True
@@ -94,7 +93,7 @@ def rests_on_absence(action: PlannedAction, state: KeyState) -> bool:
     return past is None or not past.has_ended
 
 
-# --- what would make an action otherwise
+# --- hints: what would change the decision
 
 
 RUN_AGAIN = "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision"
@@ -106,7 +105,7 @@ KEEP_IT = "set `lifecycle.on_upstream: keep`, and it is kept, with a warning"
 _AT_ONCE = (
     "set `lifecycle.on_change: replace` and edit the entry, or `lifecycle.rerun`, and it runs again at once"
 )
-#: What stands in their place where edits wait for the next time of a schedule.
+#: Replacements for keys whose edits wait for their schedule.
 WHERE_EDITS_WAIT: Mapping[str, str] = {
     RUN_AGAIN: _AT_ONCE,
     COUNT_ANEW: _AT_ONCE,
@@ -117,7 +116,7 @@ _OLD_VALUES = "put the old values back, and the job is kept"
 _START_EDIT = "set `lifecycle.on_change: replace`, and the edit starts a new job"
 _NOTHING_UPDATED = ("put the old values back into the entry, and nothing is updated",)
 
-#: By the reason of the action, whichever rule gives it.
+#: Defaults by reason; a rule may override them.
 HINTS: Mapping[Reason, tuple[str, ...]] = {
     Reason.UNREADABLE: ("repair what could not be read, and plan again",),
     Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",),
@@ -188,7 +187,7 @@ _PRODUCE_MEMBER = (
     "let the entry produce the key again, and the job is kept",
     "name the key under `formerly` of the entry, and the job is that of a new member",
 )
-#: The same of a member that the entry of a sweep no longer produces.
+#: Overrides for a member that its sweep no longer produces.
 _HINTS_OF_MEMBER: Mapping[Reason, tuple[str, ...]] = {
     Reason.NOT_IN_MANIFEST: (
         *_PRODUCE_MEMBER,
@@ -202,7 +201,7 @@ _HINTS_OF_MEMBER: Mapping[Reason, tuple[str, ...]] = {
 
 # --- the rules
 
-#: In this order; the first that applies decides. docs/concepts/decisions.md, has the same rows.
+#: In order; docs/concepts/decisions.md has the same rows.
 RULES: list[Rule] = []
 
 
@@ -210,11 +209,11 @@ def _new(state: KeyState) -> bool:
     return not state.is_there
 
 
-def _there(state: KeyState) -> bool:
+def _exists(state: KeyState) -> bool:
     return state.is_there
 
 
-def _same(state: KeyState) -> bool:
+def _unedited(state: KeyState) -> bool:
     return state.is_there and state.edit is None
 
 
@@ -238,7 +237,7 @@ def rule(
     return add
 
 
-# --- what cannot be judged, is to be absent, or has a name that is taken
+# --- unknown, absent, or with a name that is taken
 
 
 @rule("The list, or a job of the key, could not be read", None, Action.UNKNOWN)
@@ -248,18 +247,18 @@ def judge_unreadable(state: KeyState) -> Decision | None:
 
 @rule("A job of the key is in a phase that this version does not know", None, Action.BLOCKED)
 def judge_unknown_phase(state: KeyState) -> Decision | None:
-    strange = next((one for one in state.view.owned if one.job.phase is None), None)
-    if strange is None:
+    revision = next((r for r in state.view.owned if r.job.phase is None), None)
+    if revision is None:
         return None
     verdict = may(Operation.TERMINATE, None)
-    detail = f'phase "{strange.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
-    return alone(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=strange)
+    detail = f'phase "{revision.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
+    return alone(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
 
 
 @rule("A job of the key has a digest algorithm that this version does not know", None, Action.BLOCKED)
 def judge_unknown_digest(state: KeyState) -> Decision | None:
-    newer = next((one for one in state.view.owned if not is_known(one.marker.digest)), None)
-    return Decision([of_unknown_digest(state, newer)]) if newer else None
+    revision = next((r for r in state.view.owned if not is_known(r.marker.digest)), None)
+    return Decision([block_unknown_digest(state, revision)]) if revision else None
 
 
 @rule(
@@ -278,26 +277,26 @@ def judge_no_longer_produced(state: KeyState) -> Decision | None:
         return None
     lost_time, on_change = state.context.limits.lost_time, entry.lifecycle.on_change
     is_allowed = state.context.allowances.permits(Guard.LOST_WORK, state.key, entry.sweep)
-    found = []
+    actions = []
     for revision in state.live:
         if revision is not state.latest:
-            found.append(end(state, revision, Reason.SUPERSEDED, "superseded", entry))
+            actions.append(end(state, revision, Reason.SUPERSEDED, "superseded", entry))
             continue
-        said = f"no longer produced by {entry.sweep or entry.key}"
-        action = end(state, revision, Reason.NOT_IN_MANIFEST, said, entry)
+        detail = f"no longer produced by {entry.sweep or entry.key}"
+        action = end(state, revision, Reason.NOT_IN_MANIFEST, detail, entry)
         if action.action is not Action.TERMINATE or on_change == "replace":
             pass
         elif on_change == "keep":
-            why, after = f"{said}; on_change: keep", as_it_is(revision)
+            why, after = f"{detail}; on_change: keep", after_of(revision)
             action = draft(state, Action.KEEP, Reason.CHANGE_IGNORED, why, after=after)
         elif on_change == "fail":
-            action = draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, f"{said}; on_change: fail")
+            action = draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, f"{detail}; on_change: fail")
         elif not is_allowed and revision.job.ran_s(state.at_s) > lost_time:
-            action = draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, said + LOSS_WAY_OUT)
+            action = draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail + LOSS_WAY_OUT)
         elif not is_allowed:
             action = action.model_copy(update={"lost_time": lost_time})
-        found.append(action)
-    return Decision(found)
+        actions.append(action)
+    return Decision(actions)
 
 
 @rule(
@@ -310,12 +309,12 @@ def judge_no_longer_produced(state: KeyState) -> Decision | None:
 def judge_absent(state: KeyState) -> Decision | None:
     if state.declared:
         return None
-    reason, said = Reason.NOT_IN_MANIFEST, "not in the manifest"
+    reason, detail = Reason.NOT_IN_MANIFEST, "not in the manifest"
     if state.context.destroys:
-        reason, said = Reason.DESTROYED, "destroy"
+        reason, detail = Reason.DESTROYED, "destroy"
     elif state.entry:
-        reason, said = Reason.STATE_ABSENT, "state: absent"
-    return Decision([end(state, revision, reason, said) for revision in state.live])
+        reason, detail = Reason.STATE_ABSENT, "state: absent"
+    return Decision([end(state, revision, reason, detail) for revision in state.live])
 
 
 @rule("Both keys of a `formerly` own jobs", None, Action.CONFLICT)
@@ -338,19 +337,19 @@ def judge_history_unreadable(state: KeyState) -> Decision | None:
 
 @rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", None, Action.CONFLICT)
 def judge_name_taken(state: KeyState) -> Decision | None:
-    others = [one for one in _by_number(state) if _as_ours(state, one) is None]
+    others = [other for other in _name_holders(state) if _restorable_record(state, other) is None]
     if not others:
         return None
-    # Of those that can be adopted the active one is named, else the newest.
-    unmanaged = [one for one in others if one.standing is OwnershipState.UNMANAGED]
-    holder = max(unmanaged, key=lambda one: (one.job.is_active, one.number), default=others[0])
+    # Name the best candidate for adoption: the active one, else the newest.
+    unmanaged = [other for other in others if other.standing is OwnershipState.UNMANAGED]
+    holder = max(unmanaged, key=lambda other: (other.job.is_active, other.number), default=others[0])
     job, marker = holder.job, holder.job.marker
-    way_out = f"adopt it ({adopt_command(state.key, job.id)})"
+    fix = f"adopt it ({adopt_command(state.key, job.id)})"
     if holder.standing is OwnershipState.FOREIGN and marker is not None:
-        way_out = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
+        fix = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
         if marker.key == state.key:
-            way_out += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
-    detail = f"{job.name} is taken by job {job.id} ({holder.why}); {way_out}, or rename the key"
+            fix += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
+    detail = f"{job.name} is taken by job {job.id} ({holder.why}); {fix}, or rename the key"
     return alone(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
 
 
@@ -360,16 +359,16 @@ def judge_name_taken(state: KeyState) -> Decision | None:
     Action.UPDATE,
 )
 def judge_marker_lost(state: KeyState) -> Decision | None:
-    ours = [(one, past) for one in _by_number(state) if (past := _as_ours(state, one))]
-    return Decision([restored(state, one, past) for one, past in ours]) if ours else None
+    lost = [(job, past) for job in _name_holders(state) if (past := _restorable_record(state, job))]
+    return Decision([restored(state, job, past) for job, past in lost]) if lost else None
 
 
-def _by_number(state: KeyState) -> list[ConflictingJob]:
-    return sorted(state.name_holders, key=lambda one: one.number)
+def _name_holders(state: KeyState) -> list[ConflictingJob]:
+    return sorted(state.name_holders, key=lambda holder: holder.number)
 
 
-def _as_ours(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
-    """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
+def _restorable_record(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
+    """Return the history's record of a job that lost its marker; None if it cannot be restored."""
     if holder.standing is not OwnershipState.UNMANAGED or holder.job.phase in (None, Phase.TERMINATING):
         return None
     return state.view.past_of(holder.job.id)
@@ -391,14 +390,14 @@ def judge_details_unreadable(state: KeyState) -> Decision | None:
 
 # --- schedules
 #
-# A time of the schedule is decided from the jobs alone: it has come if it lies after the key was last
-# started, after the schedule began to count, and not after now by the service's clock. Who starts a job for
-# it settles all of these, so each time is run once. Source: docs/concepts/schedules.md.
+# Whether a time is due follows from the jobs alone: it lies after the key's last start and after the schedule
+# began to count, but not after now by the service's clock. Starting a job settles all due times, so each
+# runs once. Source: docs/concepts/schedules.md.
 
 
 @rule(
     "Scheduled; when its newest job was created is not known, and a start depends on it",
-    _there,
+    _exists,
     Action.UNKNOWN,
 )
 def judge_start_unknown(state: KeyState) -> Decision | None:
@@ -412,20 +411,22 @@ def judge_start_unknown(state: KeyState) -> Decision | None:
 
 
 @rule(
-    "Ended, in any way; a time of its schedule has come since the key was last started", _there, Action.CREATE
+    "Ended, in any way; a time of its schedule has come since the key was last started",
+    _exists,
+    Action.CREATE,
 )
 def judge_scheduled(state: KeyState) -> Decision | None:
     if state.due_s is None or not state.is_ended or _is_refused(state):
         return None
-    detail = _scheduled_for(state) + (f"; {state.edit_said}" if state.edit else "")
-    # A schedule is there to run finished work again, so that is no news.
+    detail = _scheduled_for(state) + (f"; {state.edit_summary}" if state.edit else "")
+    # A schedule is meant to run finished work again: not worth a warning.
     more = {"scheduled_for": timestamp(state.due_s), "rerun_of": None}
     return next_revision(state, Reason.SCHEDULED, detail, state.changes, **more)
 
 
 @rule(
     "Active; a time of its schedule has come since; `overlap: replace`; blocked if it is protected",
-    _there,
+    _exists,
     Action.REPLACE,
     Action.BLOCKED,
 )
@@ -436,8 +437,8 @@ def judge_overlapping(state: KeyState) -> Decision | None:
     if lifecycle.overlap != "replace":
         return None
     if state.revision.marker.protected and lifecycle.protect is False:
-        return None  # The protection goes first: an update.
-    detail = _scheduled_for(state) + (f"; {state.edit_said}" if state.edit else "")
+        return None  # an update removes the protection first
+    detail = _scheduled_for(state) + (f"; {state.edit_summary}" if state.edit else "")
     if state.is_protected:
         return _blocked_by_protection(state, detail)
     when = timestamp(state.due_s)
@@ -454,40 +455,40 @@ def _scheduled_for(state: KeyState) -> str:
     return f"scheduled for {state.desired.schedule.spell(state.due_s)}"
 
 
-def _as_it_stands(state: KeyState) -> str:
-    """Says of a job that is kept how it ended, or that a time of the schedule has come and waits for it."""
+def _kept_status(state: KeyState) -> str:
+    """Say how a kept job ended, or that a scheduled start waits for its end; "" if neither."""
     bad_end = state.bad_end and f"; {state.bad_end}"
     if state.due_s is None or state.is_ended:
         return bad_end
     return f"{bad_end}; {_scheduled_for(state)}, starts once it has ended (overlap: skip)"
 
 
-@rule("Ended, in any way; `--rerun` names the key", _there, Action.CREATE)
+@rule("Ended, in any way; `--rerun` names the key", _exists, Action.CREATE)
 def judge_rerun_requested(state: KeyState) -> Decision | None:
     if state.key not in state.context.rerun or not state.phase.is_terminal or _is_refused(state):
         return None
-    detail = "rerun requested" + (f"; {state.edit_said}" if state.edit else "")
+    detail = "rerun requested" + (f"; {state.edit_summary}" if state.edit else "")
     return next_revision(state, Reason.RERUN_REQUESTED, detail, state.changes)
 
 
 # --- the job is as declared
 
 
-@rule("Creating, Pending or Running; as declared", _same, Action.KEEP, Action.UPDATE)
+@rule("Creating, Pending or Running; as declared", _unedited, Action.KEEP, Action.UPDATE)
 def judge_unchanged(state: KeyState) -> Decision | None:
-    said = state.phase.value.lower() + _as_it_stands(state)
-    return None if state.is_ended else keep_or_update(state, Reason.UNCHANGED, said)
+    detail = state.phase.value.lower() + _kept_status(state)
+    return None if state.is_ended else keep_or_update(state, Reason.UNCHANGED, detail)
 
 
 @rule(
     "Ended; a needed key has completed a newer revision since, or is about to; `on_upstream: rerun`",
-    _there,
+    _exists,
     Action.CREATE,
 )
 def judge_upstream_newer(state: KeyState) -> Decision | None:
-    """While a needed key is about to complete again, `needs` holds the create back.
+    """If a needed key is about to complete again, `needs` holds the create back.
 
-    An edit has its own rules, but for one that `on_change: keep` ignores, or that waits for a schedule.
+    Edits are left to their own rules, unless `on_change: keep` ignores them or they wait for a schedule.
     """
     lifecycle = state.desired.lifecycle
     if not state.is_ended or lifecycle.on_upstream == "keep":
@@ -503,14 +504,14 @@ def judge_upstream_newer(state: KeyState) -> Decision | None:
 
 
 def made_from_older(newer: Sequence[Completion]) -> str:
-    return f"made from an older {few([one.key for one in newer])}"
+    return f"made from an older {few([completion.key for completion in newer])}"
 
 
 def spell_reruns(keys: Sequence[str]) -> str:
     return f"{few(keys)} {'runs' if len(keys) == 1 else 'run'} again"
 
 
-@rule("Completed; as declared", _same, Action.KEEP, Action.UPDATE)
+@rule("Completed; as declared", _unedited, Action.KEEP, Action.UPDATE)
 def judge_completed(state: KeyState) -> Decision | None:
     if state.phase is not Phase.COMPLETED:
         return None
@@ -524,16 +525,16 @@ def judge_completed(state: KeyState) -> Decision | None:
 
 @rule(
     "Ended otherwise; as declared; it ran for its `auto_stop`, give or take five minutes",
-    _same,
+    _unedited,
     Action.KEEP,
     Action.UPDATE,
 )
 def judge_auto_stopped(state: KeyState) -> Decision | None:
-    is_so = stopped_itself(state.made_as(state.revision), state.revision.job)
-    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop") if is_so else None
+    is_stopped = stopped_itself(state.made_as(state.revision), state.revision.job)
+    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop") if is_stopped else None
 
 
-@rule("Terminated; as declared; marked as stopped by us", _same, Action.CREATE)
+@rule("Terminated; as declared; marked as stopped by us", _unedited, Action.CREATE)
 def judge_declared_again(state: KeyState) -> Decision | None:
     if state.phase.ended_badly or not state.revision.marker.stopped:
         return None
@@ -542,7 +543,7 @@ def judge_declared_again(state: KeyState) -> Decision | None:
 
 @rule(
     "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; all retries used",
-    _same,
+    _unedited,
     Action.KEEP,
     Action.UPDATE,
 )
@@ -554,7 +555,7 @@ def judge_retries_exhausted(state: KeyState) -> Decision | None:
 
 @rule(
     "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; a retry is not due yet",
-    _same,
+    _unedited,
     Action.DEFER,
 )
 def judge_retry_later(state: KeyState) -> Decision | None:
@@ -566,7 +567,7 @@ def judge_retry_later(state: KeyState) -> Decision | None:
 
 @rule(
     "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; a retry is due",
-    _same,
+    _unedited,
     Action.CREATE,
 )
 def judge_retry(state: KeyState) -> Decision | None:
@@ -576,27 +577,29 @@ def judge_retry(state: KeyState) -> Decision | None:
     return next_revision(state, reason, f"{state.bad_end}; {state.attempt.detail}")
 
 
-@rule("Failed or Abnormal; as declared; `on_failure: keep`", _same, Action.KEEP, Action.UPDATE)
+@rule("Failed or Abnormal; as declared; `on_failure: keep`", _unedited, Action.KEEP, Action.UPDATE)
 def judge_failed(state: KeyState) -> Decision | None:
-    said = f"{state.bad_end}; on_failure: keep"
-    return keep_or_update(state, Reason.FAILED, said) if state.phase.ended_badly else None
+    detail = f"{state.bad_end}; on_failure: keep"
+    return keep_or_update(state, Reason.FAILED, detail) if state.phase.ended_badly else None
 
 
-@rule("Terminated; as declared; not stopped by us; `on_terminated: keep`", _same, Action.KEEP, Action.UPDATE)
+@rule(
+    "Terminated; as declared; not stopped by us; `on_terminated: keep`", _unedited, Action.KEEP, Action.UPDATE
+)
 def judge_terminated_outside(state: KeyState) -> Decision:
     rerun = "`rerun` with `on_change: replace`" if state.edit_waits else "`rerun`"
     detail = f"{state.bad_end}; {rerun} or `recreate` starts it again"
     return keep_or_update(state, Reason.TERMINATED_OUTSIDE, detail)
 
 
-# --- its declaration was edited
+# --- the declaration was edited
 
 
 @rule("Edited; `on_change: keep`", _edited, Action.KEEP, Action.UPDATE)
 def judge_change_ignored(state: KeyState) -> Decision | None:
     if state.desired.lifecycle.on_change != "keep":
         return None
-    detail = f"{state.edit_said}; on_change: keep{_as_it_stands(state)}"
+    detail = f"{state.edit_summary}; on_change: keep{_kept_status(state)}"
     return keep_or_update(state, Reason.CHANGE_IGNORED, detail, state.changes)
 
 
@@ -604,7 +607,7 @@ def judge_change_ignored(state: KeyState) -> Decision | None:
 def judge_change_refused(state: KeyState) -> Decision | None:
     if not _is_refused(state):
         return None
-    detail = f"{state.edit_said}; on_change: fail"
+    detail = f"{state.edit_summary}; on_change: fail"
     return alone(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=state.changes)
 
 
@@ -617,27 +620,27 @@ def judge_change_refused(state: KeyState) -> Decision | None:
 def judge_change_waits(state: KeyState) -> Decision | None:
     if not state.edit_waits:
         return None
-    detail = f"{state.edit_said}; waits for the next time of the schedule{_as_it_stands(state)}"
+    detail = f"{state.edit_summary}; waits for the next time of the schedule{_kept_status(state)}"
     decision = keep_or_update(state, Reason.WAITS_FOR_SCHEDULE, detail, state.changes)
-    # What is kept is not listed: without a warning, an edit would seem to have been overlooked.
-    waiting = PlanWarning(
+    # Kept keys are not listed, so without a warning the edit would seem to have been overlooked.
+    warning = PlanWarning(
         what="edit waits for the schedule",
-        why=f"{state.edit_said}; the next job that lifecycle.schedule starts has it",
+        why=f"{state.edit_summary}; the next job that lifecycle.schedule starts has it",
         fix="not to wait: lifecycle.on_change: replace",
         key=state.key,
     )
-    return decision._replace(warnings=[*decision.warnings, waiting])
+    return decision._replace(warnings=[*decision.warnings, warning])
 
 
 @rule("Edited; ended", _edited, Action.CREATE)
 def judge_changed_after_end(state: KeyState) -> Decision | None:
     if not state.is_ended:
         return None
-    return next_revision(state, Reason.IMMUTABLE_CHANGED, _edit_and_whether_back(state), state.changes)
+    return next_revision(state, Reason.IMMUTABLE_CHANGED, _edit_and_precedent(state), state.changes)
 
 
-def _edit_and_whether_back(state: KeyState) -> str:
-    """Says what was edited, and names the older revision that completed what is declared again."""
+def _edit_and_precedent(state: KeyState) -> str:
+    """Say what was edited, and which older revision completed the same declaration."""
     latest = state.revision.number
     done = [
         revision.number
@@ -646,17 +649,17 @@ def _edit_and_whether_back(state: KeyState) -> str:
         and revision.job.phase is Phase.COMPLETED
         and revision.number < latest
     ]
-    back = done and f"; r{done[-1]} completed this declaration, and r{latest} came after it: runs again"
-    return state.edit_said + (back or "")
+    note = done and f"; r{done[-1]} completed this declaration, and r{latest} came after it: runs again"
+    return state.edit_summary + (note or "")
 
 
 @rule("Edited; active; protected", _edited, Action.BLOCKED)
 def judge_protected(state: KeyState) -> Decision | None:
-    return _blocked_by_protection(state, state.edit_said) if state.is_protected else None
+    return _blocked_by_protection(state, state.edit_summary) if state.is_protected else None
 
 
-def _blocked_by_protection(state: KeyState, said: str) -> Decision:
-    detail = f"{said}, and {PROTECTED}"
+def _blocked_by_protection(state: KeyState, cause: str) -> Decision:
+    detail = f"{cause}, and {PROTECTED}"
     return alone(state, Action.BLOCKED, Reason.PROTECTED, detail, changes=state.changes)
 
 
@@ -669,14 +672,14 @@ def judge_would_lose_work(state: KeyState) -> Decision | None:
     lost_time = _lost_time(state)
     if lost_time is None or state.revision.job.ran_s(state.at_s) <= lost_time:
         return None
-    detail = state.edit_said + LOSS_WAY_OUT
+    detail = state.edit_summary + LOSS_WAY_OUT
     return alone(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=state.changes)
 
 
 def _lost_time(state: KeyState) -> float | None:
-    """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
-    is_asked_for = state.desired.lifecycle.on_change == "replace"
-    if is_asked_for or state.context.allowances.permits(Guard.LOST_WORK, state.key, state.desired.sweep):
+    """Return how long the job may have run; None if the replace was explicitly requested or allowed."""
+    is_requested = state.desired.lifecycle.on_change == "replace"
+    if is_requested or state.context.allowances.permits(Guard.LOST_WORK, state.key, state.desired.sweep):
         return None
     return state.context.limits.lost_time
 
@@ -688,9 +691,9 @@ def _lost_time(state: KeyState) -> float | None:
     Action.DEFER,
 )
 def judge_ended_badly_before(state: KeyState) -> Decision | None:
-    """Such a replace counts like a retry.
+    """Such a replace counts as a retry.
 
-    Else a `create_first` whose new job fails would be tried again by every apply.
+    Otherwise every apply would try again a `create_first` replace whose new job fails.
     """
     latest, desired, changes = state.revision, state.desired, state.changes
     run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), state.made_as)
@@ -710,5 +713,5 @@ def judge_ended_badly_before(state: KeyState) -> Decision | None:
 
 @rule("Edited; active", _edited, Action.REPLACE)
 def judge_changed(state: KeyState) -> Decision:
-    detail, lost_time = _edit_and_whether_back(state), _lost_time(state)
+    detail, lost_time = _edit_and_precedent(state), _lost_time(state)
     return replacement(state, Reason.IMMUTABLE_CHANGED, detail, state.changes, lost_time=lost_time)

@@ -17,7 +17,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Operation, may
 from reconciler.core.ports import SupportsSearch
 from reconciler.core.stack import suggest_key
-from reconciler.decide.key_state import Snapshot, newest
+from reconciler.decide.key_state import Snapshot, current_revision
 from reconciler.errors import Diagnostic, NotFound, Refused, Rejected, ServiceError, WrongPhase, WrongUsage
 from reconciler.text import parse_duration
 
@@ -92,7 +92,7 @@ def _by_key(stack: Stack, backend: Backend, key: str, *, is_declared: bool) -> O
     if view.unreadable or (seen.problem is not None and (view.owned or is_declared)):
         why = view.unreadable[0].why if view.unreadable else seen.problem
         raise ServiceError(f"{why}: cannot tell which revision of {key} is the newest")
-    latest = newest(view, None if desired is None or desired.is_absent else desired)
+    latest = current_revision(view, None if desired is None or desired.is_absent else desired)
     return latest.job if latest else None
 
 

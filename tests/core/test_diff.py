@@ -112,7 +112,7 @@ def test_what_may_not_be_declared_counts_as_removed_only_by_digest(
 def test_change_of_an_unreported_field_is_named_by_the_digest(declared: dict[str, Any]) -> None:
     found = differing({}, declared)
     assert not found.is_empty
-    assert "a field that the service does not report" in found.said or declared.keys() == {"raw"}
+    assert "a field that the service does not report" in found.summary or declared.keys() == {"raw"}
 
 
 def test_rotated_secret_in_a_list_is_not_shown() -> None:
