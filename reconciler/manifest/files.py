@@ -64,7 +64,7 @@ def _reason(document: Document) -> Diagnostic:
         cause = next(iter(document.problems), None)
         why = f"it cannot be read: {cause.what}" if cause else "it cannot be read"
         return Diagnostic(_WHAT, why, location=(cause and cause.location) or begin)
-    if document.tree and document.shows_lines:
+    if document.tree and document.may_show_lines:
         from difflib import get_close_matches
 
         names = {name.lower(): name for name in document.tree}
@@ -72,7 +72,7 @@ def _reason(document: Document) -> Diagnostic:
             name = names[near[0]]
             fix = f'did you mean "stack" instead of "{name}"?'
             return diagnose(document, (name,), _WHAT, "it has no stack:", fix, at_key=True)
-    is_ours = "it has no stack:" if document.shows_lines else "it has no key of a manifest"
+    is_ours = "it has no stack:" if document.may_show_lines else "it has no key of a manifest"
     return Diagnostic(_WHAT, is_ours if document.tree else "it is empty", location=begin)
 
 
@@ -230,9 +230,9 @@ class FileReader:
 
     def roots_in(self, files: Iterable[Path]) -> list[Path]:
         """Those of the files that say `stack:`."""
-        return [path for path in files if self.may_say_stack(path) and self.document(path).says_stack]
+        return [path for path in files if self.may_be_root_file(path) and self.document(path).is_root_file]
 
-    def may_say_stack(self, path: Path) -> bool:
+    def may_be_root_file(self, path: Path) -> bool:
         """Whether the word stands in a file at all."""
         # Parsing every YAML file of the directories above would read other people's files.
         data = b"stack" if path in self._read else self.content(path) or b""
@@ -276,7 +276,7 @@ def has_root_file(directory: Path) -> bool:
 
 
 def manifest_files(
-    paths: Sequence[Path], counts: Callable[[Document], bool] = lambda document: document.shows_lines
+    paths: Sequence[Path], counts: Callable[[Document], bool] = lambda document: document.may_show_lines
 ) -> Iterator[Document]:
     """Yield the manifest files that PATH names, or that lie in the directories it names, each once.
 
@@ -450,7 +450,7 @@ def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
             found.update(file for _, files in reader.below(path) for file in files)
         # What lies above is of interest only if it looks as if it said it.
         for up in islice(reader.upwards(directory), 1, None):
-            found.update(filter(reader.may_say_stack, reader.candidates(up)))
+            found.update(filter(reader.may_be_root_file, reader.candidates(up)))
     return _no_root_file(reader, paths, found, "in, above or below")
 
 
@@ -544,7 +544,7 @@ def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> lis
 
 def _root_in(directory: Path, files: Sequence[Path], reader: FileReader) -> StackRoot | None:
     """The root of a stack, if the directory has a root file, with the name if it has one that says one."""
-    candidates = [path for path in files if reader.may_say_stack(path)]
+    candidates = [path for path in files if reader.may_be_root_file(path)]
     # Whoever checks the stack parses its files: here a look at the only one that may say it is enough.
     if len(candidates) == 1 and (name := plain_stack_name(reader.content(candidates[0]) or b"")):
         return StackRoot(directory, name)

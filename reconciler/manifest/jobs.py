@@ -75,10 +75,10 @@ from reconciler.manifest.problems import (
     PathStep,
     Problem,
     Unexpanded,
+    describe,
     diagnostics,
     did_you_mean,
     format_path,
-    found,
     listed,
     location_of_key,
     member_at,
@@ -846,6 +846,6 @@ def _number_problems(
     sent = {plain_text(plain(value)) for _, value in odd_numbers(body)}
     for steps, value in odd_numbers(merged) if sent else ():
         if plain_text(plain(value)) in sent:
-            why = f"must be finite, and an integer must fit in 64 bits; got {found(value)}"
+            why = f"must be finite, and an integer must fit in 64 bits; got {describe(value)}"
             fix = f'if text is intended, quote it: "{shorten(str(scalar_text(value)))}"'
             yield origin.diagnose(steps_of(steps, merged), "number out of range", why, fix)

@@ -1,4 +1,4 @@
-"""Reading a stack: from PATH to desired jobs, or to every problem at once.
+"""Load a stack: from PATH to desired jobs, or to all problems at once.
 
 ::
 
@@ -37,7 +37,7 @@ from reconciler.manifest.merge import (
     Templates,
     declared_on,
     defaults_on,
-    differs,
+    has_target_overrides,
     merge_files,
     variables_on,
 )
@@ -47,7 +47,7 @@ from reconciler.manifest.problems import (
     UNKNOWN_VARIABLE,
     diagnose,
     distinct,
-    shown,
+    redact_diagnostics,
     validated,
 )
 from reconciler.manifest.settings import RecordsSetting, Targets, misplaced_urls
@@ -55,9 +55,9 @@ from reconciler.manifest.variables import (
     LoadInputs,
     VariableSection,
     marked_texts,
-    problems_of,
     read_value_files,
     unknown_names,
+    value_file_problems,
 )
 from reconciler.secrets import Redactor, service_credentials
 
@@ -69,16 +69,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LoadedStack:
-    """A stack as its files declare it.
+    """A stack as its files declare it, on the target `target_name`.
 
-    `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name` is
-    the one that the jobs are declared for, `secrets` has every sensitive value that is known, used or not,
-    and `sources` says of each sensitive variable with a value where it came from. `records_reference` is
-    the URL of the record store without what is secret or comes from the environment; `records_url` gives it
-    whole. `checked` are the same files as `check` read them on each target, where these differ. `origins`
-    says by key where the values of the jobs come from that `load` was asked to trace. `file_names` are the
-    names of the `files` in messages. `undeclared` are the variables that were given a value although no
-    file of the stack declares them. `declared` has the keys of all files, each with its sweep, or "".
+    `targets` may lack values from the environment; `target` returns one in full. `secrets` has every known
+    sensitive value, used or not; `sources` has the source of each sensitive variable that has a value.
+    `records_reference` is the URL of the record store without secrets and values from the environment;
+    `records_url` returns it in full. `checked` has the stack on each target, if `check` found that targets
+    differ. `origins` has the origins of values by key, for the jobs that `load` traced. `file_names` are the
+    names of `files` in messages. `undeclared` are variables with a value that no file of the stack declares.
+    `declared` maps the keys of all files to their sweep, or "".
     """
 
     stack: Stack
@@ -101,21 +100,20 @@ class LoadedStack:
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What is odd in the files, and no error."""
         return self.stack.warnings
 
-    def on_targets(self, asked: str | None) -> Mapping[str | None, LoadedStack]:
-        """Return the stack on each target that `check` read it for; `asked` is the one it was asked for."""
+    def on_targets(self, requested: str | None) -> Mapping[str | None, LoadedStack]:
+        """Return the stack on each target that `check` covered; `requested` is the one passed to it."""
         if self.checked:
-            return {one.target_name: one for one in self.checked}
-        is_one = asked is not None or len(self.targets) < 2
-        return dict.fromkeys([self.target_name] if is_one else self.targets, self)
+            return {stack.target_name: stack for stack in self.checked}
+        is_single = requested is not None or len(self.targets) < 2
+        return dict.fromkeys([self.target_name] if is_single else self.targets, self)
 
     def target(self, name: str | None = None) -> tuple[str, Target]:
-        """Return a target with its name; left out, the manifest's default.
+        """Return a target with its name; by default the one that the stack was loaded for.
 
         Raises:
-            WrongUsage: no target has that name, or none is named and there is no default.
+            WrongUsage: no target has that name, or there is neither a name nor a default.
             ManifestInvalid: its entry is invalid, or an expression in it has no value.
         """
         assert self._targets is not None
@@ -123,11 +121,11 @@ class LoadedStack:
             return self._targets.target(self.target_name if name is None else name)
 
     def records_url(self) -> str | None:
-        """Return where the record store is: `postgresql://…`, `sqlite:////absolute/path`, or None if no
-        file says it. A URL with a secret in it is a `SecretText`.
+        """Return the URL of the record store: `postgresql://…`, `sqlite:////absolute/path`, or None if no
+        file declares one. A URL that contains a secret is a `SecretText`.
 
         Raises:
-            ManifestInvalid: an expression in it has no value, or what comes out is no address of a store.
+            ManifestInvalid: an expression in it has no value, or the result is not the URL of a record store.
         """
         with self._redacted():
             return self._records.url() if self._records else None
@@ -137,46 +135,48 @@ class LoadedStack:
         try:
             yield
         except ManifestInvalid as invalid:
-            raise ManifestInvalid(*shown(invalid.diagnostics, Redactor(self.secrets))) from None
+            raise ManifestInvalid(*redact_diagnostics(invalid.diagnostics, Redactor(self.secrets))) from None
 
     @property
     def notifies(self) -> bool:
-        """Whether drift and failed applies are told somewhere."""
+        """Whether anyone is notified of drift and failed applies."""
         return self._notify is not None and bool(self._notify.entries)
 
     def destinations(self) -> tuple[Destination, ...]:
-        """Return where drift and failed applies are told; an entry whose URL has no value says why."""
+        """Return the destinations of notifications. One whose URL has no value has a `problem`."""
         return tuple(
-            replace(one, problem=shown([one.problem], Redactor(self.secrets))[0]) if one.problem else one
-            for one in (self._notify.destinations() if self._notify else ())
+            replace(entry, problem=redact_diagnostics([entry.problem], Redactor(self.secrets))[0])
+            if entry.problem
+            else entry
+            for entry in (self._notify.destinations() if self._notify else ())
         )
 
 
 def outline(
     paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()
 ) -> tuple[str | None, str | None, tuple[str, ...]]:
-    """Read the files that PATH stands for, if they were not found already, and check nothing.
+    """Read the files of PATH, unless they are given as `StackFiles`, without checking them.
 
-    Returns the name of the stack and of its default target, None where they cannot be read, and the names
-    of the files, as messages have them.
+    Returns the names of the stack and of its default target, None if they cannot be read, and the names of
+    the files in messages.
 
     Raises:
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
     try:
-        found = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
+        files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
     except ManifestInvalid:
         return None, None, ()
-    merged = merge_files(found.documents)
+    merged = merge_files(files.documents)
     target = merged.target or (next(iter(merged.targets)) if len(merged.targets) == 1 else None)
-    return merged.stack or None, target, tuple(one.file for one in found.documents)
+    return merged.stack or None, target, tuple(document.file for document in files.documents)
 
 
-#: What may be told only because a broken file does not say what it would say.
-_ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
+#: Errors that may only be a consequence of a broken file.
+_SECONDARY_ERRORS = frozenset({"missing", "rule"})
 
-#: A list of thousands of keys that are wrong may stand in each of thousands of jobs.
-_MOST_LINK_PROBLEMS = 1000
+#: Each of thousands of jobs may have a list of thousands of wrong keys.
+_MAX_LINK_PROBLEMS = 1000
 
 
 def load(
@@ -190,14 +190,13 @@ def load(
     traced: str | None = None,
     target: str | None = None,
 ) -> LoadedStack:
-    """Read the stack that PATH stands for, as it is on one target; left out, on the manifest's default.
+    """Load the stack of PATH on one target; by default the manifest's default target, else the first target
+    whose expressions have a value.
 
-    Where there is no default, it is read as it is on the first target whose expressions have a value.
-
-    `paths` are PATH, or the files that were found already, see `find_stack`. `variables` are the `--var` of
-    the command line. `offline` is for commands that never send anything: a sensitive variable needs no value
-    then. `learn` is told what must not be seen before anything else is done with it. `traced` is the key of a
-    job, or the name of a sweep, whose values are traced to their places.
+    `paths` are PATH, or files that were found already, see `find_stack`. `variables` are those of `--var`.
+    `offline` is for commands that never send anything: sensitive variables need no value. `learn` is called
+    with each secret before the secret is used. `traced` is the key of a job, or the name of a sweep, whose
+    values are traced to their origins.
 
     Raises:
         ManifestInvalid: with all problems of all files, in file order.
@@ -218,11 +217,11 @@ def check(
     learn: Callable[[Iterable[str]], None] = lambda _: None,
     target: str | None = None,
 ) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
-    """Read a stack as it is on each of its targets, or on one, without values of sensitive variables.
+    """Load a stack on each of its targets, or on one, without values of sensitive variables.
 
-    A target is skipped if an environment variable that its variables or defaults use is not set. Returns the
-    stack as on the default target, else on the first that was not skipped; and a warning for each one that
-    was. If all had to be skipped, none is.
+    A target is skipped if its variables or defaults use an environment variable that is not set, unless all
+    targets would be. Returns the stack on the default target, else on the first that was not skipped, and a
+    warning for each skipped target.
 
     Raises:
         ManifestInvalid: with the problems on all targets, in file order.
@@ -233,7 +232,7 @@ def check(
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
         is_default_known = merged.target in (None, *merged.targets)
-        if target is not None or not (merged.targets and differs(merged) and is_default_known):
+        if target is not None or not (merged.targets and has_target_overrides(merged) and is_default_known):
             return _load(files, merged, inputs, target), ()
         return _check_each(files, merged, inputs)
 
@@ -249,17 +248,16 @@ def _check_each(
         try:
             loaded.append(_read(files, merged, inputs, name, name))
         except ManifestInvalid as invalid:
-            # An environment variable is not set that the target's own variables or defaults use.
-            own = [one for one in invalid.diagnostics if one.path.startswith(f"targets.{name}.")]
-            unset = next((one for one in own if one.what == ENV_NOT_SET), None)
+            own = [problem for problem in invalid.diagnostics if problem.path.startswith(f"targets.{name}.")]
+            unset = next((problem for problem in own if problem.what == ENV_NOT_SET), None)
             if unset is None:
                 problems += invalid.diagnostics
                 continue
             why = f'the target "{name}" was not checked: {unset.why}'
             warning = unset._replace(what="target skipped", why=why, severity=Severity.WARNING)
             skipped.append((invalid, warning))
-            # What is wrong in its own entry is wrong whatever the environment holds.
-            problems += [one for one in own if one.what != ENV_NOT_SET]
+            # Other problems of its entry do not depend on the environment.
+            problems += [problem for problem in own if problem.what != ENV_NOT_SET]
     if len(skipped) == len(merged.targets):
         problems += skipped[0][0].diagnostics
     if problems:
@@ -276,21 +274,21 @@ def load_mapping(
     offline: bool = False,
     learn: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> LoadedStack:
-    """Read a stack whose manifest is data; `root` is the directory where its records lie. `learn` as above.
+    """Load a stack whose manifest is plain data. `root` is the directory of its records; else as `load`.
 
     Raises:
         ManifestInvalid: with all problems.
-        WrongUsage: there is no such directory.
+        WrongUsage: the directory does not exist.
     """
     return load(stack_of(mapping, root), variables=variables, environ=environ, offline=offline, learn=learn)
 
 
 def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target: str | None) -> LoadedStack:
     default = merged.target if target is None else target
-    if default is not None or not (merged.targets and differs(merged)):
+    if default is not None or not (merged.targets and has_target_overrides(merged)):
         return _read(files, merged, inputs, default, target)
     invalid: list[ManifestInvalid] = []
-    for name in merged.targets:  # The first that goes is taken.
+    for name in merged.targets:
         try:
             return _read(files, merged, inputs, name, target)
         except ManifestInvalid as error:
@@ -300,7 +298,7 @@ def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """The collector would walk a hundred thousand young values over and over, and free none of them."""
+    """Pause the collector, which would scan a hundred thousand new values repeatedly and free none."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -311,69 +309,69 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _read(
-    files: StackFiles, merged: MergedManifest, inputs: LoadInputs, name: str | None, asked: str | None
+    files: StackFiles, merged: MergedManifest, inputs: LoadInputs, name: str | None, requested: str | None
 ) -> LoadedStack:
-    """Return the stack as it is on the target of that name; `asked` is the one that was asked for."""
+    """Return the stack on the target `name`. `requested` is the target that the caller named, if any."""
     documents, environ = files.documents, inputs.environ
     is_broken = any(document.is_broken for document in (*documents, *inputs.value_files))
-    on = None if name is None else merged.targets.get(name)
-    variables = VariableSection(merged.variables, merged.targets, on, inputs)
+    target_entry = None if name is None else merged.targets.get(name)
+    variables = VariableSection(merged.variables, merged.targets, target_entry, inputs)
     values = variables.values
-    problems = [*merged.problems, *problems_of(inputs.value_files), *credential_problems(documents)]
+    problems = [*merged.problems, *value_file_problems(inputs.value_files), *credential_problems(documents)]
     inputs.learn(variables.secrets(documents))
 
-    entries_of_targets = merged.targets  # kept by the loaded stack, unlike all that the files say
+    target_entries = merged.targets  # so that the closure, which the stack keeps, does not keep `merged`
 
     def expander_on(name: str, budget: ExpansionBudget | None = None) -> Expander:
-        """What puts values into the entry of a target: those that hold on it."""
-        on_target = variables_on(entries_of_targets[name])
+        """Return the expander for the entry of a target, with the variables of that target."""
+        on_target = variables_on(target_entries[name])
         own = values if on_target == values.on_target else values.on(on_target)
         return own.expander(budget, takes_secrets=False)
 
     targets = Targets(merged.targets, expander_on, merged.code_store_at)
-    readable, found, literals = targets.check(variables.declared)
-    problems += found
-    target_name, found = _target_name(asked, merged, targets, is_broken)
-    problems += found
+    readable, more, literals = targets.check(variables.declared)
+    problems += more
+    target_name, more = _target_name(requested, merged, targets, is_broken)
+    problems += more
     records = None
     if (at := merged.records_at) is not None:
         records = RecordsSetting(at, at.tree["records"], values, files.root)
         problems += records.check()
     settings: dict[str, Any] = {"limits": Limits(), "prices": NO_PRICES}
     for section, (origin, value) in merged.settings.items():
-        setting, found = validated(type(settings[section]), value, origin)
-        problems += found
+        setting, more = validated(type(settings[section]), value, origin)
+        problems += more
         settings[section] = setting or settings[section]
     policies: tuple[Policy, ...] = ()
     ignored_drift: tuple[IgnoreRule, ...] = ()
     notify = None
-    if merged.policies or merged.drift or merged.notify:  # most stacks have none of them
+    if merged.policies or merged.drift or merged.notify:  # imported on demand: most stacks have none
         from reconciler.manifest.sections import NotifySetting, read_ignore_rules, read_policies
 
-        policies, found = read_policies(merged.policies)
-        problems += found
-        ignored_drift, found = read_ignore_rules(merged.drift, values.expander(takes_secrets=False))
-        problems += found
-        notify, found = NotifySetting.read(merged.notify, values)
-        problems += found
+        policies, more = read_policies(merged.policies)
+        problems += more
+        ignored_drift, more = read_ignore_rules(merged.drift, values.expander(takes_secrets=False))
+        problems += more
+        notify, more = NotifySetting.read(merged.notify, values)
+        problems += more
     expander = values.expander(inputs.jobs)
     sweeps = Sweeps(expander)
     templates = Templates(merged.templates)
-    here, elsewhere, found = declared_on(target_name, merged, templates, targets.unknown)
-    problems += found
-    entries = sweeps.expand(here)
+    declared_here, elsewhere, more = declared_on(target_name, merged, templates, targets.unknown)
+    problems += more
+    entries = sweeps.expand(declared_here)
     target = readable.get(target_name or "")
     reader = JobReader(
         merged.stack,
         expander,
         Links(entries, sweeps.members, elsewhere),
-        (*merged.defaults, *defaults_on(on, [])),  # what is wrong there, `targets` has said
+        (*merged.defaults, *defaults_on(target_entry, [])),  # `targets` has reported the problems
         templates,
         codes=CodeReader(files.root, files.fetch_code, target.code_address if target else "", merged.stack)
         if target or target_name is None
         else None,
         takes_seconds=target_name in readable and readable[target_name].traits.takes_seconds,
-        skip=_ECHOES_OF_BROKEN if is_broken else frozenset(),
+        skip=_SECONDARY_ERRORS if is_broken else frozenset(),
         traced=inputs.traced,
         source_of=variables.describe_source,
     )
@@ -383,24 +381,24 @@ def _read(
         problems += unknown_names(inputs.given, inputs.value_files, variables.declared, known)
     reader.check_inherited()
     problems += (*variables.problems, *sweeps.problems, *reader.templates.problems(), *reader.problems)
-    problems += islice(reader.links.problems(), _MOST_LINK_PROBLEMS)
-    # That a variable has no value is told where it is declared, and not wherever it is used.
+    problems += islice(reader.links.problems(), _MAX_LINK_PROBLEMS)
+    # A variable without a value is reported at its declaration, not at each use.
     problems = [problem for problem in problems if problem.what != NO_VALUE]
     problems += variables.value_problems()
-    # That a manifest comes to too much is told once, wherever it showed.
-    exceeded = next((one for one in (inputs.settings, inputs.jobs) if one.is_exceeded), None)
+    # An exceeded expansion budget is reported once.
+    exceeded = next((budget for budget in (inputs.settings, inputs.jobs) if budget.is_exceeded), None)
     if exceeded is not None:
-        told = [problem for problem in problems if problem.what == TOO_MUCH]
-        first = (*in_file_order(told), Diagnostic(*exceeded.problem()[:3]))[0]
-        problems = [first, *(one for one in problems if one.what != TOO_MUCH)]
+        reported = [problem for problem in problems if problem.what == TOO_MUCH]
+        first = (*in_file_order(reported), Diagnostic(*exceeded.problem()[:3]))[0]
+        problems = [first, *(problem for problem in problems if problem.what != TOO_MUCH)]
     if is_broken:
-        # What a file that cannot be read declares is not known.
+        # The broken file may declare them.
         unknown = (UNKNOWN_VARIABLE, UNKNOWN, UNKNOWN_OUTPUT, UNKNOWN_TEMPLATE)
-        problems = [one for one in problems if one.what not in unknown]
+        problems = [problem for problem in problems if problem.what not in unknown]
     secrets = reader.secrets | variables.secrets(documents)
     secrets |= notify.secrets() if notify else set()
     secrets |= records.secrets() if records else set()
-    # They may stand in a target, and what is wrong there is told.
+    # A target may contain them, and messages quote the problems of targets.
     secrets.update(service_credentials(environ))
     secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
     if problems:
@@ -408,11 +406,11 @@ def _read(
         for document in documents:
             redact.learn(looks_like_passwords(document.text))
             redact.learn(marked_texts(document.tree))
-        raise ManifestInvalid(*shown(distinct(in_file_order(problems)), redact))
-    # What is not declared is terminated: a job may be left out only with a problem that says so.
+        raise ManifestInvalid(*redact_diagnostics(distinct(in_file_order(problems)), redact))
+    # Jobs that are not declared are terminated, so none may be dropped without a problem.
     assert jobs.keys() == entries.keys()
     warnings = distinct(in_file_order([*variables.warnings, *reader.warnings]))
-    warnings = shown(few_warnings(warnings), Redactor(secrets))
+    warnings = redact_diagnostics(few_warnings(warnings), Redactor(secrets))
     given = {*inputs.given, *(name for document in inputs.value_files for name in document.tree)}
     declared = {key: job.sweep or "" for key, job in jobs.items() if not job.is_absent}
     return LoadedStack(
@@ -447,19 +445,19 @@ def _read(
 
 
 def _target_name(
-    asked: str | None, merged: MergedManifest, targets: Targets, is_broken: bool
+    requested: str | None, merged: MergedManifest, targets: Targets, is_broken: bool
 ) -> tuple[str | None, list[Diagnostic]]:
-    """The target that the stack is read for; None if none was asked for, and there are several.
+    """Return the requested, default or only target; None if there is none of these.
 
     Raises:
-        WrongUsage: the one that was asked for does not exist.
+        WrongUsage: the requested target does not exist.
     """
-    name = merged.target if asked is None else asked
+    name = merged.target if requested is None else requested
     if name is None:
         return next(iter(merged.targets)) if len(merged.targets) == 1 else None, []
     if name in merged.targets or is_broken:
         return name, []
-    if asked is not None or merged.target_at is None:
+    if requested is not None or merged.target_at is None:
         raise WrongUsage(targets.no_such_target(name))
     why, fix = targets.unknown(name)
     return name, [diagnose(merged.target_at, ("target",), "unknown target", why, fix)]

@@ -20,7 +20,7 @@ from reconciler.core.scalar import AXIS_NAME, RevisionText, is_boolean, plain, s
 from reconciler.errors import Diagnostic
 from reconciler.manifest.expressions import LINK, MEMBER, Expander, problems_in
 from reconciler.manifest.merge import MergedEntry
-from reconciler.manifest.problems import NoValue, PathStep, did_you_mean, found
+from reconciler.manifest.problems import NoValue, PathStep, describe, did_you_mean
 from reconciler.manifest.yaml import shorten
 from reconciler.secrets import SecretText
 
@@ -208,7 +208,7 @@ class Sweeps:
         if template is None:
             return "-".join((entry.name, *(f"{axis}-{texts[axis]}" for axis in sorted(texts))))
         if not isinstance(template, str):
-            raise NoValue("wrong type", f"expected text, got {found(template)}")
+            raise NoValue("wrong type", f"expected text, got {describe(template)}")
         wanted = (f"${{matrix.{axis}}}" for axis in sorted(axes))
         if missing := ", ".join(one for one in wanted if one not in template):
             why = f"{_shown(named_by)}: every axis must stand in it, {missing} does not"
@@ -230,14 +230,14 @@ class Sweeps:
 
 def _problems(tree: Any) -> Iterator[_Wrong]:
     if not isinstance(tree, dict) or not tree:
-        why = f"expected a mapping of axes to lists of values, got {found(tree) if tree else 'nothing'}"
+        why = f"expected a mapping of axes to lists of values, got {describe(tree) if tree else 'nothing'}"
         yield (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}"
         return
     axes = [name for name in tree if name not in (INCLUDE, EXCLUDE)]
     for name in (INCLUDE, EXCLUDE):
         value = tree.get(name, [])
         if not isinstance(value, list) or not all(isinstance(one, dict) and one for one in value):
-            why = f"expected a list of mappings of axes to values, got {found(value)}"
+            why = f"expected a list of mappings of axes to values, got {describe(value)}"
             yield (MATRIX, name), _INVALID, why, f"e.g. {name}: [{{lr: 0.1, batch: 64}}]"
             continue
         for number, combination in enumerate(value):
@@ -253,7 +253,7 @@ def _problems(tree: Any) -> Iterator[_Wrong]:
         axis_steps, values = (MATRIX, name), tree[name]
         yield from _name_problems(axis_steps, name)
         if not isinstance(values, list):
-            why = f"expected a list of values, got {found(values)}"
+            why = f"expected a list of values, got {describe(values)}"
             yield axis_steps, _INVALID, why, f"e.g. {shorten(name)}: [0.1, 0.01]"
             continue
         if not values:
@@ -275,7 +275,7 @@ def _value_problems(steps: tuple[PathStep, ...], value: Any) -> Iterator[_Wrong]
     if isinstance(value, SecretText):
         yield steps, _SENSITIVE, f"{value.reference} is sensitive, but the values of a matrix name jobs", None
     elif isinstance(value, dict | list | None):
-        yield steps, "wrong type", f"expected text, a number, true or false, got {found(value)}", None
+        yield steps, "wrong type", f"expected text, a number, true or false, got {describe(value)}", None
 
 
 def combinations(
@@ -323,5 +323,5 @@ def _lookup(combinations: Sequence[_Combination]) -> Callable[[_Combination], Se
 
 
 def _shown(combination: _Combination) -> str:
-    pairs = (f"{name}: {found(value)}" for name, value in combination.items())
+    pairs = (f"{name}: {describe(value)}" for name, value in combination.items())
     return "{" + ", ".join(pairs) + "}"

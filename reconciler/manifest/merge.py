@@ -25,16 +25,16 @@ from reconciler.core.values import PROCESS
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.files import LONGEST_GLOB, SUFFIXES
 from reconciler.manifest.problems import (
-    MOST_LISTED,
+    MAX_LISTED,
     Member,
     Origin,
     PathStep,
     Steps,
     Unexpanded,
+    describe,
     diagnose,
     did_you_mean,
-    find,
-    found,
+    find_node,
     listed,
     location_of_key,
     members_of,
@@ -172,7 +172,7 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
     """The first level: known names only, each of its type. A section without anything below is empty."""
     nearest = {name: did_you_mean(name, SECTIONS) for name in document.tree if name not in _KINDS}
     known = ", ".join(SECTIONS)
-    is_ours = document.shows_lines or len(nearest) < len(document.tree) or any(nearest.values())
+    is_ours = document.may_show_lines or len(nearest) < len(document.tree) or any(nearest.values())
     is_ours |= "algorithm" in nearest
     if document.tree and not is_ours:
         # A file that looks like no manifest at all: what each of its keys means is nobody's business.
@@ -195,7 +195,7 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
             )
             yield problem._replace(path="")
         elif value is not None and not isinstance(value, _KINDS[name][0]):
-            why = f"expected {_KINDS[name][1]}, got {found(value)}"
+            why = f"expected {_KINDS[name][1]}, got {describe(value)}"
             yield diagnose(document, (name,), "wrong type", why, show_line=name != "records")
 
 
@@ -209,7 +209,7 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterat
                 yield _disagree(document, (name,), those[:1], show_line=name != "records")
     for document in saying["apiVersion"]:
         if document.tree["apiVersion"] != API_VERSION:
-            why = f"must be {API_VERSION}, got {found(document.tree['apiVersion'])}"
+            why = f"must be {API_VERSION}, got {describe(document.tree['apiVersion'])}"
             yield diagnose(document, ("apiVersion",), "value not allowed", why)
     for document in documents:
         yield from _include_problems(document)
@@ -219,7 +219,7 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterat
     merged.target = merged.target_at.tree["target"] if merged.target_at else None
     roots = [document for document in documents if "stack" in document.tree]
     # Where there are more than anybody means, one error says so.
-    for root in () if len(roots) < 2 else roots if len(roots) <= MOST_LISTED else roots[:1]:
+    for root in () if len(roots) < 2 else roots if len(roots) <= MAX_LISTED else roots[:1]:
         others = listed([one.file for one in roots if one.file != root.file])
         why = f"a stack has a single root file; stack: also stands in {others}"
         yield diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
@@ -236,14 +236,14 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterat
 def _include_problems(document: Document) -> Iterator[Diagnostic]:
     """What is wrong with the globs of a file: what they leave out is not declared, so that it ends."""
     value = document.tree.get("include")
-    if value is not None and not document.says_stack:
+    if value is not None and not document.is_root_file:
         why, fix = "the root file says which files are manifests", "move it beside stack:"
         yield diagnose(document, ("include",), "not allowed here", why, fix, at_key=True)
         return
     for steps, glob in one_or_more(value, "include"):
         if not isinstance(glob, str):
             if isinstance(value, list):
-                yield diagnose(document, steps, "wrong type", f"expected text, got {found(glob)}")
+                yield diagnose(document, steps, "wrong type", f"expected text, got {describe(glob)}")
             continue
         *_, last = parts = glob.removeprefix("./").split("/")
         tail, why = re.split(r"[*?\]]", last)[-1], ""
@@ -308,7 +308,7 @@ def _without(
 ) -> MergedEntry:
     """What an entry says beside some names, which are problems."""
     if not isinstance(entry.value, dict):
-        problems.append(entry.diagnose((), "wrong type", f"expected a mapping, got {found(entry.value)}"))
+        problems.append(entry.diagnose((), "wrong type", f"expected a mapping, got {describe(entry.value)}"))
         return entry._replace(value={})
     for name in (one for one in entry.value if one in names):
         what, why = f"not allowed in {section}", f"{name} says {names[name]}"
@@ -332,7 +332,7 @@ def defaults_on(entry: MergedEntry | None, problems: list[Diagnostic]) -> tuple[
     return (allowed_in_defaults(MergedEntry(entry.document, (*entry.steps, DEFAULTS), tree), problems),)
 
 
-def differs(merged: MergedManifest) -> bool:
+def has_target_overrides(merged: MergedManifest) -> bool:
     """Whether a manifest may come to something else on another target."""
     are_for_some = ("targets" in entry.value for entry in merged.entries if isinstance(entry.value, dict))
     on_targets = (_section(one, VARIABLES) or _section(one, DEFAULTS) for one in merged.targets.values())
@@ -418,7 +418,7 @@ def _disagree(
     document: Document, steps: tuple[PathStep, ...], earlier: Sequence[Document], *, show_line: bool = True
 ) -> Diagnostic:
     others = [other for other in earlier if other is not document]
-    first = next((other for other in others if find(other, steps)[2] == len(steps)), others[0])
+    first = next((other for other in others if find_node(other, steps)[2] == len(steps)), others[0])
     why = f"{location_of_key(first, steps)} has a different value"
     fix = "set it in one file, or the same in both"
     return diagnose(document, steps, "files disagree", why, fix, at_key=True, show_line=show_line)
@@ -477,7 +477,7 @@ def _variable_problems(item: Any, origin: Origin, steps: tuple[PathStep, ...]) -
     if isinstance(item, Unexpanded):
         return
     if not isinstance(item, dict):
-        yield origin.diagnose(steps, "wrong type", f"expected a mapping, got {found(item)}")
+        yield origin.diagnose(steps, "wrong type", f"expected a mapping, got {describe(item)}")
     elif is_named_environment(item):
         if isinstance(name := item["name"], SecretText):
             why = f"{name.reference} is sensitive, but this field is shown and compared"

@@ -1,6 +1,6 @@
-"""What is wrong with a manifest: in our words, at its place, and with the name that was meant.
+"""Problems of a manifest: diagnostics with a location and, for a misspelt name, a suggestion.
 
-Places are looked up when a problem needs one, and never before: most runs need none.
+Locations are looked up only when a problem needs one; most runs need none.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from reconciler.core.fields.field_types import INVALID_PATH, OUTSIDE, fields_of,
 from reconciler.core.lifecycle import time_zones
 from reconciler.core.scalar import UnresolvedText, is_boolean, scalar_text
 from reconciler.errors import Diagnostic, Location
-from reconciler.manifest.yaml import Document, place_behind, shorten
+from reconciler.manifest.yaml import Document, end_position, shorten
 from reconciler.secrets import Redactor, SecretText
 
-#: Up to so many names are compared all; of more, so many neighbours on each side.
+#: Up to `_FEW` names are all compared; of more, this many neighbours on each side.
 _FEW, _NEIGHBOURS = 60, 5
-#: How many of the valid names a message lists.
-MOST_LISTED = 20
-#: Longer than any name; a longer text is no slip of one.
-_LONGEST = 100
+#: Limit on the valid names that a message lists.
+MAX_LISTED = 20
+#: A longer text is not a misspelt name.
+_MAX_NAME = 100
 
 
 def did_you_mean(
     name: str, known: Iterable[str], spelled: str = "{}", but_not: tuple[str, ...] = ()
 ) -> str | None:
-    """A question that offers the nearest of the known names, or None if none is near; case does not matter.
+    """Suggest the closest known name, ignoring case. Returns None if none is close.
 
-    `but_not` are never offered: the names of whoever asks. A manifest may hold names by the thousand, and
-    comparing each with each would take minutes: of many only those are compared that begin or end like the
-    misspelt one, as a slip of one letter leaves one of the two.
+    Names in `but_not` are never suggested, e.g. the name of the job itself. If there are many known names,
+    only those that begin or end like the misspelt one are compared: comparing thousands with each other would
+    take minutes, and a typo of one letter leaves the beginning or the end intact.
     """
-    if len(name) > _LONGEST:
+    if len(name) > _MAX_NAME:
         return None
-    own, name = {one.lower() for one in but_not}, name.lower()
+    excluded, name = {other.lower() for other in but_not}, name.lower()
     by_lower, forward, backward = _sorted_names(tuple(known))
     candidates: Iterable[str] = by_lower
     if forward:
@@ -50,13 +50,13 @@ def did_you_mean(
         candidates = dict.fromkeys((*_around(forward, name), *ending))
     from difflib import get_close_matches
 
-    near = get_close_matches(name, [one for one in candidates if one not in own], n=1, cutoff=0.6)
+    near = get_close_matches(name, [other for other in candidates if other not in excluded], n=1, cutoff=0.6)
     return f'did you mean "{spelled.format(by_lower[near[0]])}"?' if near else None
 
 
 @lru_cache(maxsize=64)
 def _sorted_names(known: tuple[str, ...]) -> tuple[dict[str, str], list[str], list[str]]:
-    """The names by their lower case; if they are many, also in order, and in order from behind."""
+    """Return the names by their lower case; if there are many, also sorted, and reversed and sorted."""
     by_lower = {name.lower(): name for name in reversed(known)}
     forward = sorted(by_lower) if len(by_lower) > _FEW else []
     return by_lower, forward, sorted(name[::-1] for name in forward)
@@ -68,10 +68,10 @@ def _around(ordered: list[str], name: str) -> list[str]:
 
 
 def listed(names: Collection[str]) -> str:
-    """The names one after the other; of many the first ones, and how many more there are."""
-    more = len(names) - MOST_LISTED
-    shown = ", ".join(islice(names, MOST_LISTED))
-    return shown if more <= 0 else f"{shown} and {more} more"
+    """List the first names, and the number of any others."""
+    more = len(names) - MAX_LISTED
+    first = ", ".join(islice(names, MAX_LISTED))
+    return first if more <= 0 else f"{first} and {more} more"
 
 
 NO_VALUE = "variable without a value"
@@ -81,7 +81,7 @@ CREDENTIAL = "credential not allowed here"
 
 
 class Problem(NamedTuple):
-    """What is wrong, in the words of a diagnostic; `text` is the part of a value that it is about."""
+    """A diagnostic without its location. `text` is the part of the value that it is about."""
 
     what: str
     why: str = ""
@@ -90,7 +90,7 @@ class Problem(NamedTuple):
 
 
 class NoValue(Exception):
-    """A variable or an expression has no value that could be used; `problem` says why."""
+    """A variable or an expression has no usable value; `problem` says why."""
 
     def __init__(self, what: str, why: str, fix: str | None = None, text: str = "") -> None:
         self.problem = Problem(what, why, fix, text)
@@ -98,17 +98,15 @@ class NoValue(Exception):
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be sent: one from outside may hold bytes that are none."""
+    """Whether a text can be sent: text from the environment may contain undecodable bytes."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def not_utf8(source: str) -> tuple[str, str, str]:
-    """The words for a text that cannot be sent."""
     return "invalid text", f"{source} contains bytes that are not valid UTF-8", "use UTF-8"
 
 
 def refused_credential(name: str, text: str = "") -> Problem:
-    """Why an environment variable may not be used in a manifest, and what to do."""
     why = (
         f"{name} contains a credential of reconciler itself; only the password in the URL of records may "
         f"use it, as ${{env.{name}}}"
@@ -117,7 +115,7 @@ def refused_credential(name: str, text: str = "") -> Problem:
 
 
 class Member(NamedTuple):
-    """A step into a named list, which a file may have written as a mapping of names."""
+    """A step into a named list, which a file may also write as a mapping by name."""
 
     position: int
     name: str | None
@@ -129,11 +127,10 @@ Steps = Sequence[PathStep]
 _Nodes = tuple[Any, Any]
 
 
-def find(document: Document, steps: Steps) -> tuple[Any, Any, int]:
-    """Follow a path through a file as far as it goes.
+def find_node(document: Document, steps: Steps) -> tuple[Any, Any, int]:
+    """Follow a path through a file as far as the file has it.
 
-    Returns the nodes of key and value at its end, or those of the last step that is in the file, and how many
-    steps the file has.
+    Returns the key node and value node of the last step that was found, and the number of steps found.
     """
     key, node = None, document.root
     for count, step in enumerate(steps):
@@ -143,12 +140,12 @@ def find(document: Document, steps: Steps) -> tuple[Any, Any, int]:
         if step == "name" and is_named and key is not node:
             return key, key, len(steps)  # in the mapping form the key is the name
         if _is_scalar(node):
-            # `lr: 0.1` stands for {name: lr, value: 0.1}, and `${var.x}` for whatever it holds.
+            # `lr: 0.1` is short for {name: lr, value: 0.1}, and `${var.x}` may be any value.
             return key, node, len(steps) if is_named or "${" in node.value else count
         child = _child(document, node, step)
         if child is None:
             return key, node, count
-        # An item of a list has no key: what is missing in it is told at the item itself.
+        # A list item has no key: fields missing in it are reported at the item itself.
         key, node = child
     return key, node, len(steps)
 
@@ -166,8 +163,8 @@ def _child(document: Document, node: Any, step: PathStep) -> _Nodes | None:
         return _member(document, node, step.name if isinstance(step, Member) else str(step))
     if isinstance(step, str):
         # Environments may be a list of variables, or of mappings of variables.
-        parts = (_variable(document, item, step) for item in node.value if not _is_scalar(item))
-        return next((found for found in parts if found), None)
+        members = (_variable(document, item, step) for item in node.value if not _is_scalar(item))
+        return next((member for member in members if member), None)
     if isinstance(step, Member) and step.name is not None:
         if id(node) not in document.items_by_name:
             named = ((_member(document, item, "name"), item) for item in reversed(node.value))
@@ -180,28 +177,28 @@ def _child(document: Document, node: Any, step: PathStep) -> _Nodes | None:
 
 
 def _variable(document: Document, item: Any, name: str) -> _Nodes | None:
-    """The nodes of a variable's name and value in an item of a list of environments."""
+    """Return the nodes of a variable's name and value in one item of a list of environments."""
     named, value = _member(document, item, "name"), _member(document, item, "value")
     if named is None or (value is None and _member(document, item, "sensitive") is None):
         return _child(document, item, name)
-    is_this = _is_scalar(named[1]) and named[1].value == name
-    return (named[1], item if value is None else value[1]) if is_this else None
+    is_match = _is_scalar(named[1]) and named[1].value == name
+    return (named[1], item if value is None else value[1]) if is_match else None
 
 
 def _member(document: Document, node: Any, name: str | None) -> _Nodes | None:
-    """The member of a mapping, be it one that `<<` brings; None if the node is no mapping."""
+    """Return the member of a mapping, merged by `<<` or not; None if the node is not a mapping."""
     members = document.members(node) if _is_mapping(node) and not _is_scalar(node) else {}
     if name in members:
         return members[name]
     if "<<" in members and not _is_scalar(merged := members["<<"][1]):
         for source in [merged] if _is_mapping(merged) else merged.value:
-            if not _is_scalar(source) and (found := _child(document, source, name or "")):
-                return found
+            if not _is_scalar(source) and (child := _child(document, source, name or "")):
+                return child
     return None
 
 
 def format_path(steps: Steps) -> str:
-    """A path as people read it: `algorithm.parameters.lr`, `spec.volumes[0].nfs`."""
+    """Format a path for messages: `algorithm.parameters.lr`, `spec.volumes[0].nfs`."""
     text = ""
     for step in steps:
         if isinstance(step, Member):
@@ -210,7 +207,7 @@ def format_path(steps: Steps) -> str:
     return text.removeprefix(".")
 
 
-#: A place in a file: line and column, 0-based, and the length of what stands there.
+#: 0-based line and column, and length.
 _Token = tuple[int, int, int]
 
 
@@ -224,7 +221,7 @@ def _token_of(document: Document, node: Any) -> _Token:
 
 
 def _token_inside(document: Document, node: Any, offset: int, length: int) -> _Token:
-    line, column = place_behind(document.text[node.start_mark.index : offset])
+    line, column = end_position(document.text[node.start_mark.index : offset])
     return node.start_mark.line + line, column + (0 if line else node.start_mark.column), length
 
 
@@ -239,20 +236,20 @@ def diagnose(
     at_key: bool = False,
     show_line: bool = True,
 ) -> Diagnostic:
-    """A problem with what stands at a path; where the file lacks it, at the nearest thing above.
+    """Report a problem with the value at a path, or with its closest parent in the file.
 
-    It points at the key, or at the value if it is one that can be seen; with `text`, at the first place in
-    the value that says just that.
+    It points to the value if that is a visible scalar, else to the key; with `text`, to its first occurrence
+    in the value.
     """
-    key, node, count = find(document, steps)
+    key, node, count = find_node(document, steps)
     offset = -1
     if text and node is not None and node.end_mark is not None:
         offset = document.text.find(text, node.start_mark.index, node.end_mark.index)
     if offset >= 0:
         token = _token_inside(document, node, offset, len(text))
     else:
-        is_seen = node is not None and _is_scalar(node) and (bool(node.value) or bool(node.style))
-        node = key if key is not None and (at_key or count < len(steps) or not is_seen) else node
+        is_visible = node is not None and _is_scalar(node) and (bool(node.value) or bool(node.style))
+        node = key if key is not None and (at_key or count < len(steps) or not is_visible) else node
         token = (0, 0, 1) if node is None else _token_of(document, node)
     return _diagnostic(document, steps, token, Problem(what, why, fix), show_line=show_line)
 
@@ -275,17 +272,17 @@ def location_of_key(document: Document, steps: Steps) -> Location:
 def diagnose_inside(
     document: Document, steps: Steps, place: tuple[int, int], what: str, why: str, fix: str | None = None
 ) -> Diagnostic:
-    """A problem with a place inside of a text: its line and column there, from 1.
+    """Report a problem at a position inside a text: line and column from 1.
 
-    The words say it where the file spells that line of the text otherwise.
+    If the file spells that line of the text differently, the message names the position.
     """
-    _, node, _ = find(document, steps)
+    _, node, _ = find_node(document, steps)
     line, column = place
     text = (node.value.split("\n") + [""] * line)[line - 1]
     offset = document.text.find(text, node.start_mark.index, node.end_mark.index) if text else -1
     if offset < 0:
-        words = Problem(what, f"line {line}, column {column} of the expression: {why}", fix)
-        return _diagnostic(document, steps, _token_of(document, node), words)
+        problem = Problem(what, f"line {line}, column {column} of the expression: {why}", fix)
+        return _diagnostic(document, steps, _token_of(document, node), problem)
     token = _token_inside(document, node, offset + column - 1, 1)
     return _diagnostic(document, steps, token, Problem(what, why, fix))
 
@@ -294,16 +291,16 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Unexpanded(str):
-    """A text whose expression has no value; that has been said, and nothing else is said of it."""
+    """A text whose expression has no value. That has been reported; further problems are not."""
 
     __slots__ = ()
 
 
 class Origin(NamedTuple):
-    """Where a merged value may come from: files with the path in each, the winning one first.
+    """The possible sources of a merged value: files with the path in each, in order of precedence.
 
-    `parts` are the values there, desugared, as far as they are known: what an expression stands for cannot be
-    seen in the file.
+    `parts` are the desugared values there, as far as known: they have the members that an expression in the
+    file stands for.
     """
 
     places: tuple[tuple[Document, tuple[PathStep, ...]], ...]
@@ -311,13 +308,13 @@ class Origin(NamedTuple):
 
     @classmethod
     def at(cls, document: Document, *steps: PathStep) -> Origin:
-        """That of what stands in one file, at a path."""
+        """Return the origin of a value from one path of one file."""
         return cls(((document, steps),))
 
     def diagnose(
         self, steps: Steps, what: str, why: str = "", fix: str | None = None, text: str = "", **more: bool
     ) -> Diagnostic:
-        """A problem with what stands at a path of the merged value, in the file that says it."""
+        """Report a problem with a path of the merged value, in the file that it comes from."""
         document, prefix = self._of(steps)
         return diagnose(document, (*prefix, *steps), what, why, fix, text, **more)
 
@@ -325,29 +322,29 @@ class Origin(NamedTuple):
         return self._of(steps)[0].path.parent
 
     def path(self, steps: Steps, up: int = 0) -> str:
-        """A path in the file that says it, as people read it; `up` levels above."""
+        """Format a path of the merged value as a path of its file, without the last `up` steps."""
         _, prefix = self._of(steps)
         return format_path((*prefix, *steps)[: len(prefix) + len(steps) - up])
 
     def expression(self, steps: Steps) -> str | None:
-        """The text at a path, if it holds an expression."""
+        """Return the text at a path if it contains an expression, else None."""
         document, prefix = self._of(steps)
-        text = getattr(find(document, (*prefix, *steps))[1], "value", None)
+        text = getattr(find_node(document, (*prefix, *steps))[1], "value", None)
         return text if isinstance(text, str) and "${" in text else None
 
     def _of(self, steps: Steps) -> tuple[Document, tuple[PathStep, ...]]:
         for (document, prefix), part in zip_longest(self.places, self.parts):
             path = (*prefix, *steps)
-            if find(document, path)[2] == len(path) and (part is None or _holds(part, steps)):
+            if find_node(document, path)[2] == len(path) and (part is None or _holds(part, steps)):
                 return document, prefix
         return self.places[0]
 
 
 def _holds(part: Any, steps: Steps) -> bool:
-    """Whether a part has a value at a path; of an expression without a value it may be."""
+    """Whether a part has a value at a path. True if it may have one: an expression without a value."""
     for step in steps:
         if isinstance(step, Member) and isinstance(part, list) and step.name is not None:
-            named = (one for one in part if isinstance(one, Mapping) and one.get("name") == step.name)
+            named = (item for item in part if isinstance(item, Mapping) and item.get("name") == step.name)
             part = next(named, None)
         elif isinstance(part, Mapping | list):
             part = member_at(part, step.position if isinstance(step, Member) else step)
@@ -368,8 +365,8 @@ _KINDS = {
 }
 
 
-def found(value: Any) -> str:
-    """Say what a value is, without giving a secret away."""
+def describe(value: Any) -> str:
+    """Describe a value for a message, without revealing a secret."""
     if isinstance(value, SecretText):
         return f"the sensitive value {value.reference}"
     if value is None:
@@ -383,8 +380,8 @@ def found(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else "a list"
 
 
-# What pydantic finds, in our words: of the value, and of its context. Beside what pydantic says there are the
-# `name` of the field, the `names` of its model and the `choices` of its type.
+# Messages for pydantic's errors, from the value and pydantic's context, to which are added the `name` of the
+# field, the `names` of its model, the `choices` of its type and the `places` where it would be allowed.
 _Context = Mapping[str, Any]
 _NOT_ALLOWED = "value not allowed"
 
@@ -392,7 +389,7 @@ _NOT_ALLOWED = "value not allowed"
 def _unknown_field(value: Any, context: _Context) -> Problem:
     name, names, places = context["name"], context["names"], context["places"]()
     why = f'"{shorten(name)}" is not one of {", ".join(names)}'
-    # What is spelled as a field of another level stands in the wrong place.
+    # A field of another level is misplaced, not misspelt.
     fix = f"move it to {places[0]}" if len(places) == 1 else did_you_mean(name, names)
     return Problem("unknown field", why, fix)
 
@@ -401,7 +398,7 @@ def _not_a_choice(value: Any, context: _Context) -> Problem:
     choices = context["choices"]
     allowed = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
     fix = did_you_mean(value, choices) if type(value) is str else None
-    return Problem(_NOT_ALLOWED, f"must be {allowed}, got {found(value)}", fix)
+    return Problem(_NOT_ALLOWED, f"must be {allowed}, got {describe(value)}", fix)
 
 
 def _too_many(value: Any, context: _Context) -> Problem:
@@ -418,31 +415,33 @@ def _rule(value: Any, context: _Context) -> Problem:
 
 def _form(value: Any, context: _Context) -> Problem:
     rule = str(context["rule"])
-    return Problem(_NOT_ALLOWED, rule if isinstance(value, Mapping) else f"{rule}, got {found(value)}")
+    return Problem(_NOT_ALLOWED, rule if isinstance(value, Mapping) else f"{rule}, got {describe(value)}")
 
 
 def _duration(value: Any, context: _Context) -> Problem:
     is_long = "more than" in str(context.get("message"))
     rule = "must be at most 1000 years" if is_long else "must be a duration such as 90s, 2m, 1h30m or 2d"
-    return Problem(_NOT_ALLOWED, f"{rule}, got {found(value)}")
+    return Problem(_NOT_ALLOWED, f"{rule}, got {describe(value)}")
 
 
 def _timezone(value: Any, context: _Context) -> Problem:
-    why = f"{found(value)} is not the name of a time zone, such as Europe/Berlin"
+    why = f"{describe(value)} is not the name of a time zone, such as Europe/Berlin"
     return Problem("unknown time zone", why, did_you_mean(value, time_zones()))
 
 
 def _outside(value: Any, context: _Context) -> Problem:
-    beside = found(context["beside_value"])
-    why = f"must be below code_dir, {beside}, got {found(value)} (ModelArts.2792)"
+    beside = describe(context["beside_value"])
+    why = f"must be below code_dir, {beside}, got {describe(value)} (ModelArts.2792)"
     return Problem("boot_file is outside code_dir", why)
 
 
-#: pydantic's names of errors, and who finds the words; of a value that is not allowed, what it must be.
-_WORDS: dict[str, str | Callable[[Any, _Context], Problem]] = {
+#: By pydantic's error type: a function that explains the error, or the rule that an invalid value breaks.
+_MESSAGES: dict[str, str | Callable[[Any, _Context], Problem]] = {
     "extra_forbidden": _unknown_field,
     "missing": lambda _, context: Problem("missing field", f'"{context["name"]}" is required'),
-    "finite_number": lambda value, _: Problem("number out of range", f"must be finite, got {found(value)}"),
+    "finite_number": lambda value, _: Problem(
+        "number out of range", f"must be finite, got {describe(value)}"
+    ),
     "literal_error": _not_a_choice,
     "enum": _not_a_choice,
     "greater_than": "must be more than {gt}",
@@ -457,27 +456,29 @@ _WORDS: dict[str, str | Callable[[Any, _Context], Problem]] = {
     "form": _form,
     "duration": _duration,
     "day": "must be a date such as 2026-12-31",
-    "schedule": lambda value, context: Problem("invalid schedule", f"{context['rule']}; got {found(value)}"),
+    "schedule": lambda value, context: Problem(
+        "invalid schedule", f"{context['rule']}; got {describe(value)}"
+    ),
     "timezone": _timezone,
     "credential": lambda _, context: refused_credential(context["name"]),
     INVALID_PATH: lambda value, context: Problem(
-        "invalid OBS path", f"{context['rule']}, got {found(value)}"
+        "invalid OBS path", f"{context['rule']}, got {describe(value)}"
     ),
     OUTSIDE: _outside,
 }
 
 
-def _words(kind: str, value: Any, context: _Context, message: str) -> Problem:
+def _explain(kind: str, value: Any, context: _Context, message: str) -> Problem:
     if kind in _KINDS:
-        return Problem("wrong type", f"expected {_KINDS[kind]}, got {found(value)}")
-    find_words = _WORDS.get(kind)
-    if isinstance(find_words, str):
-        return Problem(_NOT_ALLOWED, f"{find_words.format(**context)}, got {found(value)}")
-    return find_words(value, context) if find_words else Problem(_NOT_ALLOWED, message)
+        return Problem("wrong type", f"expected {_KINDS[kind]}, got {describe(value)}")
+    explain = _MESSAGES.get(kind)
+    if isinstance(explain, str):
+        return Problem(_NOT_ALLOWED, f"{explain.format(**context)}, got {describe(value)}")
+    return explain(value, context) if explain else Problem(_NOT_ALLOWED, message)
 
 
 def validated(model: type[_Model], value: Any, origin: Origin) -> tuple[_Model | None, list[Diagnostic]]:
-    """Return a mapping as a model, or None and what is wrong with it."""
+    """Validate a mapping. Returns None and the problems if it is invalid."""
     if not isinstance(value, dict):
         return None, [not_a_mapping(value, origin)]
     try:
@@ -487,8 +488,10 @@ def validated(model: type[_Model], value: Any, origin: Origin) -> tuple[_Model |
 
 
 def not_a_mapping(value: Any, origin: Origin) -> Diagnostic:
-    """Say that a value is no mapping; where there is none at all, of its key."""
-    return origin.diagnose((), "wrong type", f"expected a mapping, got {found(value)}", at_key=value is None)
+    """Report a value that is not a mapping; null is reported at its key."""
+    return origin.diagnose(
+        (), "wrong type", f"expected a mapping, got {describe(value)}", at_key=value is None
+    )
 
 
 def diagnostics(
@@ -498,11 +501,11 @@ def diagnostics(
     origin: Origin,
     skip: frozenset[str] = frozenset(),
 ) -> Iterator[Diagnostic]:
-    """Yield the problems of one model, those of the types in `skip` left out."""
-    for one in error.errors(include_url=False):
-        kind, loc, value, context = one["type"], one["loc"], one["input"], dict(one.get("ctx", {}))
+    """Yield the problems of one model, without the error types in `skip`."""
+    for item in error.errors(include_url=False):
+        kind, loc, value, context = item["type"], item["loc"], item["input"], dict(item.get("ctx", {}))
         if kind == OUTSIDE:
-            # A rule about two members is told at one of them.
+            # A rule about two members is reported at one of them.
             context["beside_value"] = beside = value.get(context["beside"])
             loc, value = (*loc, context["field"]), value.get(context["field"])
             if _is_unknown(beside, kind):
@@ -517,27 +520,27 @@ def diagnostics(
         name = str(loc[-1]) if loc else ""
         places = partial(_places_of, name, model, origin.path(()) if is_extra else "")
         defaults = {"name": name, "names": names, "choices": _choices(field), "places": places}
-        words = _words(kind, value, {**defaults, **context}, one["msg"])
+        explained = _explain(kind, value, {**defaults, **context}, item["msg"])
         at_key = is_key or is_extra or kind == "rule"
-        problem = origin.diagnose(steps[:-1] if is_missing else steps, *words, at_key=at_key)
+        problem = origin.diagnose(steps[:-1] if is_missing else steps, *explained, at_key=at_key)
         yield problem._replace(path=origin.path(steps, 1)) if is_missing or is_extra else problem
 
 
 def _is_unknown(value: Any, kind: str) -> bool:
-    """Whether nothing can be said of a value: it has none yet, or is a secret that has none offline."""
+    """Whether a value cannot be judged: it has an expression without a value, or is a secret without one."""
     if isinstance(value, SecretText):
         return _KINDS.get(kind) not in ("a mapping", "a list") and not value.has_value
     return isinstance(value, Unexpanded)
 
 
 def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[PathStep, ...]:
-    """Turn pydantic's path into one that finds its way in mapping forms too."""
+    """Convert pydantic's path to one that also works if the file has a named list in its mapping form."""
     steps: list[PathStep] = []
     for part in loc:
         tree, above = member_at(tree, part), steps[-1] if steps else None
         if isinstance(part, int) and above in NAMED_LISTS:
             name = tree.get("name") if isinstance(tree, Mapping) else None
-            # The file does not say the secret's value, but the expression that stands for it.
+            # The file has the expression, not the secret's value.
             name = name.reference if isinstance(name, SecretText) else name
             steps.append(Member(part, name if isinstance(name, str) else None))
         else:
@@ -546,7 +549,7 @@ def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[PathStep, ...]:
 
 
 def member_at(tree: Any, part: int | str) -> Any:
-    """The member of plain data; None where there is none."""
+    """Return a member of plain data, or None if there is none."""
     if isinstance(tree, Mapping):
         return tree.get(part)
     if isinstance(tree, list) and isinstance(part, int) and part < len(tree):
@@ -555,7 +558,6 @@ def member_at(tree: Any, part: int | str) -> Any:
 
 
 def _type_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
-    """The type at a path of a model, or None if there is none."""
     annotation: Any = model
     for part in loc:
         if get_origin(annotation) in (list, dict):
@@ -568,10 +570,10 @@ def _type_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
 
 
 def _bare(annotation: Any) -> Any:
-    """A type without `Annotated` and `| None`."""
+    """Strip `Annotated` and `| None` from a type."""
     if hasattr(annotation, "__metadata__"):
         return _bare(annotation.__origin__)
-    others = [one for one in get_args(annotation) if one is not type(None)]
+    others = [arg for arg in get_args(annotation) if arg is not type(None)]
     return _bare(others[0]) if len(others) < len(get_args(annotation)) else annotation
 
 
@@ -580,7 +582,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _places_of(name: str, model: Any, path: str) -> list[str]:
-    """The paths at which a model has a field of that name, those below lists aside."""
+    """Return the paths at which a model has a field of that name, except below lists."""
     places = []
     for own, field in fields_of(model).items():
         below = _bare(type_of(field))
@@ -590,7 +592,7 @@ def _places_of(name: str, model: Any, path: str) -> list[str]:
 
 
 def members_of(model: type[BaseModel], name: str) -> Collection[str]:
-    """The names that may stand below a field of a model; none where it is no field, or holds no others."""
+    """Return the names of the fields below a field of a model; empty if it is no field, or not a mapping."""
     below = _type_at(model, (name,))
     return fields_of(below) if _is_model(below) else ()
 
@@ -602,16 +604,16 @@ def _choices(annotation: Any) -> list[str]:
 
 
 def distinct(problems: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Each problem once: a mistake in `defaults` is met by every job."""
+    """Remove duplicates: an error in `defaults` is found in every job."""
     seen: dict[Any, Diagnostic] = {}
     for problem in problems:
         seen.setdefault((problem.location, problem.what, problem.why), problem)
     return tuple(seen.values())
 
 
-def shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic, ...]:
-    """The same problems, with no known secret in their words. A line that holds one is not shown."""
-    redact_line = cache(redact)  # all of a file may stand in one line
+def redact_diagnostics(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic, ...]:
+    """Redact the texts of problems. The snippet is dropped if its line contains a secret."""
+    redact_line = cache(redact)  # a whole file may be one line
     return tuple(
         problem._replace(
             why=redact(problem.why),
@@ -624,7 +626,7 @@ def shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic,
 
 
 def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
-    """What `raw` must not hold, and members whose type would break the body."""
+    """Yield the members that `raw` must not have, and those whose type would break the create body."""
     if not isinstance(raw, dict):
         return
     forbidden = "not allowed in raw"
@@ -667,4 +669,4 @@ def _raw_types(
 
 
 def _raw_type(origin: Origin, steps: tuple[PathStep, ...], value: Any, kind: str) -> Diagnostic:
-    return origin.diagnose(steps, "wrong type", f"expected {kind}, got {found(value)}")
+    return origin.diagnose(steps, "wrong type", f"expected {kind}, got {describe(value)}")

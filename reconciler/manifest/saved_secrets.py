@@ -19,7 +19,7 @@ from reconciler.files import NotRegular, TooLarge, read_file
 from reconciler.manifest.expressions import Expander, problems_in
 from reconciler.manifest.problems import NO_VALUE, NoValue
 from reconciler.manifest.settings import misplaced_credential, resolve_url
-from reconciler.manifest.variables import VariableValues, problems_of, read_value_files, texts_in
+from reconciler.manifest.variables import VariableValues, read_value_files, texts_in, value_file_problems
 from reconciler.manifest.yaml import parse, shorten
 from reconciler.secrets import REDACTED, SecretText, show
 
@@ -101,7 +101,7 @@ def _values_again(
 ) -> VariableValues:
     """The values of variables, looked for wherever one may be found now; each of the `names` has one."""
     documents = read_value_files(given.var_files)
-    if wrong := problems_of(documents):
+    if wrong := value_file_problems(documents):
         raise ManifestInvalid(*wrong)
     from_files = {name: value for document in documents for name, value in document.tree.items()}
     read = cache(lambda file: _values_in(base, file))

@@ -208,7 +208,7 @@ def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
     cases: list[PolicyCase] = []
     found = manifest_files(paths, lambda document: document.is_case)
     for document in sorted(found, key=lambda document: document.path.parts):
-        document.shows_lines = True
+        document.may_show_lines = True
         read, wrong = _read(document)
         problems += wrong
         if read is not None:

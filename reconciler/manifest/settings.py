@@ -39,10 +39,10 @@ from reconciler.manifest.problems import (
     Problem,
     Steps,
     Unexpanded,
+    describe,
     diagnose,
     diagnostics,
     did_you_mean,
-    found,
     listed,
     not_a_mapping,
     refused_credential,
@@ -168,11 +168,11 @@ class Targets(NamedTuple):
             bucket, _, prefix = target.code_store.removeprefix("obs://").partition("/")
             is_sound = target.code_store.startswith("obs://") and re.fullmatch(_BUCKET, bucket)
             if not is_sound or {"", ".", ".."} & set(prefix.removesuffix("/").split("/") if prefix else ()):
-                why = f"must be obs://BUCKET/PREFIX/, got {found(target.code_store)}"
+                why = f"must be obs://BUCKET/PREFIX/, got {describe(target.code_store)}"
                 problems.append(self._diagnose(entry, (_CODE_STORE,), "value not allowed", why))
         for prefix in target.storage if isinstance(target.storage, dict) else ():
             if not prefix.startswith("obs://"):
-                why = f"must be a prefix such as obs://BUCKET/, got {found(prefix)}"
+                why = f"must be a prefix such as obs://BUCKET/, got {describe(prefix)}"
                 problems.append(entry.diagnose(("storage", prefix), "value not allowed", why, at_key=True))
         return target, problems + list(_rule_problems(target, tree, entry))
 
@@ -203,7 +203,7 @@ def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) 
             yield entry.diagnose(("endpoint",), "value not allowed", *problem)
     workspace = target.workspace_id
     if not isinstance(tree.get("workspace_id"), Unexpanded) and workspace != "0" and len(workspace) != 32:
-        why = f'must be "0" or an id of 32 characters, got {found(tree["workspace_id"])}'
+        why = f'must be "0" or an id of 32 characters, got {describe(tree["workspace_id"])}'
         yield entry.diagnose(("workspace_id",), "value not allowed", why)
 
 

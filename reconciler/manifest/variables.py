@@ -38,9 +38,9 @@ from reconciler.manifest.problems import (
     NoValue,
     PathStep,
     Problem,
+    describe,
     diagnose,
     did_you_mean,
-    found,
     is_utf8,
     listed,
     location_of_key,
@@ -140,7 +140,7 @@ def _flow_value(text: str) -> Any:
 
 
 def _got(value: Any, variable: Variable) -> str:
-    return "" if variable.sensitive and not isinstance(value, SecretText) else f"; got {found(value)}"
+    return "" if variable.sensitive and not isinstance(value, SecretText) else f"; got {describe(value)}"
 
 
 def _allowed(value: Any, allowed: list[Any], variable: Variable, subject: str) -> Any:
@@ -153,7 +153,7 @@ def _allowed(value: Any, allowed: list[Any], variable: Variable, subject: str) -
         if _equal(text, one):
             return value if is_secret else one
     shown = ", ".join(
-        found(one) if isinstance(one, dict | list) else shorten(str(scalar_text(one))) for one in allowed
+        describe(one) if isinstance(one, dict | list) else shorten(str(scalar_text(one))) for one in allowed
     )
     rule = f"must be one of {'the values under allowed' if variable.sensitive else shown}"
     raise NoValue("value not allowed", f"{subject} {rule}{_got(value, variable)}")
@@ -391,7 +391,7 @@ def read_value_files(paths: Sequence[Path]) -> list[Document]:
     return [read(path, path.as_posix()) for path in paths]
 
 
-def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
+def value_file_problems(files: Sequence[Document]) -> list[Diagnostic]:
     """What is wrong with files of values; a line that cannot be read may hold a secret."""
     mapping = "a mapping of names to values"
     return [

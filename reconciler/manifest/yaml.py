@@ -1,9 +1,9 @@
-"""One YAML file: its text, its plain values, and the node tree from which places are read.
+"""One YAML file: its text, its plain values, and the node tree that locates them.
 
-The values of a plain file are put together from the C parser's events. One with an anchor, a tag, a merge key
-or anything wrong is composed to nodes, which know their places, and these are walked. YAML 1.2's core schema
-decides what a plain scalar is: only true and false are booleans, `yes`, `on` and dates are text. Whatever
-cannot be read is a problem with a place, never an exception of the parser.
+The values of a plain file are built from the C parser's events. A file with an anchor, a tag, a merge key or
+an error is composed to nodes, which have positions, and the nodes are walked. Scalars follow YAML 1.2's core
+schema: only true and false are booleans; `yes`, `on` and dates are text. Whatever cannot be read becomes a
+problem with a location, never a parser exception.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from reconciler.core.scalar import is_boolean, spelled
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.files import NotRegular, TooLarge, read_file
 
-#: Nesting beyond this is no manifest, and would exhaust the stack of the C parser.
+#: Deeper nesting would exhaust the stack of the C parser.
 MAX_DEPTH = 100
 _INVALID, _TOO_DEEP = "invalid YAML", f"nested more than {MAX_DEPTH} levels deep"
-#: How many keys and values one file may have; each takes some 400 bytes.
+#: Limit on the keys and values of one file; each takes about 400 bytes.
 MAX_NODES = 2_000_000
 
 
 class InvalidNode(Exception):
-    """A node that has no plain value; `node` is where (None: the file), the rest is told as a diagnostic."""
+    """A node without a plain value. `node` is None for the whole file; the rest is for a diagnostic."""
 
     def __init__(self, node: Any, what: str, why: str, fix: str | None = None) -> None:
         self.node, self.what, self.why, self.fix = node, what, why, fix
@@ -40,9 +40,9 @@ class InvalidNode(Exception):
 
 @cache
 def parser() -> Any:
-    """The C parser, as a class: `parser()(text).get_single_node()`.
+    """Return the C parser class: `parser()(text).get_single_node()`.
 
-    The pure parser is six times slower, so the absence of this one is an error and not a fallback.
+    The pure Python parser is six times slower, so a missing C parser is an error; there is no fallback.
     """
     from ruamel.yaml.cyaml import CParser
     from ruamel.yaml.tag import Tag
@@ -50,7 +50,7 @@ def parser() -> Any:
     implicit = Tag(suffix=None)
 
     class Parser(CParser):  # type: ignore[misc]
-        """Leaves the types of scalars to `_Walk`, and stops at a depth that the C stack bears."""
+        """Leaves scalar types to `_Walk` and limits the depth, since the C code recurses."""
 
         depth = 0
         nodes = 0
@@ -75,30 +75,30 @@ def parser() -> Any:
 
 
 def compose(text: str) -> Any:
-    """Compose the nodes of a text.
+    """Compose a text to its root node.
 
-    libyaml is stricter in flow collections than YAML 1.2, and YAML stricter than people who write
-    `{data_url: obs://${var.bucket}/}`. A text that it refuses is tried again with the colons and braces
-    that can only be meant as text out of its sight; each stands for one character, so places stay true.
+    libyaml is stricter in flow collections than YAML 1.2, and YAML is stricter than people who write
+    `{data_url: obs://${var.bucket}/}`. A text that libyaml rejects is parsed again with a stand-in for each
+    colon and brace that can only be text. Stand-ins are single characters, so positions stay correct.
     """
     from ruamel.yaml.error import MarkedYAMLError
 
-    text, meant = _without_separators(text)
+    text, originals = _without_separators(text)
     try:
         root = parser()(text).get_single_node()
     except MarkedYAMLError:
         shielded = _shield(text)
         if shielded == text:
             raise
-        root, meant = parser()(shielded).get_single_node(), meant | _SHIELDS
-    if meant:
+        root, originals = parser()(shielded).get_single_node(), originals | _SHIELDS
+    if originals:
         for node in scalars(root):
-            node.value = node.value.translate(meant)
+            node.value = node.value.translate(originals)
     return root
 
 
 def parser_events(text: str) -> Iterator[Any]:
-    """Yield the parser's events of a text that `compose` accepts; aliases and anchors are still there."""
+    """Yield the parser events of a text that `compose` accepts. Aliases and anchors are kept."""
     from ruamel.yaml.error import MarkedYAMLError
 
     text, _ = _without_separators(text)
@@ -117,57 +117,60 @@ def _events(text: str) -> Iterator[Any]:
 _COLON, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
 _SHIELDS = {ord(_COLON): ":", ord(_OPEN): "{", ord(_CLOSE): "}"}
 _EXPRESSION = r"\$\{([^{}\s\"',]*)\}"
-#: A colon with no space behind it separates nothing, unless a quoted key or a collection stands before it.
+#: A colon without a space after it is no separator, unless it follows a quoted key or a collection.
 _INNER_COLON = r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])"
 
 
 def _shield(text: str) -> str:
-    return text if any(chr(one) in text for one in _SHIELDS) else shield(text, _COLON, _OPEN, _CLOSE)
+    return text if any(chr(code) in text for code in _SHIELDS) else shield(text, _COLON, _OPEN, _CLOSE)
 
 
 def shield(text: str, colon: str, opening: str, closing: str) -> str:
-    """The text with other characters for the colons and braces that can only be meant as text."""
+    """Replace the colons and braces that can only be text by the given characters."""
     return re.sub(_INNER_COLON, colon, re.sub(_EXPRESSION, rf"${opening}\1{closing}", text))
 
 
-#: YAML 1.1, and so libyaml, takes them for line breaks; YAML 1.2, editors and people do not.
+#: Line breaks in YAML 1.1, and so in libyaml, but not in YAML 1.2 and editors.
 SEPARATORS = "\x85\u2028\u2029"
-#: Of these that the text does not hold, three stand for the separators while it is parsed.
+#: Candidates for replacing the separators while a text is parsed.
 _STAND_INS = tuple(map(chr, range(0xFDD3, 0xFDF0)))
 
 
 def _without_separators(text: str) -> tuple[str, dict[int, str]]:
-    """The text with something in place of each separator that the parser takes for text, and the way back."""
+    """Replace each separator by a character that is plain text to the parser.
+
+    Returns the text and a table for `str.translate` that undoes it.
+    """
     from ruamel.yaml.error import YAMLError
 
-    found = [char for char in SEPARATORS if char in text]
-    free = [char for char in _STAND_INS if char not in text] if found else []
-    if len(free) < len(found):
+    present = [char for char in SEPARATORS if char in text]
+    free = [char for char in _STAND_INS if char not in text] if present else []
+    if len(free) < len(present):
         raise YAMLError
-    pairs = list(zip(found, free, strict=False))
+    pairs = list(zip(present, free, strict=False))
     for char, stand_in in pairs:
         text = text.replace(char, stand_in)
     return text, {ord(stand_in): char for char, stand_in in pairs}
 
 
 def scalars(root: Any) -> Iterator[Any]:
-    """Yield every node of text below a node, each once."""
-    met: set[int] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if id(node) in met or node is None:
+    """Yield each scalar node below `root` once."""
+    seen: set[int] = set()
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if id(node) in seen or node is None:
             continue
-        met.add(id(node))
+        seen.add(id(node))
         if isinstance(node.value, str):
             yield node
         else:
             for item in node.value:
-                waiting.extend(item if isinstance(item, tuple) else (item,))
+                pending.extend(item if isinstance(item, tuple) else (item,))
 
 
-# A character that changes the direction of text may show a line in another order than it is read, and one
-# that only some readers take for a line break hides a line: a reviewer would not see what the parser reads.
+# A character that changes the direction of text can display a line in a different order than the parser reads
+# it, and one that only some tools treat as a line break can hide a line: reviewers would miss both.
 
 #: The marks, embeddings, overrides and isolates of Unicode's bidirectional algorithm.
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -177,30 +180,30 @@ _HIDDEN = f"[{DIRECTION}{SEPARATORS}]"
 
 
 def _quoted_spans(text: str) -> tuple[list[tuple[int, int]], int]:
-    """Where quoted text stands, in order, and up to where that is known: all of it, if it can be parsed."""
+    """Return the spans of quoted text in order, and the offset up to which they are complete."""
     from ruamel.yaml.error import YAMLError
 
     spans: list[tuple[int, int]] = []
     try:
-        for one in parser_events(text):
-            if getattr(one, "style", None) in ("'", '"'):
-                spans.append((one.start_mark.index, one.end_mark.index))
+        for event in parser_events(text):
+            if getattr(event, "style", None) in ("'", '"'):
+                spans.append((event.start_mark.index, event.end_mark.index))
     except YAMLError as error:
         is_open = "quoted" in str(getattr(error, "context", ""))
         mark = getattr(error, "context_mark" if is_open else "problem_mark", None)
-        # Without a mark it is a character that YAML forbids, somewhere behind.
+        # An error without a mark is a forbidden character further on.
         return spans, mark.index + 1 if mark else spans[-1][1] if spans else 0
     return spans, len(text)
 
 
 def _hidden_characters(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the place of each one that no file may hold, and why and what to do."""
-    found = [] if text.isascii() else list(re.finditer(_HIDDEN, text))
-    spans, known = _quoted_spans(text) if any(one[0] in SEPARATORS for one in found) else ([], 0)
-    for one in found:
-        index, name = one.start(), f"U+{ord(one[0]):04X}"
-        fix = f'remove it, or write it as "\\u{ord(one[0]):04x}" in double quotes'
-        if one[0] not in SEPARATORS:
+    """Yield the offset, why and fix of each hidden character that is not allowed."""
+    matches = [] if text.isascii() else list(re.finditer(_HIDDEN, text))
+    spans, known = _quoted_spans(text) if any(match[0] in SEPARATORS for match in matches) else ([], 0)
+    for match in matches:
+        index, name = match.start(), f"U+{ord(match[0]):04X}"
+        fix = f'remove it, or write it as "\\u{ord(match[0]):04x}" in double quotes'
+        if match[0] not in SEPARATORS:
             yield index, f"{name} changes the direction of the text around it", fix
             continue
         before = bisect_right(spans, (index, len(text))) - 1
@@ -208,34 +211,34 @@ def _hidden_characters(text: str) -> Iterator[tuple[int, str, str]]:
             yield index, f"{name} outside quotes is a line break to some readers only", fix
 
 
-# A file that is named like a manifest may be anything: a credentials file behind a link, the environment of a
-# process. No line of such a file is shown. A manifest with a mistake is known by a key of its first level.
+# A file with the name of a manifest may be anything, e.g. a link to a credentials file or to a process's
+# environment, and no line of it may be shown. A top-level key tells an invalid manifest from such a file.
 
-#: What a manifest says on its first level, and hardly any other file.
+#: Top-level keys of a manifest that hardly any other file has.
 _KEYS = frozenset(
     {
         *("stack", "target", "targets", "variables", "limits", "prices"),
         *("policies", "drift", "notify", "records", "code_store", "defaults", "jobs"),
     }
 )
-_OURS = "reconciler/"
+_GROUP = "reconciler/"
 _ANY_KEY = "|".join(sorted(_KEYS))
-#: How a text looks that cannot be parsed: on the first level of a block, or of a flow mapping that is the
-#: whole file, as JSON is, it says `stack`, or any key of a manifest.
-_SAYS_STACK = r"""(?m)^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:"""
-_SAYS_KEY = (
-    rf"""(?m)^(?:{_ANY_KEY})[ \t]*:(?:\s|\Z)|^apiVersion[ \t]*:[ \t]*["']?{_OURS}"""
+#: For text that cannot be parsed: `stack`, or any manifest key, at the top level of a block mapping, or of a
+#: flow mapping that is the whole file, e.g. JSON.
+_STACK_PATTERN = r"""(?m)^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:"""
+_KEY_PATTERN = (
+    rf"""(?m)^(?:{_ANY_KEY})[ \t]*:(?:\s|\Z)|^apiVersion[ \t]*:[ \t]*["']?{_GROUP}"""
     rf"""|\A\s*\{{[^{{}}\[\]]*?["']?\b(?:{_ANY_KEY})["']?\s*:"""
 )
-#: What a case for policies does not say: jobs that are left out of the stack would count as absent.
+#: A policy case has none of these: a manifest taken for one would leave its jobs out, and they would end.
 _NOT_IN_CASE = (_KEYS | {"apiVersion", "templates"}) - {"target"}
 _PLAIN_STACK = rb"(?m)^stack:[ \t]+([a-z][a-z0-9-]*)[ \t]*(?:#[^\n]*)?\r?$"
 
 
 def plain_stack_name(data: bytes) -> str | None:
-    """The name in a file that says `stack: NAME` on a line of its own, as nearly all root files do.
+    """Find `stack: NAME` on a line of its own, as in nearly all root files, without parsing the file.
 
-    None where only a parser can tell: the file is no plain mapping, or the name is quoted or no name.
+    Returns None if it takes a parser: the file is not a plain mapping, or the name is quoted or invalid.
     """
     lines = (line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
     first = next((line for line in lines if line.rstrip() != b"---"), b"")
@@ -243,15 +246,15 @@ def plain_stack_name(data: bytes) -> str | None:
     return names[0].decode() if len(names) == 1 and names[0] not in (b"true", b"false", b"null") else None
 
 
-#: A file beyond this is no manifest; what the parser makes of it takes many times as much.
+#: Parsing a file takes many times its size in memory.
 MAX_FILE_BYTES = 32_000_000
 
 
 def read_manifest_file(path: Path) -> bytes:
-    """Return what a file holds.
+    """Return the content of a file.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or is too large; `strerror` says which.
+        OSError: it cannot be read, is not a regular file, or is too large; `strerror` says which.
     """
     try:
         return read_file(path, MAX_FILE_BYTES)
@@ -262,14 +265,14 @@ def read_manifest_file(path: Path) -> bytes:
         raise OSError(errno.EFBIG, why) from None
 
 
-#: How many nodes aliases may stand for in one file.
+#: Limit on the nodes that the aliases of one file expand to.
 MAX_ALIASED_NODES = 100_000
-#: A whole number of more digits is as good as infinite; where text is wanted it stays what it is.
+#: An integer with more digits is read as infinity; its spelling is kept for fields that take text.
 _MAX_DIGITS = 300
-#: What ends a line, to YAML 1.2 and to editors.
+#: Line breaks in YAML 1.2 and in editors.
 LINE_BREAK = "\r\n|[\n\r]"
 _UNREADABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-#: How a file begins that an editor saved as UTF-16.
+#: Byte order marks of files that an editor saved as UTF-16.
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 _INT = r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
@@ -282,14 +285,14 @@ _WORDS: dict[str, Any] = {
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
 _CHARACTER = "character not allowed"
-#: NUL cannot stand in a file, but a text in double quotes can say it.
-_WRITES_NUL = r"\\(?:0|x00|u0000|U00000000)"
+#: NUL is not allowed in a file, but text in double quotes can have it as an escape.
+_NUL_ESCAPE = r"\\(?:0|x00|u0000|U00000000)"
 _CORE = "tag:yaml.org,2002:"
 
 
 @lru_cache(maxsize=65_536)
 def parse_scalar(text: str) -> Any:
-    """The value of an unquoted scalar, by YAML 1.2's core schema; a number or boolean with its spelling."""
+    """Parse an unquoted scalar by YAML 1.2's core schema. Numbers and booleans keep their spelling."""
     if text in _WORDS:
         return None if _WORDS[text] is None else spelled(_WORDS[text], text)
     if text[0] not in "+-.0123456789":
@@ -301,16 +304,16 @@ def parse_scalar(text: str) -> Any:
     return spelled(float(text), text) if re.fullmatch(_FLOAT, text) else text
 
 
-#: Where the names in the sections of a file stand, by section and name: line and column, 0-based.
+#: 0-based line and column of each entry, by section and name.
 EntryPlaces = dict[tuple[str, ...], tuple[int, int]]
 
 
 @dataclass(eq=False, repr=False)
 class Document:
-    """A file as it was read. `file` is its name in messages, `relative` its name in the stack.
+    """A file that was read. `file` is its name in messages, `relative` its name in the stack.
 
-    `tree` is what it says on the first level ({} where it says nothing, or could not be read).
-    `is_broken` says that the tree lacks what the file may say.
+    `tree` is its top-level mapping, {} if the file is empty or could not be read. `is_broken` means that the
+    tree may be incomplete.
     """
 
     path: Path
@@ -321,32 +324,30 @@ class Document:
     problems: list[Diagnostic] = field(default_factory=list)
     is_broken: bool = False
     relative: str = ""
-    #: Kept, since those of all jobs are asked for.
     entry_places: EntryPlaces = field(default_factory=dict, repr=False)
     _members: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
-    #: What `problems` has found out about the nodes of lists.
+    #: Cache of `manifest.problems`: list items by their name, for each list node.
     items_by_name: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
 
-    def keep(self, tree: dict[str, Any], places: EntryPlaces) -> None:
-        """Take over what the file was found to say."""
+    def set_tree(self, tree: dict[str, Any], places: EntryPlaces) -> None:
         self.tree, self.entry_places = tree, places
-        self.shows_lines = not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
+        self.may_show_lines = not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_GROUP)
 
     @cached_property
     def root(self) -> Any:
-        """The node of all that the file says, which knows the places of values; None if it says nothing.
+        """The root node, for the positions of values; None if the file is empty or broken.
 
-        Nodes are ten times as large as the values, and few places are asked for: they are composed again.
+        Composed on demand: nodes take ten times the memory of the values, and few positions are needed.
         """
         return None if self.is_broken else compose(self.text)
 
     @cached_property
-    def shows_lines(self) -> bool:
-        """Whether its lines may be shown: those of a file that is no manifest are nobody's business."""
-        return re.search(_SAYS_KEY, self.text) is not None
+    def may_show_lines(self) -> bool:
+        """Whether messages may quote lines of the file: only if it looks like a manifest."""
+        return re.search(_KEY_PATTERN, self.text) is not None
 
     def members(self, node: Any) -> dict[str, tuple[Any, Any]]:
-        """The members of a mapping node by their key, each a key node and a value node."""
+        """Return the key node and value node of each member of a mapping node, by key."""
         if id(node) not in self._members:
             self._members[id(node)] = {key.value: (key, value) for key, value in reversed(node.value)}
         return self._members[id(node)]
@@ -356,40 +357,34 @@ class Document:
         return re.split(LINE_BREAK, self.text)
 
     @property
-    def says_stack(self) -> bool:
-        """Whether it is a root file. One that cannot be read is believed by its look."""
-        return "stack" in self.tree or (self.is_broken and re.search(_SAYS_STACK, self.text) is not None)
+    def is_root_file(self) -> bool:
+        """Whether it is a root file. The text of a broken file is searched for `stack:`."""
+        return "stack" in self.tree or (self.is_broken and re.search(_STACK_PATTERN, self.text) is not None)
 
     @property
     def is_case(self) -> bool:
-        """Whether it is a case for policies, which is no manifest although it may lie among them.
-
-        One that cannot be read is believed by its look.
-        """
+        """Whether it is a policy case, which is not a manifest although it may be stored among manifests."""
         if self.is_broken:
-            says_expect = re.search(r"(?m)^expect[ \t]*:", self.text) is not None
-            return says_expect and re.search(_SAYS_KEY, self.text) is None
+            has_expect = re.search(r"(?m)^expect[ \t]*:", self.text) is not None
+            return has_expect and re.search(_KEY_PATTERN, self.text) is None
         return self.tree.keys() >= {"job", "expect"} and self.tree.keys().isdisjoint(_NOT_IN_CASE)
 
     def location(self, line: int, column: int) -> Location:
-        """A place, from the 0-based one that the parser knows."""
+        """Convert the parser's 0-based position."""
         return Location(self.file, line + 1, column + 1)
 
     def snippet(self, line: int, column: int, length: int) -> Snippet | None:
-        """The line at a 0-based place, as it is: secrets are taken out before it is cut to be shown.
+        """Return the line at a 0-based position, in full so that it can be searched for secrets.
 
-        None if the file may not be shown.
+        Returns None if lines of the file may not be shown.
         """
-        if line >= len(self.lines) or not self.shows_lines:
+        if line >= len(self.lines) or not self.may_show_lines:
             return None
         text = self.lines[line]
         return Snippet(text, column, max(1, min(length, len(text) - column)))
 
     def report(self, at: Any, what: str, why: str, fix: str | None = None, *, breaks: bool = False) -> None:
-        """Take note of a problem at a node, or at a 0-based place.
-
-        One that `breaks` the file hides what else it says.
-        """
+        """Record a problem at a node or a 0-based position; `breaks` if it makes the tree incomplete."""
         self.is_broken |= breaks
         if isinstance(at, tuple):
             (line, column), length = at, 1
@@ -398,12 +393,12 @@ class Document:
             length = end.column - column if end is not None and end.line == line else 1
         snippet = self.snippet(line, column, length)
         if self.is_broken and re.search(r"\bsensitive\b", self.text):
-            snippet = None  # Nobody knows which line holds the value, so none is shown.
+            snippet = None  # any line may contain the sensitive value
         self.problems.append(Diagnostic(what, why, fix, self.location(line, column), snippet=snippet))
 
 
 def read(path: Path, file: str, read_bytes: Callable[[Path], bytes] = read_manifest_file) -> Document:
-    """Read and parse one file. What is wrong with it stands in `problems`."""
+    """Read and parse one file. Errors are reported in `problems` of the document."""
     try:
         return parse(read_bytes(path), path, file)
     except OSError as error:
@@ -422,20 +417,20 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         document.text = text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         document.text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", "replace")
-        place = place_behind(data[: error.start].decode("utf-8-sig", "replace"))
+        place = end_position(data[: error.start].decode("utf-8-sig", "replace"))
         why = f"byte 0x{data[error.start]:02x} is not UTF-8"
         document.report(place, _INVALID, why, "save the file as UTF-8", breaks=True)
         return document
     is_clear = text.isascii() or not re.search(_HIDDEN, text)
-    if is_clear and not re.search(_WRITES_NUL, text) and (plain := _plain_mapping(text)) is not None:
-        document.keep(*plain)
+    if is_clear and not re.search(_NUL_ESCAPE, text) and (plain := _plain_mapping(text)) is not None:
+        document.set_tree(*plain)
         return document
     root = _compose(document)
     hidden = list(_hidden_characters(text))
-    for index, why, fix in hidden[:_MOST_HIDDEN]:
-        document.report(place_behind(text[:index]), _CHARACTER, why, fix)
-    if (more := len(hidden) - _MOST_HIDDEN) > 0:
-        place = place_behind(text[: hidden[_MOST_HIDDEN][0]])
+    for index, why, fix in hidden[:_MAX_HIDDEN_REPORTED]:
+        document.report(end_position(text[:index]), _CHARACTER, why, fix)
+    if (more := len(hidden) - _MAX_HIDDEN_REPORTED) > 0:
+        place = end_position(text[: hidden[_MAX_HIDDEN_REPORTED][0]])
         document.report(place, _CHARACTER, f"{more:,} more like this")
     if root is None:
         return document
@@ -447,9 +442,9 @@ def parse(data: bytes, path: Path, file: str) -> Document:
     if document.is_broken:
         return document
     if isinstance(tree, dict):
-        document.keep(tree, _entry_places(root, tree))
+        document.set_tree(tree, _entry_places(root, tree))
     elif tree is not None:
-        # What it says is nobody's business.
+        # No snippet: this is not a manifest, so its content is not shown.
         kind = "a list" if isinstance(tree, list) else "a single value"
         location = document.location(root.start_mark.line, root.start_mark.column)
         why = f"expected {MANIFEST_MAPPING}, got {kind}"
@@ -459,13 +454,13 @@ def parse(data: bytes, path: Path, file: str) -> Document:
 
 
 class _NotPlain(Exception):
-    """Something stands in a file for which its nodes are needed."""
+    """The text needs the full parser."""
 
 
 def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
-    """The mapping that a text is, and where the entries of its sections stand.
+    """Parse a text of plain mappings, lists and scalars to its tree and the positions of its entries.
 
-    None if it is anything but mappings, lists and scalars without anchors, tags, merge keys and mistakes.
+    Returns None if the text needs the full parser: it has anchors, tags, merge keys or errors.
     """
     from ruamel.yaml.error import YAMLError
     from ruamel.yaml.events import (
@@ -480,7 +475,7 @@ def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
 
     next_event = parser()(text).get_event
     places: EntryPlaces = {}
-    count = 1  # the root; a key, a value and an item are one each
+    count = 1  # nodes: the root, and each key, value and item
 
     def scalar(event: Any) -> Any:
         if event.anchor is not None or event.ctag is not None:
@@ -509,7 +504,7 @@ def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
             return items
         result: dict[str, Any] = {}
         while (key := next_event()).__class__ is ScalarEvent:
-            name = intern(key.value)  # thousands of jobs have the same ones
+            name = intern(key.value)  # thousands of jobs share the same keys
             if key.anchor is not None or key.ctag is not None or name in result or name == "<<":
                 raise _NotPlain
             if depth == 1:
@@ -526,7 +521,7 @@ def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
         return result
 
     try:
-        next_event(), next_event()  # the stream begins, and its document
+        next_event(), next_event()  # start of the stream and of its document
         tree = collection(next_event(), 0, "")
         is_whole = next_event().__class__ is DocumentEndEvent and next_event().__class__ is StreamEndEvent
     except (_NotPlain, YAMLError):
@@ -536,22 +531,22 @@ def _plain_mapping(text: str) -> tuple[dict[str, Any], EntryPlaces] | None:
 
 def _entry_places(root: Any, tree: dict[str, Any]) -> EntryPlaces:
     places: EntryPlaces = {}
-    met: set[str] = set()
+    seen: set[str] = set()
     for section, entries in root.value:
-        # Of a key that is there twice the second one is not read, and may be anything.
-        is_read = section.value not in met and isinstance(tree.get(section.value), dict)
-        met.add(section.value)
+        # Only the first of duplicate keys is in the tree; the others may be anything.
+        is_read = section.value not in seen and isinstance(tree.get(section.value), dict)
+        seen.add(section.value)
         for name, _ in entries.value if is_read else ():
             places.setdefault((section.value, name.value), (name.start_mark.line, name.start_mark.column))
     return places
 
 
-#: So many hidden characters of one file are shown, the others counted.
-_MOST_HIDDEN = 20
+#: Further hidden characters in a file are only counted.
+_MAX_HIDDEN_REPORTED = 20
 
 
-def place_behind(text: str) -> tuple[int, int]:
-    """The 0-based place at which a text ends."""
+def end_position(text: str) -> tuple[int, int]:
+    """Return the 0-based line and column at which a text ends."""
     lines = re.split(LINE_BREAK, text)
     return len(lines) - 1, len(lines[-1])
 
@@ -567,38 +562,38 @@ def _compose(document: Document) -> Any:
     except MarkedYAMLError as error:
         lines, mark = document.lines, error.problem_mark or error.context_mark
         line, column = (0, 0) if mark is None else (mark.line, mark.column)
-        if line >= len(lines):  # behind the end of the file
+        if line >= len(lines):  # past the end of the file
             line, column = len(lines) - 1, len(lines[-1])
         place = line, min(column, len(lines[line]))
         problem, context = str(error.problem or "").strip(), str(error.context or "").strip()
-        said = (f"{context}: {problem}" if context else problem) or "the file cannot be read"
-        why, fix = _in_words(document, place, said)
+        message = (f"{context}: {problem}" if context else problem) or "the file cannot be read"
+        why, fix = _explain_parser_error(document, place, message)
     except YAMLError:
         bad, fix = re.search(_UNREADABLE, text), None
         why = f"the character U+{ord(bad.group()):04X} is not allowed" if bad else "the file cannot be read"
-        place = place_behind(text[: bad.start()] if bad else "")
+        place = end_position(text[: bad.start()] if bad else "")
     document.report(place, _INVALID, why, fix, breaks=True)
     return None
 
 
-def _in_words(document: Document, place: tuple[int, int], said: str) -> tuple[str, str | None]:
-    """Why a text cannot be parsed, and what to do; in the parser's words where there are no better ones."""
+def _explain_parser_error(document: Document, place: tuple[int, int], message: str) -> tuple[str, str | None]:
+    """Return the why and fix of a syntax error; the parser's message if there is no better one."""
     line = document.lines[place[0]]
-    if "that cannot start any token" in said and "\t" in line[: place[1] + 1]:
+    if "that cannot start any token" in message and "\t" in line[: place[1] + 1]:
         return "a tab stands where YAML allows spaces only", "replace it by spaces"
-    if said.startswith("while scanning an alias"):
+    if message.startswith("while scanning an alias"):
         return "a text that begins with * needs quotes", "put it in quotes"
-    if "flow" in said or not said.endswith(_OF_INDENTATION):
-        return said, None
-    lines = [one for one in document.lines[: place[0]] if re.match(r"\s*[^\s#]", one)]
-    columns: list[int] = []  # of the blocks that are open above the line
+    if "flow" in message or not message.endswith(_INDENTATION_ERRORS):
+        return message, None
+    lines = [text for text in document.lines[: place[0]] if re.match(r"\s*[^\s#]", text)]
+    columns: list[int] = []  # indentation of the blocks that are open above the line
     for above in map(_indent_of, lines):
         columns = [*(column for column in columns if column < above), above]
     width, opens = _indent_of(line), bool(lines and re.search(r"[:-]\s*(?:\s#.*)?$", lines[-1]))
     if not columns or width in columns or (width > columns[-1] and opens):
-        if said.startswith("mapping values") and ": " in line[: place[1]]:
+        if message.startswith("mapping values") and ": " in line[: place[1]]:
             return 'a text with ": " in it needs quotes', "put it in quotes"
-        return said, None
+        return message, None
     near = " or ".join(map(str, sorted(sorted(columns, key=lambda column: abs(column - width))[:2])))
     return f"the line is indented by {width} columns, and the lines above by {near}", f"indent it by {near}"
 
@@ -607,24 +602,23 @@ def _indent_of(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-#: What the parser says where a line stands in no block that is open.
-_OF_INDENTATION = (
+#: Parser messages for a line that belongs to none of the open blocks.
+_INDENTATION_ERRORS = (
     "did not find expected key",
     "did not find expected '-' indicator",
     "mapping values are not allowed in this context",
 )
 
 
-#: What a manifest file is, in the words of a problem.
 MANIFEST_MAPPING = "a mapping with keys such as stack, targets, defaults and jobs"
 
 
 class _Walk:
-    """Turns nodes into plain values. A key that is there twice is reported, and the first one stands."""
+    """Turns nodes into plain values. Reports duplicate keys and keeps the first."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._met: set[int] = set()
+        self._seen: set[int] = set()
         self._open: set[int] = set()
         self._aliased = 0
         self._in_alias = 0
@@ -635,7 +629,7 @@ class _Walk:
         identity = id(node)
         if identity in self._open:
             raise InvalidNode(node, _INVALID, "an anchor contains an alias of itself")
-        is_alias = identity in self._met
+        is_alias = identity in self._seen
         self._in_alias += is_alias
         if self._in_alias:
             self._count(node)
@@ -645,7 +639,7 @@ class _Walk:
         kind = "map" if is_mapping else "seq"
         if node.ctag.suffix is not None and str(node.ctag) not in (_CORE + kind, "!"):
             raise _wrong_tag(node)
-        self._met.add(identity)
+        self._seen.add(identity)
         self._open.add(identity)
         if is_mapping:
             value: Any = self._members(node, depth + 1)
@@ -675,7 +669,7 @@ class _Walk:
                 raise InvalidNode(key, _INVALID, "a key must be text, not a list or a mapping")
             if key.ctag.suffix is not None or "\0" in key.value:
                 self._scalar(key)
-            name = intern(key.value)  # thousands of jobs have the same ones
+            name = intern(key.value)  # thousands of jobs share the same keys
             if name == "<<" and not key.style:
                 merged.append((key, member))
             elif (first := keys.setdefault(name, key)) is key:
@@ -690,8 +684,8 @@ class _Walk:
             for source in sources if isinstance(sources, list) else [sources]:
                 if not isinstance(source, dict):
                     raise InvalidNode(key, _INVALID, "<< takes a mapping, or a list of mappings")
-                for name, one in source.items():
-                    result.setdefault(name, one)  # behind its own: the order of a matrix is told by it
+                for name, value in source.items():
+                    result.setdefault(name, value)  # after its own members: a matrix depends on the order
         return result
 
     def _count(self, node: Any) -> None:
@@ -708,7 +702,7 @@ def _wrong_tag(node: Any) -> InvalidNode:
 
 
 def _tagged(node: Any) -> Any:
-    """The value of a scalar with a tag of the core schema."""
+    """Return the value of a scalar with a tag of the core schema."""
     tag = str(node.ctag)
     if tag in (_CORE + "str", "!"):
         return node.value
@@ -722,7 +716,7 @@ def _tagged(node: Any) -> Any:
     return spelled(float(value), node.value) if kind == "float" else value
 
 
-def shorten(text: str, most: int = 60) -> str:
-    """A text that a message can quote."""
-    harmless = "".join(char if char.isprintable() else " " for char in text)
-    return harmless if len(harmless) <= most else harmless[: most - 1] + "…"
+def shorten(text: str, max_length: int = 60) -> str:
+    """Make a text quotable in a message: printable, and at most `max_length` characters."""
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    return printable if len(printable) <= max_length else printable[: max_length - 1] + "…"

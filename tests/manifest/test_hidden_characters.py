@@ -136,7 +136,7 @@ def test_thousands_of_such_characters_are_counted() -> None:
 @example("stack: '\u2028\n::error::x::'\n'a\u2028\n::error::x::': &b\n")
 def test_no_message_about_a_file_steers_who_shows_it(text: str) -> None:
     document = parse(text.encode("utf-8", "replace"), Path("a.yaml"), "::error::x\u202e\n::.yaml")
-    document.shows_lines = True
+    document.may_show_lines = True
     for line in render_diagnostics(document.problems).split("\n"):
         assert visible(line) == line
         assert not line.lstrip().startswith("::")

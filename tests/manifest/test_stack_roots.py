@@ -51,7 +51,7 @@ def test_root_is_found_by_its_file_however_that_says_stack(tmp_path: Path, name:
     document = parse(text.encode(), Path("a.yaml"), "a.yaml")
     said = document.tree.get("stack")
     inner = [StackRoot(tmp_path / "inner", said if isinstance(said, str) else None)]
-    assert find_roots([tmp_path]) == [StackRoot(tmp_path, "top"), *(inner if document.says_stack else [])]
+    assert find_roots([tmp_path]) == [StackRoot(tmp_path, "top"), *(inner if document.is_root_file else [])]
 
 
 def test_directory_that_is_reached_twice_is_one_root(tmp_path: Path) -> None:
