@@ -18,7 +18,7 @@ from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.decide import doctor as judge
-from reconciler.decide.doctor import Check, Health, Trouble, of_failure, unchecked, well, wrong
+from reconciler.decide.doctor import Check, Health, Trouble, failed, of_failure, passed, unchecked
 from reconciler.errors import Diagnostic, ServiceError
 from reconciler.files import RECORD_DIRECTORY
 from reconciler.manifest import LoadedStack
@@ -90,7 +90,7 @@ class Examination:
                 yield from _problems("target", invalid.diagnostics)
                 yield from unchecked(rest, "the target is incomplete")
             except OSError as error:
-                yield wrong("target", f"{error.filename}: {error.strerror or error}")
+                yield failed("target", f"{error.filename}: {error.strerror or error}")
                 yield from unchecked(rest, "the target cannot be opened")
             else:
                 if identity is None:
@@ -116,7 +116,7 @@ class Examination:
                 tempfile.TemporaryFile(dir=there).close()
             except OSError as error:
                 why = f"{file.parent}: {error.strerror or error}"
-                check = wrong("records", why, f"{file.parent} must be a writable directory")
+                check = failed("records", why, f"{file.parent} must be a writable directory")
         if check is None:
             recording = open_recording(url, root, self._runtime)
             cleanup.callback(recording.close)
@@ -131,9 +131,9 @@ class Examination:
             yield from unchecked(("history",), "the record store is unavailable")
             return
         self._has_records = True
-        yield well("records", where if self._store else f"{where}; nothing is recorded yet")
+        yield passed("records", where if self._store else f"{where}; nothing is recorded yet")
         is_shared = url is not None and not store.kind.is_file
-        yield judge.of_memory(is_local=self._target.traits.is_embedded, is_shared=is_shared)
+        yield judge.of_history(is_local=self._target.traits.is_embedded, is_shared=is_shared)
 
     def _of_lock(self, identity: TargetIdentity) -> Check:
         if not self._has_records:
@@ -157,9 +157,9 @@ class Examination:
             yield from unchecked(_STEPS, "no token")
             return
         if is_embedded:
-            yield well("credentials", "none required")
+            yield passed("credentials", "none required")
         elif diagnosis:
-            yield well("credentials", diagnosis.credentials_origin)
+            yield passed("credentials", diagnosis.credentials_origin)
         else:
             yield _unsupported(place, "credentials", "say where its credentials come from")
         failure = listing.problem if isinstance(listing.problem, ServiceError) else None
@@ -168,9 +168,9 @@ class Examination:
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("clock"), "the service does not respond")
             return
-        yield well("endpoint", f"{endpoint} responds")
+        yield passed("endpoint", f"{endpoint} responds")
         if is_embedded:
-            clock = well("clock", "jobs are timed by this machine's clock")
+            clock = passed("clock", "jobs are timed by this machine's clock")
         elif diagnosis:
             clock = judge.of_clock(diagnosis.skew_s)
         else:
@@ -185,16 +185,16 @@ class Examination:
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("project"), "this does not look like the service")
         else:
-            yield well("project", identity.project_id)
+            yield passed("project", identity.project_id)
             yield from self._of_access(place, listing)
 
     def _of_access(self, place: Connected, listing: Listing) -> Iterator[Check]:
         if isinstance(listing.problem, ServiceError):
             yield _denied(_MAY_LIST, _LIST, listing.problem)
         elif listing.problem:
-            yield wrong(_MAY_LIST, listing.problem, "retry", Trouble.UNREACHABLE)
+            yield failed(_MAY_LIST, listing.problem, "retry", Trouble.UNREACHABLE)
         else:
-            yield well(_MAY_LIST, _LIST)
+            yield passed(_MAY_LIST, _LIST)
         try:
             yield _read(place, listing)
         except errors.Unauthorized as failure:
@@ -210,17 +210,17 @@ class Examination:
             yield from _shut_out(failure, _OF_JOBS)
             return
         if seen.problem is not None:
-            yield wrong("the list", seen.problem, "retry", Trouble.UNREACHABLE)
+            yield failed("the list", seen.problem, "retry", Trouble.UNREACHABLE)
         for lost in seen.unreadable:
             name = lost.name or lost.id or "a job"
-            yield wrong("the list", f"{name} cannot be read: {lost.why}", None, Trouble.UNREACHABLE)
+            yield failed("the list", f"{name} cannot be read: {lost.why}", None, Trouble.UNREACHABLE)
         ownership = sort_by_key(seen, stack.name, stack.declared_keys)
         yield from judge.of_duplicates(ownership)
         yield from judge.of_conflicting_jobs(ownership, stack.declared_keys)
 
 
 def _problems(name: str, diagnostics: Sequence[Diagnostic]) -> list[Check]:
-    return [wrong(name, f"{said.what}: {said.why}", said.fix) for said in diagnostics]
+    return [failed(name, f"{said.what}: {said.why}", said.fix) for said in diagnostics]
 
 
 def _unsupported(place: Connected, name: str, feature: str) -> Check:
@@ -260,13 +260,13 @@ def _read(place: Connected, listing: Listing) -> Check:
         return Check(_MAY_READ, Health.UNCHECKED, "the job was deleted meanwhile")
     except ServiceError as failure:
         return _denied(_MAY_READ, _GET, failure)
-    return well(_MAY_READ, _GET)
+    return passed(_MAY_READ, _GET)
 
 
 def _denied(name: str, action: str, failure: ServiceError) -> Check:
     if is_missing_right(failure):
         found = of_failure(name, failure)
-        return wrong(name, found.detail, f"ask for a role that includes {action}", Trouble.ACCESS)
+        return failed(name, found.detail, f"ask for a role that includes {action}", Trouble.ACCESS)
     if isinstance(failure, errors.Unauthorized):
         raise failure
     return of_failure(name, failure)

@@ -1,4 +1,4 @@
-"""What lies in a code store, which revisions use it, and what of it may be deleted."""
+"""The uploads in a code store: which revisions use them, and which may be deleted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where an upload lies below the address of its store: `STACK/DIGEST16/`."""
+    """Where an upload lies, below the URL of its store: `STACK/DIGEST16/`."""
 
     stack: str
     digits: str
 
 
 class CodeUse(NamedTuple):
-    """A job that was started with some code; whose it is, is None of one that no stack owns."""
+    """A job that was started with some code; `stack`, `key` and `revision` are None if it is not owned."""
 
     job: str
     phase: str
@@ -34,17 +34,17 @@ class CodeUse(NamedTuple):
     newest: bool = False
 
     def spell(self, stack: str) -> str:
-        """Name it, for people, beside code of a stack."""
-        of_stack = "" if self.stack == stack else f"{self.stack}/"
-        name = self.job if self.key is None else f"{of_stack}{self.key} r{self.revision}"
+        """Name the job for people; `stack` is that of the code."""
+        prefix = "" if self.stack == stack else f"{self.stack}/"
+        name = self.job if self.key is None else f"{prefix}{self.key} r{self.revision}"
         return f"{name} ({self.phase})" if self.active else name
 
 
 class Prefix(NamedTuple):
-    """What lies at a place. `digest` is None where the manifest object is missing or cannot be read.
+    """What lies at a place. `digest` is None if the manifest object is missing or unreadable.
 
-    `keys` begin with the manifest object, which `files` does not count. `changed_s` is when that was written,
-    or the newest file where there is none, by the clock of the store.
+    `keys` begin with the manifest object, which `files` does not count. `changed_s` is when it was written,
+    else the time of the newest file, by the clock of the store.
     """
 
     place: Place
@@ -57,7 +57,7 @@ class Prefix(NamedTuple):
     uses: tuple[CodeUse, ...] = ()
 
     def document(self, address: str) -> dict[str, Any]:
-        """The value as plain JSON data; `address` is that of the store."""
+        """Return the value as plain JSON data; `address` is the URL of the store."""
         return {
             "stack": self.place.stack,
             "digest": self.digest,
@@ -75,23 +75,23 @@ def uses_of(
 ) -> Iterator[tuple[Place, CodeUse]]:
     """Yield which jobs of a workspace use which code; `past` is what the history knows of a stack there.
 
-    A job uses what any text in it names, whoever owns it: rather too much is kept than too little.
+    A job uses the code named anywhere in its body, whoever owns it: rather keep too much than too little.
     """
     seen = {job.id for job in jobs}
-    forgotten = [one for one in past if one.job not in seen and one.released_at_s is None]
+    aged_out = [one for one in past if one.job not in seen and one.released_at_s is None]
     owned = [(job.marker.stack, job.marker.key, job.marker.revision) for job in jobs if job.marker]
-    owned += [(stack, one.key, one.number) for one in forgotten]
+    owned += [(stack, one.key, one.number) for one in aged_out]
     newest = {(of_stack, key): number for of_stack, key, number in sorted(owned)}
     named = re.compile(rf"(?<=/)(?=([a-z0-9-]+)/([0-9a-f]{{{DIGITS}}})/)")
     for job in jobs:
-        # A phase that this version does not know may be one of an active job.
+        # A job in an unknown phase may be active.
         use = CodeUse(job.name, job.phase_text, job.is_active or job.phase is None)
         if marker := job.marker:
             owner = (marker.stack, marker.key)
             use = CodeUse(*use[:3], *owner, marker.revision, marker.revision == newest[owner])
         for place in {Place(*found) for found in named.findall(json.dumps(job.body))}:
             yield place, use
-    for one in forgotten:
+    for one in aged_out:
         if one.declared and (digest := one.declared.immutable.get("code")):
             is_newest = one.number == newest[stack, one.key]
             use = CodeUse(one.name, one.phase_text, False, stack, one.key, one.number, is_newest)
@@ -99,9 +99,9 @@ def uses_of(
 
 
 def why_kept(upload: Prefix, until_s: float, *, is_known: bool = True) -> str | None:
-    """Say why an upload is not to be deleted; None if it may be. Older ones were made until `until_s`.
+    """Return why an upload must not be deleted; None if it may. It must be older than `until_s`.
 
-    Where its stack is not known, its jobs are in another workspace.
+    `is_known` is false if no job of its stack is known here: its jobs may be in another workspace.
     """
     if not is_known:
         return "no job of the stack is known in this workspace"

@@ -1,4 +1,4 @@
-"""What `doctor` finds: one line per check, judged from what was seen."""
+"""The checks of `doctor`: one line each, judged from what was observed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from reconciler.decide.actions import adopt_command
 from reconciler.errors import Rejected, ServiceError, Unauthorized
 from reconciler.text import format_duration
 
-#: What the service allows. Source: docs/reference/modelarts.md, "Signatures".
+#: The service's limit. Source: docs/reference/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0
-#: From here on a clock is worth a word.
 NOTABLE_SKEW_S = 300.0
-#: Credentials and path are of different projects. Source: docs/reference/modelarts.md, "Errors".
+#: Codes for credentials of another project. Source: docs/reference/modelarts.md, "Errors".
 _WRONG_PROJECT = frozenset({"ModelArts.2786", "ModelArts.0207", "ModelArts.0210", "ModelArts.2823"})
 
 
 class Health(StrEnum):
-    """How a check turned out. A note is no reason to worry."""
+    """The result of a check. A note needs no action."""
 
     WELL = "ok"
     NOTE = "note"
@@ -33,7 +32,7 @@ class Health(StrEnum):
 
 
 class Trouble(StrEnum):
-    """What sort of thing is wrong, which decides the exit code."""
+    """The kind of problem, which decides the exit code."""
 
     ACCESS = "access"
     UNREACHABLE = "unreachable"
@@ -41,7 +40,7 @@ class Trouble(StrEnum):
 
 
 class Check(NamedTuple):
-    """One thing that was looked at; `fix` says what to do about it."""
+    """One check; `fix` says what to do about it."""
 
     name: str
     health: Health
@@ -50,75 +49,73 @@ class Check(NamedTuple):
     trouble: Trouble = Trouble.OTHER
 
 
-def well(name: str, detail: str) -> Check:
-    """All is as it should be."""
+def passed(name: str, detail: str) -> Check:
     return Check(name, Health.WELL, detail)
 
 
-def wrong(name: str, detail: str, fix: str | None = None, trouble: Trouble = Trouble.OTHER) -> Check:
-    """Something has to be done."""
+def failed(name: str, detail: str, fix: str | None = None, trouble: Trouble = Trouble.OTHER) -> Check:
     return Check(name, Health.WRONG, detail, fix, trouble)
 
 
 def unchecked(names: Iterable[str], why: str) -> list[Check]:
-    """Checks that something above them made impossible."""
+    """Return checks that could not be made because an earlier one failed."""
     return [Check(name, Health.UNCHECKED, why) for name in names]
 
 
 def of_failure(name: str, failure: ServiceError) -> Check:
-    """What a call that failed says: no access, no service, or another refusal."""
-    [said] = failure.diagnostics
+    """Judge a failed call: no access, no connection, or another refusal."""
+    [problem] = failure.diagnostics
     if isinstance(failure, Unauthorized):
         name = "project" if failure.code in _WRONG_PROJECT else name
-        return wrong(name, said.why, said.fix, Trouble.ACCESS)
+        return failed(name, problem.why, problem.fix, Trouble.ACCESS)
     trouble = Trouble.OTHER if isinstance(failure, Rejected) else Trouble.UNREACHABLE
-    return wrong(name, f"{said.what}: {said.why}", said.fix, trouble)
+    return failed(name, f"{problem.what}: {problem.why}", problem.fix, trouble)
 
 
 def of_clock(skew_s: float | None) -> Check:
-    """Judge how far our clock is ahead of the service's (None: it told no time)."""
+    """Judge how far our clock is ahead of the service's; None: the service did not report its time."""
     if skew_s is None:
         return Check("clock", Health.UNCHECKED, "the service did not report its time")
     where = "ahead of" if skew_s > 0 else "behind"
-    said = f"{format_duration(abs(round(skew_s)))} {where} the service's; 15 minutes are allowed"
+    detail = f"{format_duration(abs(round(skew_s)))} {where} the service's; 15 minutes are allowed"
     if abs(skew_s) > MAX_SKEW_S:
-        return wrong("clock", said, "synchronize this machine's clock, e.g. with NTP", Trouble.ACCESS)
-    return Check("clock", Health.NOTE if abs(skew_s) > NOTABLE_SKEW_S else Health.WELL, said)
+        return failed("clock", detail, "synchronize this machine's clock, e.g. with NTP", Trouble.ACCESS)
+    return Check("clock", Health.NOTE if abs(skew_s) > NOTABLE_SKEW_S else Health.WELL, detail)
 
 
-def of_memory(*, is_local: bool, is_shared: bool) -> Check:
-    """Judge whether finished work stays finished, whatever becomes of its record on the service.
+def of_history(*, is_local: bool, is_shared: bool) -> Check:
+    """Judge whether finished work stays finished if the service drops its records.
 
-    Whether a service ages out the records of finished jobs, and when, it tells nobody.
+    Whether and when the service does that is not known.
     """
     if is_local:
-        return well("history", "this machine keeps the job records")
+        return passed("history", "this machine keeps the job records")
     if is_shared:
-        return well("history", "shared: finished work stays finished even if the service drops its records")
-    said = (
+        return passed("history", "shared: finished work stays finished even if the service drops its records")
+    detail = (
         "only on this machine: whether the service drops the records of finished jobs cannot be known; "
         "if it does, a plan made elsewhere starts them again"
     )
     fix = "if others apply too, set a shared store in the manifest: records: postgresql://…"
-    return Check("history", Health.NOTE, said, fix)
+    return Check("history", Health.NOTE, detail, fix)
 
 
 def of_lock(holder: Holder | None, at_s: float) -> Check:
-    """Tell who holds the lock, and for how long yet."""
+    """Say who holds the lock, and for how long."""
     if holder is None:
-        return well("lock", "not held")
+        return passed("lock", "not held")
     left = format_duration(max(0, round(holder.expires_s - at_s)))
-    said = (
+    detail = (
         f"held by {holder.who} on {holder.where} since {timestamp(holder.since_s)}, for "
         f"{holder.command}; it expires in {left} unless renewed"
     )
     fix = "wait until it is released; if its process is gone: reconciler unlock"
-    return Check("lock", Health.NOTE, said, fix)
+    return Check("lock", Health.NOTE, detail, fix)
 
 
 def of_duplicates(ownership: Ownership) -> list[Check]:
     """Find keys with more than one active revision."""
-    found = []
+    checks = []
     for key in ownership.owned_keys:
         jobs = [revision.job for revision in ownership.view(key).owned]
         running = [job for job in jobs if job.is_active and job.phase is not Phase.TERMINATING]
@@ -126,21 +123,21 @@ def of_duplicates(ownership: Ownership) -> list[Check]:
             names = ", ".join(f"{job.name} ({job.phase_text}, {job.id})" for job in running)
             detail = f"{key} has {len(running)} active revisions: {names}"
             fix = "reconciler plan shows which one stays, reconciler apply terminates the others"
-            found.append(wrong("duplicates", detail, fix))
-    return found or [well("duplicates", "no key has more than one active revision")]
+            checks.append(failed("duplicates", detail, fix))
+    return checks or [passed("duplicates", "no key has more than one active revision")]
 
 
 def of_conflicting_jobs(ownership: Ownership, declared: Collection[str]) -> list[Check]:
     """Find unmanaged jobs that have a remote name of a declared key: adoption candidates."""
-    found = []
+    checks = []
     for key in sorted(declared):
-        for one in ownership.view(key).conflicting_jobs:
-            if one.standing is not OwnershipState.UNMANAGED:
+        for holder in ownership.view(key).conflicting_jobs:
+            if holder.standing is not OwnershipState.UNMANAGED:
                 continue
-            job = one.job
-            detail = f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {one.why}"
+            job = holder.job
+            detail = f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {holder.why}"
             fix = f"{adopt_command(key, job.id)}; or rename the key {key} in the manifest"
             if not job.is_active:
                 fix += f"; or if its record is no longer needed: reconciler jobs delete {quote(job.id)}"
-            found.append(wrong("adoption", detail, fix))
-    return found or [well("adoption", "no unmanaged job has the name of a declared key")]
+            checks.append(failed("adoption", detail, fix))
+    return checks or [passed("adoption", "no unmanaged job has the name of a declared key")]

@@ -1,8 +1,8 @@
-"""What a plan may not do unless somebody allows it: docs/concepts/guards.md.
+"""Guards: what a plan may not do unless it is allowed. Source: docs/concepts/guards.md.
 
-`empty`, `found-nothing` and `terminations` make all of a plan doubtful, and refuse it. Every other guard
-blocks the keys that it is about, and the rest of the plan goes on. Each is a function of the proposed plan to
-what it found, which names what `--allow` takes for it. Policies and pre-flight block keys in the same way.
+`empty`, `found-nothing` and `terminations` make the whole plan doubtful, and refuse it. Every other guard
+blocks the keys concerned; the rest of the plan goes on. A guard is a function of the proposed plan; its name
+is what `--allow` takes. Policies and pre-flight block keys in the same way.
 """
 
 from __future__ import annotations
@@ -36,27 +36,29 @@ from reconciler.text import few
 if TYPE_CHECKING:
     from reconciler.decide.policies import Verdicts
 
-# --- what the manifest says in words
+# --- explicit requests
 
 
-def is_said_in_words(action: PlannedAction, desired: DesiredJob | None) -> bool:
-    """Whether the manifest, or `--rerun`, asks for what an action ends or runs again: one notion for all."""
+def is_requested(action: PlannedAction, desired: DesiredJob | None) -> bool:
+    """Whether the manifest or `--rerun` explicitly requests what the action ends or runs again."""
     reason, lifecycle = action.reason, desired.lifecycle if desired else Lifecycle()
     replaces = lifecycle.on_change == "replace"
     overlaps = lifecycle.overlap == "replace" and desired is not None and desired.schedule is not None
     is_edited = reason is Reason.IMMUTABLE_CHANGED
-    # What an interrupted replace has left beside the job that it created first.
-    is_rest = reason is Reason.SUPERSEDED and lifecycle.replace_order == "create_first"
+    # The old job that an interrupted replace left beside the new one.
+    is_leftover = reason is Reason.SUPERSEDED and lifecycle.replace_order == "create_first"
     was_declared = bool(desired and action.before and desired.is_declared_by(action.before.digest))
-    # The earlier `rerun` may be on no record; where nothing else differs, it was this one that was edited.
+    # If the previous `rerun` is not on record and nothing else differs, `rerun` was edited.
     reruns = any(change.path == "lifecycle.rerun" for change in action.changes)
     reruns = reruns or (lifecycle.rerun is not None and not action.changes)
     return (
         reason in (Reason.STATE_ABSENT, Reason.UPSTREAM_NEWER, Reason.RERUN_REQUESTED)
         or (action.scheduled_for is not None and (action.action is Action.CREATE or overlaps))
-        # A member that its entry no longer produces is an edit of the entry.
-        or (replaces and (is_edited or reason is Reason.NOT_IN_MANIFEST or (is_rest and not was_declared)))
-        or (overlaps and is_rest)
+        # Removing a member is an edit of its sweep.
+        or (
+            replaces and (is_edited or reason is Reason.NOT_IN_MANIFEST or (is_leftover and not was_declared))
+        )
+        or (overlaps and is_leftover)
         or (is_edited and reruns)
     )
 
@@ -64,19 +66,19 @@ def is_said_in_words(action: PlannedAction, desired: DesiredJob | None) -> bool:
 # --- blocking keys
 
 
-#: What blocks a key: the reason, the name of the guard, policy or finding, and why, for people.
+#: Why a key is blocked: the reason, the name of the guard, policy or finding, and the detail for people.
 Block = tuple[Reason, str, str]
 
 
 class CatalogCheck(NamedTuple):
-    """What pre-flight found of a plan, and what it warns of."""
+    """The findings and warnings of pre-flight."""
 
     found: tuple[PreflightFinding, ...]
     warnings: tuple[PlanWarning, ...] = ()
 
 
 def blocks_of(found: Iterable[Denial | PreflightFinding]) -> dict[str, list[Block]]:
-    """What blocks each key that a policy denies, or of which pre-flight found something."""
+    """Return the blocks of each key that a policy denies, or that has findings of pre-flight."""
     blocks = defaultdict[str, list[Block]](list)
     for one in found:
         if isinstance(one, Denial):
@@ -91,24 +93,24 @@ def blocks_of(found: Iterable[Denial | PreflightFinding]) -> dict[str, list[Bloc
 def block(
     actions: Sequence[PlannedAction], blocks: Mapping[str, Sequence[Block]], stack: Stack
 ) -> Sequence[PlannedAction]:
-    """Return the actions with these keys blocked, whole, and what needs one of them deferred."""
+    """Return the actions with these keys blocked, and what needs one of them deferred."""
     if not blocks:
         return actions
-    found = []
+    blocked = []
     for action in actions:
         if action.key in blocks and action.traits.is_executed:
             reasons, names, details = zip(*blocks[action.key], strict=True)
             action = action.block(reasons[0], tuple(dict.fromkeys(names)), "; ".join(details))
         desired = stack.find(action.key) if action.traits.starts_a_job else None
         if needed := tuple(key for key in (desired.needs if desired else ()) if key in blocks):
-            said = f"waiting for {', '.join(needed)}, which is blocked; then"
-            action = action.instead(Action.DEFER, Reason.NEEDS_PENDING, said, waits_for=needed, follows=None)
-        found.append(action)
-    return found
+            cause = f"waiting for {', '.join(needed)}, which is blocked; then"
+            action = action.instead(Action.DEFER, Reason.NEEDS_PENDING, cause, waits_for=needed, follows=None)
+        blocked.append(action)
+    return blocked
 
 
 def sums_of(actions: Sequence[PlannedAction], refusals: Sequence[Diagnostic]) -> dict[str, Any]:
-    """What a plan says of its actions together, and whether it may be applied: fields of `Plan`."""
+    """Return the fields of `Plan` that sum its actions up, and whether it may be applied."""
     return {
         "actions": tuple(actions),
         "summary": count(actions),
@@ -122,17 +124,17 @@ def sums_of(actions: Sequence[PlannedAction], refusals: Sequence[Diagnostic]) ->
 # --- the guards
 
 
-#: So many names stand in a message.
+#: Maximum number of keys in a message.
 _MOST_NAMES = 5
-#: What to do before a guard is allowed to pass.
+#: What to do before a guard is overridden.
 REVIEW = "review the plan, then "
 
 
 class ProposedPlan(NamedTuple):
-    """A plan before the guards: every key decided, and blocked where a policy or pre-flight is against it.
+    """A plan before the guards: every key is decided, and blocked if a policy or pre-flight objects.
 
-    `decided` are the same actions before the policies were asked, `decisions` those about each key, also
-    about keys out of view that others need.
+    `decided` are the actions before policies and pre-flight; `decisions` include keys out of view that others
+    need.
     """
 
     stack: Stack
@@ -146,7 +148,7 @@ class ProposedPlan(NamedTuple):
 
     @property
     def owns_nothing(self) -> bool:
-        """Whether no job of the stack was found on the target at all."""
+        """Whether no job of the stack was found on the target."""
         return self.snapshot.ownership.problem is None and not self.snapshot.ownership.owned_keys
 
     @property
@@ -157,25 +159,27 @@ class ProposedPlan(NamedTuple):
     def ending(self) -> list[PlannedAction]:
         return [action for action in self.actions if action.traits.stops_a_job]
 
-    def unsaid(self, actions: Sequence[PlannedAction], guard: Guard | None = None) -> list[PlannedAction]:
-        """Those of some actions for which the manifest does not ask in words, nor `--allow GUARD=KEY`.
+    def unrequested(
+        self, actions: Sequence[PlannedAction], guard: Guard | None = None
+    ) -> list[PlannedAction]:
+        """Return the actions that neither the manifest nor `--allow GUARD=KEY` explicitly requests.
 
-        Of a member that its sweep no longer produces, the entry of the sweep is what says so.
+        For a member that its sweep no longer produces, the entry of the sweep counts.
         """
-        allowances, unsaid = self.context.allowances, []
-        for one in actions:
-            entry = self.stack.find(one.key) or self.decisions[one.key].state.former_entry
-            is_allowed = guard and allowances.permits(guard, one.key, entry.sweep if entry else None)
-            if not (is_allowed or is_said_in_words(one, entry)):
-                unsaid.append(one)
-        return unsaid
+        allowances, found = self.context.allowances, []
+        for action in actions:
+            entry = self.stack.find(action.key) or self.decisions[action.key].state.former_entry
+            is_allowed = guard and allowances.permits(guard, action.key, entry.sweep if entry else None)
+            if not (is_allowed or is_requested(action, entry)):
+                found.append(action)
+        return found
 
 
 class GuardFinding(NamedTuple):
-    """What a guard says against a plan, and the actions because of which it does.
+    """A guard's objection, and the actions that it is about.
 
-    `why` has figures, which may grow with time; `limit` says it without them, for the detail of each of the
-    actions. `before` is what to do before the guard is allowed to pass, or rather than that.
+    `why` has figures, which may grow with time; `limit` has none, and goes into the details of the actions.
+    `before` is what to do before the guard is overridden, or instead.
     """
 
     why: str
@@ -185,59 +189,55 @@ class GuardFinding(NamedTuple):
 
 
 class GuardTraits(NamedTuple):
-    """What a guard refuses, as a title, and how it judges.
-
-    One that `refuses_the_plan` makes all of a plan doubtful, and not only some of its keys.
-    """
+    """The title of a guard's objection, how it judges, and whether it refuses the whole plan."""
 
     title: str
     judge: Callable[[ProposedPlan], GuardFinding | None]
     refuses_the_plan: bool = False
 
 
-def diagnostic(guard: Guard, found: GuardFinding) -> Diagnostic:
-    """What a guard found, for people."""
-    return Diagnostic(GUARDS[guard].title, found.why, way_out(guard, found.before))
+def diagnostic(guard: Guard, finding: GuardFinding) -> Diagnostic:
+    return Diagnostic(GUARDS[guard].title, finding.why, way_out(guard, finding.before))
 
 
 def way_out(guard: Guard, before: str) -> str:
-    """What lets a plan, or the keys that a guard blocks, pass."""
+    """Say how to override a guard, after doing what `before` says."""
     one_key = f", or --allow {guard.value}=KEY for one key" if guard in BY_KEY else ""
     return f"{before}add --allow {guard.value}{one_key}"
 
 
 def guard(proposed: ProposedPlan) -> tuple[Sequence[PlannedAction], dict[Guard, GuardFinding]]:
-    """Ask all guards in their order; what one blocks, the next does not count.
+    """Apply all guards in order; a guard does not count what an earlier one blocks.
 
-    Returns the actions after that, and what each guard found.
+    Returns the remaining actions, and each guard's finding.
     """
-    found: dict[Guard, GuardFinding] = {}
+    findings: dict[Guard, GuardFinding] = {}
     for name, traits in GUARDS.items():
         finding = None if proposed.context.allowances.permits(name) else traits.judge(proposed)
         if finding is None:
             continue
-        found[name] = finding
+        findings[name] = finding
         if not traits.refuses_the_plan:
-            # Whoever reads why a key is blocked has the plan before him.
+            # No hint to review the plan: the detail is part of it.
             fix = way_out(name, finding.before.removesuffix(REVIEW))
             blocks = [(Reason.GUARD, name.value, f"guard {name.value}: {finding.limit}; {fix}")]
             keys = {action.key: blocks for action in finding.because_of if action.traits.is_executed}
             proposed = proposed._replace(actions=block(proposed.actions, keys, proposed.stack))
-    return proposed.actions, found
+    return proposed.actions, findings
 
 
 def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequence[PlannedAction]:
-    """Defer the creates of each sweep that are more than its `max_parallel` lets be active at once.
+    """Defer the creates that exceed the `max_parallel` of their sweep, in the order of the matrix.
 
-    They take their turns in the order of the matrix. What is active, or may be, also of a former member,
-    takes one, and so does what this plan ends; a replacement takes that of the job that it replaces.
+    Members that are, or may be, active take a slot, former ones too, and so does what this plan ends; a
+    replacement takes the slot of the job that it replaces.
     """
     stack, snapshot = proposed.stack, proposed.snapshot
     jobs, sweeps, held = stack.whole or stack.jobs, SweepEntries(stack), dict[str, PlannedAction]()
     limits = {job.sweep: job.max_parallel for job in jobs.values() if job.sweep and job.max_parallel}
     if not limits:
         return actions
-    creating = {one.key: one for one in actions if one.action is Action.CREATE}
+    creating = {action.key: action for action in actions if action.action is Action.CREATE}
     busy: dict[str, list[str]] = {entry: [] for entry in limits}
     for key in sorted({*jobs, *snapshot.ownership.concerned_keys} - stack.former_keys):
         desired = stack.find(key)
@@ -248,19 +248,19 @@ def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequenc
         active = busy[entry]
         members = (member.key for member in sweeps.members[entry])
         waiting = [key for key in members if key in creating and key not in active]
-        said, ahead = f"waits for its turn (max_parallel: {limit}), then", tuple([*active, *waiting][:limit])
-        for place, key in enumerate(waiting, len(active)):
-            one = creating[key]
-            if place < limit:
-                held[key] = one.model_copy(update={"max_parallel": limit, "beside": tuple(active)})
+        cause, ahead = f"waits for its turn (max_parallel: {limit}), then", tuple([*active, *waiting][:limit])
+        for slot, key in enumerate(waiting, len(active)):
+            action = creating[key]
+            if slot < limit:
+                held[key] = action.model_copy(update={"max_parallel": limit, "beside": tuple(active)})
                 continue
-            more = {"waits_for": ahead, "cost": one.cost}
-            held[key] = one.instead(Action.DEFER, Reason.WAITS_FOR_TURN, said, **more)
-    return [held.get(one.key, one) if one.action is Action.CREATE else one for one in actions]
+            more = {"waits_for": ahead, "cost": action.cost}
+            held[key] = action.instead(Action.DEFER, Reason.WAITS_FOR_TURN, cause, **more)
+    return [held.get(action.key, action) if action.action is Action.CREATE else action for action in actions]
 
 
 def first_apply_warning(proposed: ProposedPlan) -> Iterator[PlanWarning]:
-    """Say what is most often right, and may be a mistake: the first apply to a second target."""
+    """Warn of the first apply to another target: usually right, but possibly a mistake."""
     memory, name = proposed.snapshot.memory, proposed.stack.name
     if proposed.owns_nothing and proposed.starting and memory.elsewhere and not memory.knows_stack:
         elsewhere = "; ".join(memory.elsewhere)
@@ -277,9 +277,9 @@ def _empty(proposed: ProposedPlan) -> GuardFinding | None:
 
 
 def _found_nothing(proposed: ProposedPlan) -> GuardFinding | None:
-    """The wrong account, project or workspace looks like a stack of which nothing is left.
+    """Object if every job seems gone: the account, project or workspace may be wrong.
 
-    Where all had ended when it was seen last, the service has only aged the records out.
+    If all jobs had ended when last seen, the service has merely aged their records out.
     """
     active, starting = proposed.snapshot.memory.seen_active, proposed.starting
     if not (proposed.owns_nothing and starting and active):
@@ -295,7 +295,7 @@ def _found_nothing(proposed: ProposedPlan) -> GuardFinding | None:
 
 def _too_many_terminations(proposed: ProposedPlan) -> GuardFinding | None:
     limits, stack = proposed.stack.limits, proposed.stack
-    ending, active = proposed.unsaid(proposed.ending), proposed.snapshot.ownership.active_jobs
+    ending, active = proposed.unrequested(proposed.ending), proposed.snapshot.ownership.active_jobs
     if not _is_much(len(ending), active, limits.terminations, limits.terminations_percent):
         return None
     why = (
@@ -307,7 +307,7 @@ def _too_many_terminations(proposed: ProposedPlan) -> GuardFinding | None:
 
 def _too_much_lost_work(proposed: ProposedPlan) -> GuardFinding | None:
     limit = proposed.stack.limits.lost_node_hours
-    ending = proposed.unsaid(proposed.ending, Guard.LOST_WORK)
+    ending = proposed.unrequested(proposed.ending, Guard.LOST_WORK)
     lost = lost_sum(ending)
     if lost <= limit:
         return None
@@ -321,7 +321,7 @@ def _too_much_lost_work(proposed: ProposedPlan) -> GuardFinding | None:
 
 def _too_many_reruns(proposed: ProposedPlan) -> GuardFinding | None:
     limits, stack, starting = proposed.stack.limits, proposed.stack, proposed.starting
-    again = proposed.unsaid([one for one in starting if one.rerun_of is not None], Guard.RERUNS)
+    again = proposed.unrequested([one for one in starting if one.rerun_of is not None], Guard.RERUNS)
     keys = len(stack.declared_keys)
     if not _is_much(len(again), keys, limits.reruns, limits.reruns_percent):
         return None
@@ -335,11 +335,11 @@ def _too_many_reruns(proposed: ProposedPlan) -> GuardFinding | None:
 
 
 def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
-    """What is started, now or once it is not deferred any more, may take or cost more than the limits."""
+    """Object if what is started, now or after a wait, may exceed the limits of work or cost."""
     stack, limits = proposed.stack, proposed.stack.limits
     if limits.node_hours is None and limits.cost is None:
         return None
-    # What waits for a blocked key, directly or not, starts in no wait of this apply, so it is not counted.
+    # What waits for a blocked key, directly or not, is not started by this apply.
     held = {one.key for one in proposed.actions if one.action is Action.BLOCKED}
     waiting = [one for one in proposed.actions if one.action is Action.DEFER]
     while more := {one.key for one in waiting if held.intersection(one.waits_for)} - held:
@@ -370,11 +370,11 @@ def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
 
 
 def _is_much(count: int, whole: int, limit: int, percent: float) -> bool:
-    """Whether a count reaches both limits: a number, and a share of the whole in percent."""
+    """Whether a count reaches both the limit and the percentage of the whole."""
     return count >= limit and count * 100 >= percent * whole
 
 
-#: In the order in which they are asked.
+#: In order of evaluation.
 GUARDS: Mapping[Guard, GuardTraits] = {
     Guard.LOST_WORK: GuardTraits("too much work would be lost", _too_much_lost_work),
     Guard.RERUNS: GuardTraits("too much finished work would run again", _too_many_reruns),
@@ -387,7 +387,7 @@ REFUSES_THE_PLAN = frozenset(guard for guard, traits in GUARDS.items() if traits
 
 
 def limited(plan: Plan, max_actions: int | None) -> Plan:
-    """The plan, refused if it has more actions than `max_actions`."""
+    """Refuse the plan if it has more than `max_actions` actions."""
     count = len(plan.to_execute)
     if max_actions is None or count <= max_actions:
         return plan
@@ -400,14 +400,15 @@ def limited(plan: Plan, max_actions: int | None) -> Plan:
 # --- why a plan is refused
 
 
-#: So many keys stand in a message; the plan names all of them.
+#: Maximum number of keys in a message about a finding.
 _MOST_FINDINGS = 20
 
 
 def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ...]:
-    """Why a plan is refused, and why keys of it are blocked; nothing where all of it may be done.
+    """Return why the plan is refused and why keys are blocked.
 
-    Where its text is shown, that says why a policy or pre-flight blocks a key: here stands the place only.
+    If the text of the plan is shown, it explains blocks by policies and pre-flight; then only their places
+    are given.
     """
     found = [*plan.refusals]
     if plan.denied:
@@ -422,7 +423,7 @@ def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ..
         if action.reason is Reason.GUARD:
             by_guard.setdefault(Guard(action.blocked_by[0]), []).append(action)
     for guard, actions in by_guard.items():
-        # The figures are those of the actions that were blocked, so that a saved plan says the same.
+        # Computed from the blocked actions, so that a saved plan says the same.
         figures = "they would run finished work again"
         if guard is Guard.LOST_WORK:
             work = sum(node_hours(action.elapsed, action.nodes) for action in actions)
@@ -438,7 +439,7 @@ def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ..
 
 
 def _findings(found: Iterable[PreflightFinding]) -> Iterator[Diagnostic]:
-    """Why keys are blocked: each finding at its place; the same of many jobs once."""
+    """Yield a diagnostic for each finding, with equal ones of many jobs folded into one."""
     groups: dict[Hashable, list[PreflightFinding]] = {}
     for one in found:
         groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)

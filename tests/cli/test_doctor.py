@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.decide.doctor import Check, Health, of_clock, of_memory
+from reconciler.decide.doctor import Check, Health, of_clock, of_history
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
 from reconciler.modelarts.known_secrets import FILE_VARIABLE
 from tests.cli.conftest import CHANGING, Reconciler, Said, Service, manifest, write
@@ -383,10 +383,10 @@ def test_unmanaged_job_with_a_declared_name_could_be_adopted(
         (of_clock(-899.0), Health.NOTE),
         (of_clock(901.0), Health.WRONG),
         (of_clock(-5000.0), Health.WRONG),
-        (of_memory(is_local=True, is_shared=False), Health.WELL),
-        (of_memory(is_local=True, is_shared=True), Health.WELL),
-        (of_memory(is_local=False, is_shared=True), Health.WELL),
-        (of_memory(is_local=False, is_shared=False), Health.NOTE),
+        (of_history(is_local=True, is_shared=False), Health.WELL),
+        (of_history(is_local=True, is_shared=True), Health.WELL),
+        (of_history(is_local=False, is_shared=True), Health.WELL),
+        (of_history(is_local=False, is_shared=False), Health.NOTE),
     ],
 )
 def test_clock_and_history_have_a_health(check: Check, health: Health) -> None:
