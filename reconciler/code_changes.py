@@ -1,7 +1,7 @@
-"""What changed in the code of jobs since their running revisions: which files, and which lines of them.
+"""Changed files and lines in the code of jobs, compared with their running revisions.
 
-Nothing is decided by it. What the code was is known from the history, else from the code store, which is read
-and never written; the lines are compared with the files in the store.
+Informational only: no decision depends on it. The earlier code comes from the history, else from the code
+store, which is only read; lines are compared with the stored files.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from reconciler.decide.review import Review, ReviewedJob, Side
 
 T = TypeVar("T")
-#: A file of more bytes is compared as a whole; of more lines that may differ all are taken to do so.
+#: Larger files (in bytes) are compared as a whole; with more differing lines, all of them are shown as changed.
 MOST_COMPARED, _MOST_LINES = 65_536, 2_000
-#: How many unchanged lines are shown around changed ones.
+#: Lines of context in a diff.
 _CONTEXT = 3
 
-#: Returns a file of some code by its path; None if it is gone, or large.
+#: Reads a file of the code by its path; None if it is missing or too large.
 ReadFile = Callable[[str], bytes | None]
 
 
 def with_lines(changes: tuple[CodeChange, ...], before: ReadFile, after: ReadFile) -> tuple[CodeChange, ...]:
-    """Return the changes with the changed lines of text files that are not large."""
+    """Add the changed lines of small text files."""
 
     def compared(change: CodeChange) -> CodeChange:
         if change.change != "changed" or max(change.size, change.old_size or 0) > MOST_COMPARED:
@@ -52,14 +52,14 @@ def with_lines(changes: tuple[CodeChange, ...], before: ReadFile, after: ReadFil
 
 
 def _diff(before: bytes, after: bytes) -> tuple[str, ...] | None:
-    """Return the hunks of a unified diff; None where the lines say nothing to people."""
+    """Return the hunks of a unified diff. None for binary files."""
     try:
         old, new = (data.decode().splitlines(keepends=True) for data in (before, after))
     except UnicodeDecodeError:
         return None
     if b"\0" in before + after:
         return None
-    # What is the same at both ends is left out but for the context: comparing takes the square of the rest.
+    # Trim equal lines at both ends: the comparison takes quadratic time.
     start = _same_lines(old, new)
     old, new = old[start:], new[start:]
     end = _same_lines(old[::-1], new[::-1])
@@ -81,13 +81,13 @@ def _diff(before: bytes, after: bytes) -> tuple[str, ...] | None:
 
 
 def _same_lines(old: Sequence[str], new: Sequence[str]) -> int:
-    """Count the lines that both begin with, but for those that are shown around what comes behind."""
-    differs = (number for number, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
+    """Count the common first lines, without those shown as context."""
+    differs = (number for number, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
     return max(0, next(differs, min(len(old), len(new))) - _CONTEXT)
 
 
 def read_below(directory: Path) -> ReadFile:
-    """Return what reads the files of a directory."""
+    """Return a function that reads the files below a directory."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -99,10 +99,10 @@ def read_below(directory: Path) -> ReadFile:
 
 
 class CodeComparison:
-    """Compares the code of jobs with what it was, and with what the code store has; each is asked once.
+    """Compares the code of jobs with earlier code and with the code store. Results are cached.
 
-    `recorded` returns the code of a digest that the history has; `open_store` opens the store at an address.
-    `problems` says by address why a store could not be read.
+    `recorded` looks up a digest in the history; `open_store` opens the store at an address. `problems` holds,
+    by address, why a store could not be read.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class CodeComparison:
         self.changes, self.missing = cache(self._changes), cache(self._missing)
 
     def _changes(self, code: Code, address: str, before: str) -> tuple[CodeChange, ...] | None:
-        """Return what changed since the code of a digest, or of how it begins; "" for none.
+        """Return the changes since the code with digest `before`, which may be a prefix, or "" for none.
 
-        None: what it was is not known any more.
+        None if that code is unknown.
         """
         if before in ("", code.digest):
             return code_changes(code.files if before else (), code.files)
@@ -145,13 +145,12 @@ class CodeComparison:
         """Return what an upload would send; None if the store cannot be read."""
 
         def md5_of(file: CodeFile) -> str:
-            # Of a file that is gone by now it is the ETag of nothing.
             return etag_of(read_below(self._root / code.source)(file.path) or b"")
 
         return self._asked(address, lambda store: store.missing(self._stack, code, md5_of))
 
     def _asked(self, address: str, ask: Callable[[CodeStore], T]) -> T | None:
-        """Ask a store, unless it did not answer before."""
+        """Query a store, unless an earlier request failed."""
         if address in self.problems:
             return None
         try:
@@ -175,16 +174,16 @@ def with_code(
     *,
     installs: bool,
 ) -> Plan:
-    """Say of each job, or of some, what changed in its code, what apply uploads, and what to know of it.
+    """Add to the plan, for all keys or some, the changes in code, the upload sizes and the warnings.
 
-    `installs`: the target installs the packages that a file in the code names.
+    `installs` is true if the target installs the packages of requirements files.
     """
     warnings, actions = list(plan.warnings), []
     state = cache(_commit_of)
     for action in plan.actions:
-        change = next((one for one in action.changes if one.path == CODE), None)
+        change = next((change for change in action.changes if change.path == CODE), None)
         desired = stack.find(action.key)
-        # One that is not carried out says it, too, if that is why.
+        # Also for an action that is not executed, if the code is among its changes.
         planned = action.code or (planned_code(desired) if desired and change else None)
         if planned is None or (keys is not None and action.key not in keys):
             actions.append(action)
@@ -215,19 +214,19 @@ def with_code(
 
 
 def _commit_of(source: Path, code: Code) -> tuple[str, list[str]]:
-    """Return the commit that is checked out around code, and which files are not as there; "" for none."""
+    """Return the commit checked out around the code ("" if none), and the files that differ from it."""
     try:
         repository = Repository.around(source, os.environ)
         if repository is None:
             return "", []
         commit = repository.commit("HEAD")
         return commit or "", repository.uncommitted(commit, code.files)
-    except (ReconcilerError, OSError):  # no plan fails for it
+    except (ReconcilerError, OSError):  # must not fail a plan
         return "", []
 
 
 def _not_installed(action: PlannedAction, code: Code, target: str) -> Iterator[PlanWarning]:
-    """Warn of a file in the code of a job that names packages, where the target installs none."""
+    """Warn about a requirements file that the target does not install."""
     is_preset = not ((action.desired or {}).get("algorithm") or {}).get("command")
     for name in [file.path for file in code.files if file.path in REQUIREMENTS and is_preset]:
         why = f"{name} in the code of {action.key} names packages, and the target installs none"
@@ -239,22 +238,22 @@ def _not_installed(action: PlannedAction, code: Code, target: str) -> Iterator[P
 
 
 def reviewed_code(review: Review, base: Side, base_root: Path, head: Side, head_root: Path) -> Review:
-    """Say of each job whose code differs which files do, while both trees can be read."""
+    """Add the changed files to each job whose code differs. Both trees must still exist."""
 
     @cache
     def compare(before: Code | None, after: Code) -> tuple[CodeChange, ...]:
         changes = code_changes(before.files if before else (), after.files)
-        then = read_below(base_root / (before.source if before else "."))
-        return with_lines(changes, then, read_below(head_root / after.source))
+        read_before = read_below(base_root / (before.source if before else "."))
+        return with_lines(changes, read_before, read_below(head_root / after.source))
 
     def reviewed(job: ReviewedJob) -> ReviewedJob:
-        was = base.stack and base.stack.find(job.formerly or job.key)
+        previous = base.stack and base.stack.find(job.formerly or job.key)
         desired = head.stack and head.stack.find(job.key)
         planned = planned_code(desired) if desired else None
         if planned is None or not any(change.path == CODE for change in job.changes):
             return job
-        files = compare(was.code if was else None, planned.code)
-        # Where it would be uploaded to is no change: targets that differ in nothing else are shown as one.
+        files = compare(previous.code if previous else None, planned.code)
+        # Without the store, so that targets with the same changes are grouped.
         return job.model_copy(update={"code": planned.model_copy(update={"files": files, "store": ""})})
 
     return review.model_copy(update={"jobs": tuple(map(reviewed, review.jobs))})

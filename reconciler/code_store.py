@@ -1,10 +1,10 @@
-"""The object store of code: it is uploaded once, under its content, and found complete before it is used.
+"""The object store of code, addressed by content and verified before use.
 
     STORE/STACK/DIGEST16/NAME/…           the files; the service copies the folder NAME into the container
-    STORE/STACK/DIGEST16/manifest.json    written last: without it nothing there counts
+    STORE/STACK/DIGEST16/manifest.json    written last; without it the prefix is incomplete
 
-Keys are named by content, so that two who upload the same at once write the same bytes, and whatever is
-damaged is written again. Source of the facts: docs/reference/code.md, "The object store".
+Because keys depend on content, concurrent uploads write the same bytes, and damaged files are uploaded again.
+Source: docs/reference/code.md, "The object store".
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ _R = TypeVar("_R")
 
 FORMAT_VERSION = "1.0"
 UPLOADS_AT_ONCE = 8
-#: An upload that takes more seconds lets what needs nothing of it pass.
+#: After this time an upload yields its slot to actions that do not depend on it.
 _PATIENCE_S = 5.0
-#: How often it is looked whether the program is to stop, in seconds; nobody waits for these threads then.
+#: Interval at which a stop request is noticed. Worker threads are abandoned then.
 _PIECE_S, _WORKER = 0.2, "request to the code store"
 _MANIFEST = "manifest.json"
 _MAX_MANIFEST = 4_000_000
 
 
 class StoreRefused(Rejected):
-    """The object store refused a request; nothing was changed by it."""
+    """The object store rejected the request; nothing was changed."""
 
     what = "the code store refused the request"
 
 
 class StoreUnauthorized(Unauthorized):
-    """The credentials do not give the right to do what was asked of the object store."""
+    """The credentials lack a permission on the object store."""
 
 
 class StoreFailed(ServiceError):
-    """The object store did not do what was asked; it may be tried again."""
+    """The request to the object store failed; it may be retried."""
 
     what = "the code store cannot be used"
 
 
 class CodeChanged(CodeRejected):
-    """A file is not what it was when the code was hashed; the upload was given up."""
+    """A file changed after the code was hashed; the upload was aborted."""
 
     what = "the code changed during upload"
 
@@ -78,8 +78,8 @@ class _Refusal(NamedTuple):
 
 
 _BUG = "check that `obs_endpoint` is that of an OBS; if it is, report this as a bug of reconciler"
-#: The store's own words for what is wrong for good. `{right}` is the one that a request takes, `{where}` the
-#: place that it is for. Source: docs/reference/code.md, "Refusals of the store".
+#: Permanent errors, by error code. `{right}` is the permission that is needed, `{where}` the resource.
+#: Source: docs/reference/code.md, "Refusals of the store".
 REFUSALS: Mapping[str, _Refusal] = {
     "PermanentRedirect": _Refusal(
         "the bucket is in another region",
@@ -131,8 +131,8 @@ REFUSALS: Mapping[str, _Refusal] = {
     "PreconditionFailed": _Refusal("the store saw a condition that was not sent", _BUG),
     "NotImplemented": _Refusal("the store does not have this operation", _BUG),
 }
-#: Other codes, and the statuses of answers that come without one.
-_REFUSALS_ALIKE = {
+#: Equivalent error codes, and status codes of responses without one.
+_ALIASES = {
     "TemporaryRedirect": "PermanentRedirect",
     "FsObjectConflict": "FsNotSupport",
     "301": "PermanentRedirect",
@@ -140,10 +140,10 @@ _REFUSALS_ALIKE = {
     "403": "AccessDenied",
     "501": "NotImplemented",
 }
-#: What passes: another request of the same has another outcome, perhaps.
-_PASSING = {"OperationAborted", "TooManyRequests", "ServiceUnavailable", "SlowDown", "InternalError"}
-_PASSING_STATUSES = {408, 429, 500, 502, 503, 504}
-#: Seconds before the attempts after the first; half of each is chance.
+#: Transient errors.
+_TRANSIENT = {"OperationAborted", "TooManyRequests", "ServiceUnavailable", "SlowDown", "InternalError"}
+_TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
+#: Delays before retries, in seconds; half of each is jitter.
 _WAITS_S, _RETRIES_UNREACHABLE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 2
 _RIGHTS = {
     "write": "obs:object:PutObject",
@@ -151,7 +151,7 @@ _RIGHTS = {
     "list": "obs:bucket:ListBucket",
     "delete": "obs:object:DeleteObject",
 }
-#: What obstore says of a request without an answer, and what that is; else it is the system's own message.
+#: obstore's errors for requests without a response. Others are described by the system's message.
 _UNANSWERED = {
     "TimedOut": "no answer in time",
     "dns error": "its host name cannot be resolved",
@@ -160,14 +160,14 @@ _UNANSWERED = {
 
 
 class StoredCode(NamedTuple):
-    """Code as its manifest object lists it, and the ETag of each file."""
+    """The contents of a manifest object: the code and the ETag of each file."""
 
     code: Code
     etags: Mapping[str, str]
 
 
 class Upload(NamedTuple):
-    """What is still to be uploaded of a code: `files` of it, `size` in bytes; none if it is complete."""
+    """The files that still have to be uploaded; `size` in bytes."""
 
     files: tuple[CodeFile, ...]
     is_complete: bool
@@ -178,9 +178,9 @@ class Upload(NamedTuple):
 
 
 class CodeStore:
-    """The code of all stacks below `address`, `obs://BUCKET/PREFIX/`, on which `store` is opened.
+    """The code of all stacks below `address`, `obs://BUCKET/PREFIX/`; `store` is opened there.
 
-    Each call raises a ServiceError where the store does not answer, or refuses.
+    Every call may raise a ServiceError.
     """
 
     def __init__(
@@ -196,23 +196,23 @@ class CodeStore:
         self.address = address.rstrip("/") + "/"
         self._store, self._stop, self._redact = store, stop, redact
         self._sleep, self._chance = sleep, chance
-        #: Of a cloud: see `modelarts.objects`.
+        #: None on a local store; see `modelarts.objects`.
         self._access: Any = getattr(store, "credential_provider", None)
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────
 
     def stored(self, stack: str, place: str) -> StoredCode | None:
-        """Return what the manifest object of a prefix lists; None if there is none that can be read."""
+        """Read the manifest object of a prefix. None if it is missing or invalid."""
         data = self._get(f"{stack}/{place}/{_MANIFEST}", _MAX_MANIFEST)
         return None if data is None else _read_manifest(data, place)
 
     def digests(self, places: Sequence[tuple[str, str]]) -> set[str]:
-        """Return the whole digests of what lies at places, each a stack and the first digits."""
+        """Return the full digests of the code at places, each a stack and a digest's first digits."""
         found = self._in_threads(lambda place: self.stored(*place), places)
         return {stored.code.digest for stored in found if stored}
 
     def missing(self, stack: str, code: Code, md5_of: Callable[[CodeFile], str]) -> Upload:
-        """Return what an upload would send. `md5_of` hashes a file of the code again."""
+        """Return what an upload would send. `md5_of` returns the MD5 of a local file."""
         prefix = prefix_of(stack, code.digest)
         there = {meta["path"].removeprefix(prefix): meta for meta in self._list(prefix)}
         stored = self.stored(stack, digits(code.digest)) if _MANIFEST in there else None
@@ -224,7 +224,7 @@ class CodeStore:
                 return False
             etag = str(meta["e_tag"] or "").strip('"')
             if isinstance(self._store, LocalStore):
-                # A directory keeps no hash; its files are read instead.
+                # A directory stores no hashes.
                 etag = etag_of(self._get(meta["path"], file.size) or b"")
             return etag == (known.get(file.path) or md5_of(file))
 
@@ -233,7 +233,7 @@ class CodeStore:
         return Upload(files, is_complete=bool(is_listed) and not files)
 
     def prefixes(self, stack: str | None = None) -> Iterator[Prefix]:
-        """Yield what lies in the store, of one stack or of all, in the order of the names."""
+        """Yield the prefixes of one stack or of all, sorted by name."""
         found: dict[Place, dict[str, Any]] = {}
         for meta in self._list(f"{stack}/" if stack else ""):
             parts = meta["path"].split("/", 2)
@@ -257,7 +257,7 @@ class CodeStore:
             )
 
     def read(self, stack: str, code: Code, path: str, most: int) -> bytes | None:
-        """Return a file of code that is stored; None if it is gone, or has more bytes than that."""
+        """Read a stored file. None if it is missing or larger than `most` bytes."""
         return self._get(f"{prefix_of(stack, code.digest)}{code.name}/{path}", most)
 
     # ── writing ────────────────────────────────────────────────────────────────────────────────
@@ -269,11 +269,11 @@ class CodeStore:
         source: Path,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Upload:
-        """Upload what is not there yet, then the manifest object. Returns what was sent.
+        """Upload missing files, then the manifest object. Returns what was sent.
 
         Raises:
-            CodeChanged: a file is not what was hashed any more.
-            Interrupted: the program is to stop; what was sent stays, without a manifest object.
+            CodeChanged: a file changed after it was hashed.
+            Interrupted: a stop was requested; the uploaded files remain without a manifest object.
         """
         hashed: dict[str, str] = {}
 
@@ -305,12 +305,10 @@ class CodeStore:
         return upload
 
     def delete(self, prefix: Prefix) -> None:
-        """Delete a prefix: the manifest object first, then the files, one by one.
-
-        What somebody else has deleted is gone, and that is all.
+        """Delete a prefix: the manifest object first, then each file. Missing objects are ignored.
 
         Raises:
-            Interrupted: the program is to stop; what is left counts as incomplete.
+            Interrupted: a stop was requested; the rest of the prefix is incomplete.
         """
 
         def delete(key: str) -> None:
@@ -352,7 +350,7 @@ class CodeStore:
         return [meta for meta in found if meta["path"].startswith(prefix)]
 
     def _call(self, verb: str, key: str, call: Callable[[], Any]) -> Any:
-        """Make a request; what passes is waited for, and asked again."""
+        """Send a request, with retries after transient errors."""
         for attempt, wait_s in enumerate((*_WAITS_S, 0.0)):
             if self._stop is not None and self._stop.is_set():
                 raise Interrupted(f"cannot {verb} {self.address}{key}: the program is to stop")
@@ -361,7 +359,7 @@ class CodeStore:
             try:
                 if threading.current_thread().name == _WORKER:
                     return call()
-                # A request that hangs is left by a signal, which is noticed between two steps of Python only.
+                # Run on a thread: a signal cannot interrupt a request that hangs in native code.
                 [result] = self._in_threads(lambda _: call(), [None])
             except (BaseError, OSError, ValueError) as error:
                 failure, retries = self._failure(verb, key, error)
@@ -373,9 +371,9 @@ class CodeStore:
         raise AssertionError("the last attempt returns or raises")
 
     def _in_threads(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-        """Do work for each item, some at once, and return what came of it; the first failure ends it.
+        """Call `work` for each item on several threads, and return the results. The first failure ends it.
 
-        Nobody is waited for once the program is to stop: a request may hang, and what it sends is harmless.
+        On a stop request threads are abandoned: a request may hang, and what it sends is harmless.
         """
         left, results, failures = iter(items), list[_R](), list[BaseException]()
 
@@ -404,46 +402,50 @@ class CodeStore:
         return results
 
     def _failure(self, verb: str, key: str, error: Exception) -> tuple[ServiceError, int]:
-        """Return what a request failed by, and how often it is worth another attempt."""
+        """Return the error to raise for a failed request, and how often to retry it."""
         text, _, debug = str(error).partition("\n\nDebug source")
         where, place = f"cannot {verb} {self.address}{key}", self.address.removeprefix("obs://")
         if self._access is None:
-            said = printable(self._redact(text.removeprefix("Generic LocalFileSystem error: ")))
-            return StoreFailed(f"{where}: {said}", fix="make room there, and let this user write"), 0
+            why = printable(self._redact(text.removeprefix("Generic LocalFileSystem error: ")))
+            return StoreFailed(f"{where}: {why}", fix="make room there, and let this user write"), 0
 
-        def found(pattern: str) -> str:
+        def search(pattern: str) -> str:
             match = re.search(pattern, text)
             return printable(self._redact(match[1]))[:300] if match else ""
 
-        code, message = found(r"<Code>(\w+)</Code>"), unescape(found(r"(?s)<Message>(.*?)</Message>"))
-        status = int(found(r"status code: (\d{3})") or 0) or None
+        code, message = search(r"<Code>(\w+)</Code>"), unescape(search(r"(?s)<Message>(.*?)</Message>"))
+        status = int(search(r"status code: (\d{3})") or 0) or None
         if verb != "write" and code in ("", "AccessDenied", "SignatureDoesNotMatch", "NoSuchBucket"):
             code = "PermanentRedirect" if self._access.is_elsewhere() else code
-        marks: Any = {"code": code, "status": status, "request_id": found(r"<RequestId>([\w-]+)</RequestId>")}
+        fields: Any = {
+            "code": code,
+            "status": status,
+            "request_id": search(r"<RequestId>([\w-]+)</RequestId>"),
+        }
         known = code or str(status)
-        if refusal := REFUSALS.get(_REFUSALS_ALIKE.get(known, known)):
+        if refusal := REFUSALS.get(_ALIASES.get(known, known)):
             on = place.partition("/")[0] if verb == "list" else f"{place}*"
-            words, fix = (one.format(right=_RIGHTS[verb], where=on) for one in refusal[:2])
-            return refusal.error(f"{where}: {words}", **marks, fix=fix), 0
+            why, fix = (text.format(right=_RIGHTS[verb], where=on) for text in refusal[:2])
+            return refusal.error(f"{where}: {why}", **fields, fix=fix), 0
         if status is None and "HTTP error" not in text:
-            said = printable(self._redact(text.rpartition("error: ")[2]))[:300]
+            why = printable(self._redact(text.rpartition("error: ")[2]))[:300]
             fix = "check that `obs_endpoint` of the target is that of an OBS"
-            return StoreFailed(f"{where}: its answer cannot be understood: {said}", **marks, fix=fix), 0
+            return StoreFailed(f"{where}: its answer cannot be understood: {why}", **fields, fix=fix), 0
         if status is None:
             system = re.search(r'message: "([^"]*)"', debug)
-            said = next((says for word, says in _UNANSWERED.items() if word in debug), "")
-            said = said or (system[1] if system else "the connection failed")
+            why = next((why for word, why in _UNANSWERED.items() if word in debug), "")
+            why = why or (system[1] if system else "the connection failed")
             retries = 0 if "TimedOut" in debug else _RETRIES_UNREACHABLE
             fix = "check the network, HTTPS_PROXY, and `obs_endpoint` of the target"
-            return StoreFailed(f"{where}: the store cannot be reached: {said}", **marks, fix=fix), retries
-        is_passing = code in _PASSING or status in _PASSING_STATUSES
-        said = f"the store {'is busy' if is_passing else 'answered'}: {message or code or 'no reason'}"
-        fix = "run it again later" if is_passing else "see the store's own message"
-        return StoreFailed(f"{where}: {said}", **marks, fix=fix), len(_WAITS_S) if is_passing else 0
+            return StoreFailed(f"{where}: the store cannot be reached: {why}", **fields, fix=fix), retries
+        is_transient = code in _TRANSIENT or status in _TRANSIENT_STATUSES
+        why = f"the store {'is busy' if is_transient else 'answered'}: {message or code or 'no reason'}"
+        fix = "run it again later" if is_transient else "see the store's own message"
+        return StoreFailed(f"{where}: {why}", **fields, fix=fix), len(_WAITS_S) if is_transient else 0
 
 
 def prefix_of(stack: str, digest: str) -> str:
-    """Return where code of a digest lies, below the address of the store: `STACK/DIGEST16/`."""
+    """Return the prefix of a digest, relative to the address of the store: `STACK/DIGEST16/`."""
     return f"{stack}/{digits(digest)}/"
 
 
@@ -459,7 +461,7 @@ def _read(source: Path, file: CodeFile) -> bytes:
 
 
 def _read_manifest(data: bytes, place: str) -> StoredCode | None:
-    """Read a manifest object; None if it is not one of ours, or does not list what its prefix is named by."""
+    """Parse a manifest object. None if it is invalid, or belongs to another prefix."""
     try:
         document = json.loads(data)
         files = tuple(CodeFile(*(file[name] for name in CodeFile._fields)) for file in document["files"])
@@ -472,7 +474,7 @@ def _read_manifest(data: bytes, place: str) -> StoredCode | None:
 
 
 class Uploads:
-    """Uploads the code of the jobs of an apply, each once; safe to use from several threads."""
+    """Uploads the code of an apply's jobs, each code once. Thread-safe."""
 
     def __init__(self, store: CodeStore, stack: str, listener: UploadListener | None = None) -> None:
         self._store, self._stack, self._listener = store, stack, listener
@@ -480,14 +482,14 @@ class Uploads:
         self._done: dict[tuple[str, str], Future[Upload]] = {}
 
     def ensure(self, code: Code, source: Path, pause: Callable[[], object] = lambda: None) -> Upload:
-        """Return what was sent so that the code is complete in the store; `pause` is called if it takes long.
+        """Wait until the code is complete in the store. `pause` is called if that takes long.
 
         Raises:
-            CodeChanged: a file is not what was hashed any more.
-            Interrupted: the program is to stop.
+            CodeChanged: a file changed after it was hashed.
+            Interrupted: a stop was requested.
         """
         with self._lock:
-            # The same files under another name are another place.
+            # The same files under another name have keys of their own.
             place = (code.digest, code.name)
             is_first = place not in self._done
             done = self._done.setdefault(place, Future())
@@ -499,8 +501,8 @@ class Uploads:
 
     def _upload(self, code: Code, source: Path, done: Future[Upload]) -> None:
         try:
-            with self._listener() if self._listener else nullcontext(lambda sent, total: None) as told:
-                upload = self._store.upload(self._stack, code, source, told)
+            with self._listener() if self._listener else nullcontext(lambda sent, total: None) as on_progress:
+                upload = self._store.upload(self._stack, code, source, on_progress)
         except BaseException as failure:
             done.set_exception(failure)
         else:

@@ -1,7 +1,6 @@
-"""`/metrics` and `/healthz` on the network, each connection on a thread of its own.
+"""An HTTP server for `/metrics` and `/healthz`, with a thread per connection.
 
-Nobody who asks slowly, or not at all, holds up anything: what lasts is closed, and so is the oldest
-connection where there are too many.
+Slow clients cannot block it: connections time out, and the oldest is closed when there are too many.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
 
-#: So many connections are open at once; one that has not been answered, or whose answer has not been read, is
-#: closed after so many seconds, whatever it sends meanwhile.
 MAX_CONNECTIONS = 32
+#: Time limit for a whole connection, whatever the client sends.
 REQUEST_TIMEOUT_S = 5.0
 _TEXT = "text/plain; charset=utf-8"
 
@@ -46,11 +44,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Say nothing of requests."""
+        """Do not log requests."""
 
 
 class MetricsServer(ThreadingTCPServer):
-    """A bound socket; `metrics` is the text of the one path, `is_healthy` the answer of the other.
+    """The server, bound to its address. `metrics` and `is_healthy` answer its two paths.
 
     Raises:
         OSError: the address cannot be bound.
@@ -73,13 +71,13 @@ class MetricsServer(ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        """Where it serves, e.g. http://127.0.0.1:9464."""
+        """The base URL, e.g. http://127.0.0.1:9464."""
         host, port = self.socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Serve on a thread meanwhile, and release the socket then."""
+        """Serve on a thread inside the `with` block."""
         thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="metrics", daemon=True)
         thread.start()
         try:
@@ -95,7 +93,7 @@ class MetricsServer(ThreadingTCPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Close the connections that last too long, and the oldest where there are too many."""
+        """Close connections that are too old, and the oldest of too many."""
         oldest_first = list(self._begun.items())
         since_s = time.monotonic() - REQUEST_TIMEOUT_S
         for place, (request, begun_s) in enumerate(oldest_first):
@@ -104,7 +102,7 @@ class MetricsServer(ThreadingTCPServer):
 
     @staticmethod
     def _end(request: Any) -> None:
-        with suppress(OSError):  # its thread closes it then
+        with suppress(OSError):  # its thread then closes it
             request.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
@@ -112,4 +110,4 @@ class MetricsServer(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: the client is gone, or sent no request."""
+        """Ignore it: the client disconnected or sent no request."""
