@@ -89,6 +89,12 @@ _CLASSES = {
 _KEPT_ALL_THE_SAME = frozenset(
     {("active", Phase.COMPLETED.value), (Phase.TERMINATING.value, Phase.TERMINATED.value)}
 )
+#: Creates that rest on how the revision before ended: one that ended otherwise is another action's.
+_FOLLOWS_CLASS = {
+    Reason.RETRY: "Failed",
+    Reason.RECREATE: Phase.TERMINATED.value,
+    Reason.DECLARED_AGAIN: Phase.TERMINATED.value,
+}
 
 
 def failed_preconditions(
@@ -173,10 +179,16 @@ def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[
             yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
         owned = {revision.job.id: revision for revision in view.owned}
         for job_id in (one for one in _awaited(action) if one not in known):
-            if (last := owned.get(job_id)) is None and view.past_of(job_id) is None:
+            last = owned.get(job_id)
+            then = _FOLLOWS_CLASS.get(action.reason) if job_id == action.follows else None
+            if any(one.job.id == job_id for one in view.conflicting_jobs):
+                yield f"the previous job, {job_id}, no longer carries our marker"
+            elif last is None and view.past_of(job_id) is None:
                 yield f"the previous job, {job_id}, is gone"
             elif last is not None and _is_live(last):
                 yield f"{last.job.name} is {last.job.phase_text} again"
+            elif last is not None and then and then != _class(last.job.phase, last.job.phase_text):
+                yield f"{last.job.name} was {then}, now {last.job.phase_text}"
     if not action.traits.stands_in_the_way:
         digests = [shown.digest for shown in (before, after) if shown is not None]
         other = "another version of reconciler"

@@ -41,6 +41,7 @@ OPTIONS = SavedOptions(target=Target(kind=LOCAL), root=".")
 
 NEW, BEFORE = a_job(), a_job(**OLD)
 RETRIED = a_job(lifecycle={"on_failure": "retry"})
+RECREATED = a_job(lifecycle={"on_terminated": "recreate"})
 LABELLED = a_job(description="new")
 PHASES = (C, P, R, T, DONE, F, TD, AB)
 ACTIVE, ENDED = {C, P, R}, {T, DONE, F, TD, AB}
@@ -153,9 +154,10 @@ def moved(
         (Action.REPLACE, NEW, BEFORE, R, ACTIVE),
         (Action.TERMINATE, absent(), NEW, P, ACTIVE),
         (Action.TERMINATE, absent(), NEW, R, ACTIVE),
-        # what a create follows must not be running again
+        # what a create follows must not be running again; a retry follows what ended badly
         (Action.CREATE, NEW, BEFORE, DONE, ENDED),
-        (Action.CREATE, RETRIED, NEW, F, ENDED),
+        (Action.CREATE, RETRIED, NEW, F, {F, AB}),
+        (Action.CREATE, RECREATED, NEW, TD, {TD}),
         (Action.CREATE, NEW, BEFORE, T, ENDED),
     ],
 )
@@ -266,8 +268,14 @@ MOVED: dict[str, Row] = {
     "waited for: ended, of an older one": (
         NEW, [old(phase=T), old(phase=TD, revision=3)], [old(phase=TD), old(phase=TD, revision=3)], ""
     ),
+    "waited for: ended, beside a retry": (
+        RETRIED, [new(phase=T), new(revision=2, phase=F)], [new(phase=TD), new(revision=2, phase=F)], ""
+    ),
     "waited for: runs again": (NEW, ENDING, [old(), SECOND], "a is Running again"),
     "waited for: gone": (NEW, ENDING, [SECOND], "the previous job, {id}, is gone"),
+    "stopped by us: completed": (
+        NEW, [new(phase=TD, stopped=True)], [new(phase=DONE)], "a was Terminated, now Completed"
+    ),
     "had ended: is ending": (NEW, [old(phase=TD), SECOND], ENDING, "a exists, which the plan does not know"),
     "was not there: is ending": (NEW, [SECOND], ENDING, "a exists, which the plan does not know"),
     "superseded: is ending": (
@@ -426,6 +434,13 @@ def test_create_behind_an_aged_out_revision_is_stale_when_an_older_one_is_there(
     memory = a_memory(past(BEFORE, 2, DONE))
     assert moved(a_stack(NEW), [], [seen(BEFORE, phase=T)], memory) == (
         "a: a exists, which the plan does not know",
+    )
+
+
+def test_create_is_stale_when_the_revision_before_has_lost_its_marker() -> None:
+    job, memory = seen(BEFORE, phase=DONE), a_memory(past(BEFORE, 1, DONE))
+    assert moved(a_stack(NEW), [job], [replace(job, description="")], memory) == (
+        f"a: the previous job, {job.id}, no longer carries our marker",
     )
 
 
