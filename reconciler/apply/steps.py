@@ -244,8 +244,13 @@ class Steps:
             if failure:
                 raise failure
             raise ActionEnded(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
-        unseen = ", ".join(".".join(path) for path in unreported_paths(body, job))
-        return job.id, f"{unseen} sent; the service does not report it" if unseen else ""
+        said = []
+        if unseen := ", ".join(".".join(path) for path in unreported_paths(body, job)):
+            said.append(f"{unseen} sent; the service does not report it")
+        # What was legal when it was planned, and is not any more.
+        if late := did_not_take(self.action.desired or body, job):
+            said.append(f"{', '.join(late)} cannot be changed while the job is {job.phase_text}")
+        return job.id, "; ".join(said)
 
     # --- terminate
 

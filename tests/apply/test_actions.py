@@ -652,7 +652,9 @@ def is_deferred(service: Service, outcome: Outcome) -> None:
     assert [warning.what for warning in service.plan(BOTH).warnings] == ["deferred"]
 
 
-case("runs by now", BOTH, sleeps(10), descriptions=WRITTEN, is_settled=True, check=is_deferred, **PENDING)
+late = "spec.schedule_policy.priority cannot be changed while the job is Running"
+by_now = {"descriptions": WRITTEN, "is_settled": True, "check": is_deferred, "said": late}
+case("runs by now", BOTH, sleeps(10), **by_now, **PENDING)
 for effect in NO_ANSWER:
     lost = fails(effect, UPDATE, status=503)
     case(f"update answered by {effect}", EDITED, lost, had=A, descriptions=WRITTEN)
