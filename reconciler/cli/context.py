@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from reconciler.core.masking import DeclaredSecrets
     from reconciler.core.observed import Listing, ObservedJob
     from reconciler.core.ports import Clock
+    from reconciler.core.record import Scope
     from reconciler.core.stack import Target
     from reconciler.manifest import LoadedStack
     from reconciler.modelarts.target import Connected, Runtime
     from reconciler.reconcile import Context
+    from reconciler.records.recording import Recording
 
     class StackOptions(TypedDict):
         """What the options of `options.TARGET` and `options.LOCK` say, by their names."""
@@ -127,6 +129,15 @@ class TargetSession(NamedTuple):
     target: Connected
     clock: Clock
     secrets: DeclaredSecrets
+    seen: dict[str, ObservedJob]
+
+    def see(self, job: ObservedJob) -> None:
+        """Keep the tokens of a job's endpoints out of every output, and remember how it was seen."""
+        from reconciler.core.masking import tokens_of
+
+        if tokens := tokens_of(job.body):
+            console.redact.learn(tokens)
+        self.seen[job.id] = job
 
     def shown(self, job: ObservedJob) -> dict[str, Any]:
         """The service's answer about a job, as it and all later output may show it."""
@@ -137,24 +148,42 @@ class TargetSession(NamedTuple):
         from reconciler.modelarts.jobs import find_job
 
         job = find_job(self.loaded.stack, self.target, named, lambda text: console.say(printable(text)))
-        learn_tokens(job)
+        self.see(job)
         return job
 
     def find_all(self, named: Sequence[str]) -> list[ObservedJob]:
         return list({job.id: job for job in map(self.find, named)}.values())
 
     def note_termination(self, job: ObservedJob) -> None:
-        from reconciler.connection import open_recording, records_url
+        try:
+            with self._recording() as recording:
+                recording.note_termination(self._scope, job)
+        except ReconcilerError as problem:  # the job was terminated, wherever the records are
+            console.say(printable(f"{problem}; the termination is not recorded"))
+
+    def remember(self) -> None:
+        """Record how the jobs of the stack were seen, if that can be done."""
+        from reconciler.core.ownership import Revision
+
+        marked = ((job, job.marker) for job in self.seen.values())
+        owned = [Revision(job, mark) for job, mark in marked if mark and mark.stack == self._scope.stack]
+        if owned:
+            with suppress(ReconcilerError), self._recording() as recording:
+                recording.remember(self._scope, owned, self.target.clock.now())
+
+    @property
+    def _scope(self) -> Scope:
         from reconciler.core.record import Scope
+
+        return Scope.of(self.loaded.stack.name, self.target.identity)
+
+    def _recording(self) -> closing[Recording]:
+        from reconciler.connection import open_recording, records_url
 
         run_by = runtime()
         given = run_by.environ.get("RECONCILER_RECORDS")
-        try:
-            url = records_url(self.declared_target, given, self.loaded.records_url, run_by)
-            with closing(open_recording(url, self.loaded.root, run_by)) as recording:
-                recording.note_termination(Scope.of(self.loaded.stack.name, self.target.identity), job)
-        except ReconcilerError as problem:  # the job was terminated, wherever the records are
-            console.say(printable(f"{problem}; the termination is not recorded"))
+        url = records_url(self.declared_target, given, self.loaded.records_url, run_by)
+        return closing(open_recording(url, self.loaded.root, run_by))
 
 
 @contextmanager
@@ -173,7 +202,9 @@ def open_target(
             from reconciler.render.text import render_head
 
             console.say(render_head(loaded.stack.name, place.identity))  # its jobs are pretended
-        yield TargetSession(loaded, declared, place, run_by.clock, DeclaredSecrets.of(loaded.stack))
+        there = TargetSession(loaded, declared, place, run_by.clock, DeclaredSecrets.of(loaded.stack), {})
+        yield there
+        there.remember()
 
 
 def say_gaps(listing: Listing) -> ExitCode:
@@ -188,11 +219,3 @@ def say_gaps(listing: Listing) -> ExitCode:
     if problem is not None:
         console.diagnostics([Diagnostic("the list could not be read", problem)])
     return ExitCode.UNKNOWN if problem or lost else ExitCode.DONE
-
-
-def learn_tokens(job: ObservedJob) -> None:
-    """Keep the tokens of a job's endpoints out of every output."""
-    from reconciler.core.masking import tokens_of
-
-    if tokens := tokens_of(job.body):
-        console.redact.learn(tokens)

@@ -29,6 +29,7 @@ from reconciler.modelarts.target import Connected, connected, identity_of
 from reconciler.records.recording import DATABASE
 
 if TYPE_CHECKING:
+    from reconciler.records.recording import Recording
     from reconciler.records.store import Records
 
 LOCK = "lock"
@@ -54,7 +55,7 @@ class Examination:
         self._loaded, self._name, self._target, self._given = loaded, name, target, given
         self._runtime = runtime()
         self._store: Records | None = None
-        self._has_records = False
+        self._recording: Recording | None = None
         self.place: dict[str, str | None] = {
             "name": name,
             "kind": target.kind,
@@ -130,13 +131,13 @@ class Examination:
             yield check
             yield from unchecked(("history",), "the record store is unavailable")
             return
-        self._has_records = True
+        self._recording = recording
         yield passed("records", where if self._store else f"{where}; nothing is recorded yet")
         is_shared = url is not None and not store.kind.is_file
         yield judge.of_history(is_local=self._target.traits.is_embedded, is_shared=is_shared)
 
     def _of_lock(self, identity: TargetIdentity) -> Check:
-        if not self._has_records:
+        if self._recording is None:
             return unchecked((LOCK,), "the record store is unavailable")[0]
         if self._store is None:
             return judge.of_lock(None, 0.0)
@@ -215,6 +216,10 @@ class Examination:
             name = lost.name or lost.id or "a job"
             yield failed("the list", f"{name} cannot be read: {lost.why}", None, Trouble.UNREACHABLE)
         ownership = sort_by_key(seen, stack.name, stack.declared_keys)
+        owned = [revision for view in ownership.views.values() for revision in view.owned]
+        if owned and self._recording is not None:
+            scope = Scope.of(stack.name, place.identity)
+            self._recording.remember(scope, owned, place.clock.now())
         yield from judge.of_duplicates(ownership)
         yield from judge.of_conflicting_jobs(ownership, stack.declared_keys)
 

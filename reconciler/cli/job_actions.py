@@ -94,6 +94,7 @@ def wait_for_all(
         ends = watch_all(watches, there.clock, timeout_s, show)
     documents = []
     for job, end in ((watch.job, end) for watch, end in zip(watches, ends, strict=True)):
+        there.see(job)
         ran_s = job.ran_s(there.clock.now())
         if not as_json:
             ran = f" ({format_duration(round(ran_s))} elapsed)" if ran_s else ""

@@ -10,7 +10,7 @@ import click
 
 from reconciler.cli import options as opt
 from reconciler.cli.console import console
-from reconciler.cli.context import learn_tokens, open_target, say_gaps
+from reconciler.cli.context import open_target, say_gaps
 from reconciler.cli.progress import reading
 from reconciler.errors import Diagnostic, ExitCode, ServiceError, Severity, Unauthorized, first_of
 
@@ -57,9 +57,9 @@ def list_(sort: str, order: str, limit: int, as_json: bool, **filters: Any) -> i
         now_s = there.clock.now()
         search, wanted = there.target.search, JobFilters(**filters)
         listing = search_jobs(search, wanted, now_s, sort_by=sort, order=order, limit=limit + 1)
+        for job in listing.jobs:
+            there.see(job)
     jobs, has_more = listing.jobs[:limit], len(listing.jobs) > limit
-    for job in jobs:
-        learn_tokens(job)
     if as_json:
         is_complete = not (has_more or listing.unreadable or listing.problem)
         items = [there.shown(job) for job in jobs]
@@ -84,7 +84,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
     with open_target(**where) as there:
         now_s = there.clock.now()
         found = there.target.backend.details(there.find(job).id)
-    learn_tokens(found)
+        there.see(found)
     body = there.shown(found)
     if as_json:
         console.document(body)
@@ -303,6 +303,8 @@ def _unmanaged_jobs(there: TargetSession, filters: JobFilters) -> tuple[list[Obs
 
     with reading():
         listing = search_jobs(there.target.search, filters, there.clock.now(), order="asc")
+    for job in listing.jobs:
+        there.see(job)
     unmanaged = [job for job in listing.jobs if job.marker is None]
     if owned := len(listing.jobs) - len(unmanaged):
         are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"

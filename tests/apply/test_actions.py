@@ -652,8 +652,8 @@ def is_deferred(service: Service, outcome: Outcome) -> None:
     assert [warning.what for warning in service.plan(BOTH).warnings] == ["deferred"]
 
 
-late = "spec.schedule_policy.priority cannot be changed while the job is Running"
-by_now = {"descriptions": WRITTEN, "is_settled": True, "check": is_deferred, "said": late}
+too_late = "spec.schedule_policy.priority cannot be changed while the job is Running"
+by_now = {"descriptions": WRITTEN, "is_settled": True, "check": is_deferred, "said": too_late}
 case("runs by now", BOTH, sleeps(10), **by_now, **PENDING)
 for effect in NO_ANSWER:
     lost = fails(effect, UPDATE, status=503)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -333,6 +334,18 @@ def test_drift_says_by_whom_a_declared_job_was_terminated(
     assert here("history --json").document["runs"][1]["kind"] == name
     here("apply --yes")
     here.ends(then, "drift")
+
+
+@pytest.mark.parametrize(
+    "command", ["jobs list", "jobs show a", "jobs wait a --for running", "export a", "export --all", "doctor"]
+)
+def test_what_is_seen_of_the_stack_is_recorded(here: World, command: str) -> None:
+    here.ends(0, "apply --yes")
+    here.time.sleep(60)
+    shutil.rmtree(".reconciler")
+    here(command)
+    [revision] = here("history --json").document["revisions"]
+    assert (revision["key"], revision["phase"]) == ("a", "Running")
 
 
 def test_termination_counts_as_done_where_the_records_cannot_be_found(here: World) -> None:
