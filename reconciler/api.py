@@ -1,9 +1,9 @@
 """The Python API: load a stack, connect to a target, plan, apply, check for drift.
 
-For notebooks, Airflow tasks and other programs. What these calls do the command line does too, by the same
-functions: with the same lock, journal, history, guards and redaction. What happens is told by the logger
-`reconciler` and by `on_event`. Nothing is printed, no signal handler is installed, and a session keeps what
-it knows to itself: two of them in two threads do not disturb one another.
+For notebooks, Airflow tasks and other programs. The command line uses the same functions, with the same lock,
+journal, history, guards and redaction. Progress is reported by the logger `reconciler` and by `on_event`;
+nothing is printed and no signal handler is installed. There is no global state, so sessions in different
+threads are independent.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ from reconciler.secrets import Redactor, without_secrets
 from reconciler.text import visible
 
 _log = logging.getLogger("reconciler")
-# A program that does not care for our log is not to find it on its stderr.
+# Without a handler, logging would print warnings to stderr.
 _log.addHandler(logging.NullHandler())
 
-#: What `wait` waits for, once everything is done that the plan says.
+#: What `wait` waits for after the plan has been applied.
 WaitGoal = Literal["running", "completed"]
 AnyPath = str | os.PathLike[str]
 EventListener = Callable[["ApplyEvent"], object]
@@ -129,7 +129,7 @@ class Stack:
     ) -> None:
         self._variables, self._var_files = variables, var_files
         self._redactor = Redactor()
-        # Of the files as they are now: another target is not to meet others.
+        # Loads the same files for another target, even if they have changed on disk.
         self._on = partial(Stack, files, variables, environ, var_files)
         values: Any = {"variables": variables, "var_files": var_files, "environ": environ}
         read = partial(load_manifest, files, **values, learn=self._redactor.learn, target=target)
@@ -497,7 +497,7 @@ class Session:
             if on_event is not None:
                 try:
                     on_event(event)
-                except Exception:  # what is under way must not depend on who listens
+                except Exception:  # a faulty listener must not stop the apply
                     _log.exception("on_event failed")
 
         stream, result = EventStream(context.target.clock, tell), None
@@ -506,7 +506,7 @@ class Session:
             stream.begin(core)
             rollout = Rollout(context, kind, stream, stop, limit_s, allowances, goal, lock=lock)
             try:
-                # In a thread, so that on Ctrl-C what is in flight ends in order.
+                # On a thread, so that calls in flight finish after Ctrl-C.
                 with ThreadPoolExecutor(1, thread_name_prefix="reconciler") as pool:
                     future = pool.submit(rollout.run, core)
                     try:
@@ -531,7 +531,7 @@ Time = datetime | str
 
 
 class WaitFailed(ReconcilerError):
-    """A job that was waited for ended badly (exit code 10) or not in time (9); `job` is its last state."""
+    """The job ended badly (exit code 10), or the wait timed out (9). `job` is its last state."""
 
     def __init__(self, job: ReportedJob, exit_code: ExitCode, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic)
@@ -762,7 +762,7 @@ def load_plan(path: AnyPath) -> Plan:
 
 
 class _Shown:
-    """A value of the core: its parts and its text, without secrets."""
+    """A redacted view of a value of the core."""
 
     _content: ClassVar[Content]
 
@@ -779,7 +779,7 @@ class _Shown:
         return self.render("text").removesuffix("\n")
 
     def _repr_html_(self) -> str | None:
-        """The table of the HTML format, for a notebook; None for what has none."""
+        """The table of the HTML format, for notebooks. None if there is none."""
         if "html" not in formats_of(self._content):
             return None
         return render_part(self._content, self._core, "html", self._view)
@@ -790,11 +790,11 @@ class _Shown:
 
     @property
     def summary(self) -> dict[str, int]:
-        """The number of each kind."""
+        """The count of each kind."""
         return {str(kind): count for kind, count in self._core.summary.items()}
 
     def render(self, format: str = "text") -> str:  # noqa: A002 - the word of the command line
-        """The text in one of the formats of `--output`.
+        """Return the text in one of the formats of `--output`.
 
         Raises:
             WrongUsage: there is no such format.
@@ -806,7 +806,7 @@ class _Shown:
 
 
 class _Report(_Shown):
-    """One that a command prints as JSON, too."""
+    """A view that a command also prints as JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of `--json`, without secrets."""
@@ -830,7 +830,7 @@ class Plan(_Report):
     complete: bool
     #: Why guards refuse the whole plan; what they block is an action `blocked`.
     refusals: tuple[Diagnostic, ...]
-    #: What a person should know.
+    #: Warnings for people.
     warnings: tuple[PlanWarning, ...]
 
     def __init__(self, core: CorePlan, made: _PlanInputs | ReadPlan, redactor: Redactor) -> None:
@@ -898,7 +898,7 @@ class Result(_Shown):
     """The result of an apply: the outcome of each action."""
 
     _content = Content.RESULT
-    #: What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any.
+    #: The outcome of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any.
     outcomes: tuple[Outcome, ...]
     #: The keys that were waited for, and how that ended.
     waits: tuple[Waited, ...]
@@ -947,7 +947,7 @@ class Result(_Shown):
 
 
 class ApplyFailed(ReconcilerError):
-    """Not everything was done, see `result`; `exit_code` is that of the command line."""
+    """Some actions were not done, see `result`. `exit_code` is that of the command line."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(*result._failures())
@@ -962,13 +962,13 @@ class DriftReport(_Report):
     drift: tuple[Drift, ...]
     #: Drift that is known: a rule of the manifest ignores it.
     ignored: tuple[IgnoredDrift, ...]
-    #: With `since_last`: what the last check did not see.
+    #: With `since_last`: drift that the last check did not find.
     new: tuple[Drift, ...]
-    #: With `since_last`: what is about another job by now, or has other changes.
+    #: With `since_last`: drift that now concerns another job or other fields.
     changed: tuple[Drift, ...]
-    #: With `since_last`: what is there no more.
+    #: With `since_last`: drift that has ended.
     gone: tuple[Drift, ...]
-    #: Where the manifest is ahead: no drift.
+    #: Changes of the manifest that are not applied yet. They are not drift.
     pending: tuple[Pending, ...]
 
     @property
@@ -978,7 +978,7 @@ class DriftReport(_Report):
 
     @property
     def exit_code(self) -> ExitCode:
-        """That of `reconciler drift`: 8 where too little could be read to judge."""
+        """The exit code of `reconciler drift`; 8 if too little could be read to judge."""
         return ExitCode(self._core.exit_code)
 
 
@@ -990,7 +990,7 @@ class StatusReport(_Report):
     jobs: tuple[JobStatus, ...]
     #: Whether everything could be read.
     complete: bool
-    #: What a person should know.
+    #: Warnings for people.
     warnings: tuple[PlanWarning, ...]
     #: That of `reconciler status`.
     exit_code: ExitCode
@@ -1016,7 +1016,7 @@ class Explanation:
         self._core, self._redactor = core, redactor
         #: What was asked about, and what is done about it, as in a plan.
         self.key, self.actions = key, without_secrets(tuple(a for one in core for a in one.actions), redactor)
-        #: One for each key that is meant: `key`, `rules`, `declared`, `observed`, `otherwise`, and more.
+        #: One per key: `key`, `rules`, `declared`, `observed`, `otherwise`, and more.
         self.members = without_secrets(tuple(core), redactor)
 
     def __repr__(self) -> str:
@@ -1033,7 +1033,7 @@ class Explanation:
 
 
 class ExportedManifest(str):
-    """The text of a manifest that declares jobs which exist already; `Stack.from_dict` takes its `to_dict()`.
+    """The text of a manifest that declares existing jobs; `Stack.from_dict` takes its `to_dict()`.
 
     `warnings` say what could not be read or declared, and what is there otherwise than on the service.
     """
@@ -1054,18 +1054,18 @@ def _invalid(what: str, why: str) -> WrongUsage:
 
 
 def _as_texts(variables: Mapping[str, object] | None) -> dict[str, str]:
-    """The values of variables as `--var` takes them: texts, numbers, booleans, dates and paths."""
+    """Convert values of variables to the texts that `--var` takes."""
 
     def as_text(value: Any) -> str:
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, str):
-            return str.__str__(value)  # of a member of an enumeration, its value
+            return str.__str__(value)  # the value of an enum member
         return str(value if isinstance(value, Number | date) else Path(value))
 
     return {name: as_text(value) for name, value in (variables or {}).items()}
 
 
 def _names(values: str | Iterable[str]) -> tuple[str, ...]:
-    """Several names, or one."""
+    """Accept one name or several."""
     return (values,) if isinstance(values, str) else tuple(values)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reconciler.decide.review import Review, ReviewedJob, Side
 
 T = TypeVar("T")
-#: Larger files (in bytes) are compared as a whole; with more differing lines, all of them are shown as changed.
+#: Larger files (in bytes) are compared as a whole. With more differing lines, all are shown as changed.
 MOST_COMPARED, _MOST_LINES = 65_536, 2_000
 #: Lines of context in a diff.
 _CONTEXT = 3
