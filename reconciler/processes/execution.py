@@ -217,10 +217,12 @@ def copy_output(output: OutputCopy) -> None:
 
     A link is copied as what it leads to; what is no file, or has gone meanwhile, is left out.
     """
+    place = output.target.resolve()
     for parent, directories, names in os.walk(output.directory, followlinks=True):
         here = Path(parent).resolve()
-        # A link that leads back up has no end.
-        directories[:] = [one for one in directories if not here.is_relative_to(Path(parent, one).resolve())]
+        # A link that leads back up has no end, nor has a place in storage that lies in the directory itself.
+        real = {one: Path(parent, one).resolve() for one in directories}
+        directories[:] = [one for one in real if real[one] != place and not here.is_relative_to(real[one])]
         target = output.target / Path(parent).relative_to(output.directory)
         target.mkdir(parents=True, exist_ok=True)
         for name in names:

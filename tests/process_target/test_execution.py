@@ -159,6 +159,15 @@ def test_output_may_hold_links_and_what_is_no_file(here: Here) -> None:
     }
 
 
+def test_output_that_holds_its_own_place_in_storage_is_copied_once(here: Here) -> None:
+    execution = here.prepare(outputs=[channel("out", "out/", local_dir=str(here.root))])
+    for _ in range(2):
+        copy_output(execution.outputs[0])
+    target = here.storage / "b/out"
+    assert (target / "obs/b/code/src/train.py").exists()
+    assert not (target / "obs/b/out").exists()
+
+
 def test_place_of_a_channel_is_below_the_home_of_the_job(here: Here) -> None:
     here.put("data/x")
     [task] = here.prepare(
