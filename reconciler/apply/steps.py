@@ -15,6 +15,7 @@ from reconciler.core.body import is_of_same_form
 from reconciler.core.identity import MAX_DESCRIPTION, Description
 from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.observed import ObservedJob
+from reconciler.core.ownership import ConflictingJob, standing
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob
@@ -193,7 +194,9 @@ class Steps:
             if job.name == name and self._is_marked(job):
                 return job.id, "already created"
         if found:
-            raise ActionEnded(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
+            holder = ConflictingJob(found[0], 0, standing(found[0], self._stack))
+            why = f"{name} is taken by job {holder.job.id} ({holder.why})"
+            raise ActionEnded(Status.CONFLICT, why, holder.job.id)
         return None
 
     def _holder(self, name: str) -> tuple[str, str]:

@@ -278,13 +278,13 @@ case("look-up fails", A, answers(FIND, 503, "ModelArts.4302"), status=FAILED, co
 case("made by us before", A, applied(A), said="already created", job="a", phases="a")
 case("made by us at once", A, before(CREATE, put("a", OURS)), said="already created", job="a", phases="a")
 STRANGERS = {
-    "unmanaged": "somebody's",
-    "other stack": marker("a", 1, A.digest, stack="other"),
-    "copied marker": marker("b", 1, A.digest),
-    "other revision": marker("a", 2, A.digest),
-    "other declaration": marker("a", 1, "a" + "f" * 12),
+    "unmanaged": ("somebody's", "unmanaged"),
+    "other stack": (marker("a", 1, A.digest, stack="other"), "owned by key a of stack other"),
+    "copied marker": (marker("b", 1, A.digest), "copied marker"),
+    "other revision": (marker("a", 2, A.digest), "copied marker"),
+    "other declaration": (marker("a", 1, "a" + "f" * 12), f"owned by key a of stack {STACK}"),
 }
-for who, text in STRANGERS.items():
+for who, (text, whose) in STRANGERS.items():
     for when, deeds, sent in (
         ("before the look", [put("a", text)], ""),
         ("between look and create", [before(CREATE, put("a", text))], "C"),
@@ -295,7 +295,7 @@ for who, text in STRANGERS.items():
             A,
             *deeds,
             status=CONFLICT,
-            said="a is taken by job",
+            said=f" ({whose})",
             job="a",
             sent=sent,
             descriptions={"a": text},
