@@ -1,9 +1,9 @@
 """The expressions in the values of a manifest: `${var.x}`, `${env.X}`, `${matrix.x}`, `${job.key}`,
 `${job.revision}`, and `${jobs.KEY.outputs.NAME}`.
 
-A text that is one expression keeps the value's type; `$${` is a literal `${`, and `${$}` a `$`, which is
-how a `$` stands directly before an expression. A text that holds a sensitive value becomes a `SecretText`,
-shown with the name of the variable in place of the value.
+A text that is a single expression keeps the type of the value. `$${` is a literal `${`; `${$}` is a `$`, for
+use directly before an expression. A text with a sensitive value becomes a `SecretText`, which is displayed
+with the expression instead of the value.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ from reconciler.manifest.problems import (
 from reconciler.manifest.yaml import Document, shorten
 from reconciler.secrets import SecretText, holds_credential, is_credential_name
 
-# Ten lines can say a variable of a megabyte a thousand times, and `defaults` stand in each of ten thousand
-# jobs. What comes of it is reckoned before it is made, like what aliases stand for.
+# Ten lines can use a variable of a megabyte a thousand times, and `defaults` are copied to ten thousand jobs.
+# So the size is estimated before values are expanded, as for YAML aliases. All sizes are in bytes.
 
-#: So many bytes, as estimated, may come of expressions and of defaults in the jobs of all targets.
+#: Limit for expressions and defaults in the jobs of all targets.
 MAX_EXPANDED = 150_000_000
-#: The same for the values of variables, and for all that is no job: targets, records, notifications.
+#: Limit for variables, and for everything else but jobs: targets, records, notifications.
 MAX_SETTINGS = 10_000_000
-#: What a member of a sweep takes, beside what comes of its expressions, and what a key that a job names.
+#: Size of a member of a sweep without its expressions, and of a key that a job refers to.
 MEMBER, LINK = 4_000, 200
-#: What a value takes beside its text.
+#: Size of a value without its text.
 _VALUE = 100
 TOO_MUCH, SECRET_NOT_ALLOWED = "expansion too large", "secret not allowed here"
 
 
 @dataclass(eq=False, repr=False)
 class ExpansionBudget:
-    """What is left for one manifest, on whatever target it is read; one that was exceeded stays so."""
+    """The expansion budget of one manifest, shared by all targets. Once exceeded, it stays exceeded."""
 
     limit: int = field(default_factory=lambda: MAX_EXPANDED)
     spent: int = 0
     _sizes: dict[int, tuple[Any, int]] = field(default_factory=dict, repr=False)
 
     def allows(self, amount: int) -> bool:
-        """Take note of so many bytes; False if this is too much."""
+        """Spend an amount of bytes. Returns False if the budget is exceeded."""
         self.spent += amount
         return not self.is_exceeded
 
@@ -78,16 +78,15 @@ class ExpansionBudget:
         return self.spent > self.limit
 
     def size_of(self, value: Any) -> int:
-        """Estimate the bytes of plain data; what was asked for before is known."""
+        """Estimate the bytes of plain data. Cached."""
         if not isinstance(value, dict | list):
             return _VALUE + (len(value) if isinstance(value, str) else 0)
-        # The value is kept with its size, so that its id is never another one's.
+        # Keep a reference to the value, so that its id is not reused.
         if id(value) not in self._sizes:
             self._sizes[id(value)] = value, measure(value)
         return self._sizes[id(value)][1]
 
     def problem(self, text: str = "") -> Problem:
-        """The words for a manifest that comes to more than anybody means."""
         at = f", reached at {shorten(text)}" if text else ""
         what = "variables and settings" if self.limit == MAX_SETTINGS else "expressions and defaults"
         why = f"{what} expand to more than {self.limit / 1_000_000:g} MB in this manifest{at}"
@@ -96,22 +95,21 @@ class ExpansionBudget:
 
 def measure(tree: Any) -> int:
     """Estimate the bytes of plain data."""
-    size, waiting = 0, [tree]
-    while waiting:
-        value = waiting.pop()
+    size, pending = 0, [tree]
+    while pending:
+        value = pending.pop()
         size += _VALUE
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, dict):
             size += sum(map(len, value))
-            waiting.extend(value.values())
+            pending.extend(value.values())
         elif isinstance(value, list):
-            waiting.extend(value)
+            pending.extend(value)
     return size
 
 
 def settings_budget() -> ExpansionBudget:
-    """What there is for variables, and for all that is no job."""
     return ExpansionBudget(MAX_SETTINGS)
 
 
@@ -119,18 +117,18 @@ _ALLOWED = (
     "${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key}, ${job.revision} and ${jobs.KEY.outputs.NAME} are "
     "allowed; $${ is a literal ${"
 )
-#: Expressions that have another value in another job.
-_OF_ONE_JOB = ("job.", "matrix.", "jobs.")
+#: Prefixes of expressions whose value depends on the job.
+_JOB_PREFIXES = ("job.", "matrix.", "jobs.")
 
 
 @dataclass(eq=False, repr=False)
 class Expander:
-    """Puts values in the place of expressions; `value_of` gives that of a variable, or raises `NoValue`.
+    """Replaces expressions by their values. `value_of` returns the value of a variable, or raises `NoValue`.
 
-    `takes_secrets` is False where no sensitive variable may stand, `takes_credentials` True in `records`,
-    whose password may be a credential of reconciler itself. A text that names an output of a job is kept as
-    an `UnresolvedText` if `keeps_outputs` (`kept` are those that were), else `outputs` gives the value, and
-    None allows no such expression. `numbered` are the jobs in which the number of a revision stands.
+    `takes_secrets` is False where sensitive variables are not allowed. `takes_credentials` is True for
+    `records`, whose password may be a credential of reconciler itself. With `keeps_outputs`, a text that
+    refers to an output of a job becomes an `UnresolvedText`, and is added to `kept`; else `outputs` returns
+    the value, and None forbids such expressions. `numbered` are the jobs that use `${job.revision}`.
     """
 
     value_of: Callable[[str], Any]
@@ -144,14 +142,14 @@ class Expander:
     kept: set[str] = field(default_factory=set)
     numbered: set[str] = field(default_factory=set)
     budget: ExpansionBudget = field(default_factory=ExpansionBudget)
-    _same_for_all: dict[str, Any] = field(default_factory=dict)
+    _shared: dict[str, Any] = field(default_factory=dict)
 
     def for_job(self, key: str, matrix: Mapping[str, Any] | None = None) -> Expander:
-        """The same, for one job: what does not depend on the job is reckoned once."""
+        """Return an expander for one job. Values that do not depend on the job are shared."""
         return replace(self, job=key, matrix=matrix)
 
     def tree(self, tree: Any) -> Any:
-        """Return plain data with every expression in it replaced.
+        """Return plain data with all expressions replaced.
 
         Raises:
             NoValue: one of them has no value.
@@ -159,7 +157,7 @@ class Expander:
         if tree.__class__ is str:
             return self.text(tree) if "${" in tree else tree
         if tree.__class__ is dict:
-            # Most values are text without an expression, and most calls are saved here.
+            # Most values are text without an expression: save the calls.
             return {
                 key: value if value.__class__ is str and "${" not in value else self.tree(value)
                 for key, value in tree.items()
@@ -170,16 +168,16 @@ class Expander:
 
     def text(self, text: str) -> Any:
         """Return the value of one text."""
-        if text in self._same_for_all:
-            self._spend(text, self.budget.size_of(self._same_for_all[text]))
-            return self._same_for_all[text]
+        if text in self._shared:
+            self._spend(text, self.budget.size_of(self._shared[text]))
+            return self._shared[text]
         if self.keeps_outputs and outputs_in(text):
             self.kept.add(text)
             return UnresolvedText(text)
         parts = parts_of(text)
         value = self._joined(parts)
-        if not any(isinstance(part, Reference) and part.inner.startswith(_OF_ONE_JOB) for part in parts):
-            self._same_for_all[text] = value
+        if not any(isinstance(part, Reference) and part.inner.startswith(_JOB_PREFIXES) for part in parts):
+            self._shared[text] = value
         return value
 
     def _joined(self, parts: tuple[str | Reference, ...]) -> Any:
@@ -188,7 +186,7 @@ class Expander:
             self._spend(parts[0].text, self.budget.size_of(value))
             return value
         texts = [self._text(part) if isinstance(part, Reference) else part for part in parts]
-        # Before they are joined: a megabyte may be said a thousand times in one line.
+        # Spend before joining: one line may use a value of a megabyte a thousand times.
         first = next((part.text for part in parts if isinstance(part, Reference)), "")
         self._spend(first, sum(map(len, texts)))
         joined, released = _join(texts), _join([as_released(text) for text in texts])
@@ -252,7 +250,7 @@ class Expander:
         try:
             value = self.value_of(name)
         except NoValue as error:
-            # What is wrong with the value itself is told once, where it comes from.
+            # Other problems of the value are reported once, at its source.
             what, why, fix, _ = error.problem
             what = what if what == UNKNOWN_VARIABLE else NO_VALUE
             raise NoValue(what, why, fix, reference.text) from None
@@ -276,7 +274,7 @@ class Expander:
 
 
 def _join(texts: Sequence[str]) -> str:
-    """Join texts; with a secret among them to one that shows its name."""
+    """Join texts. The result is a `SecretText` if one of them is."""
     secrets = [text for text in texts if isinstance(text, SecretText)]
     if any(isinstance(text, RevisionText) for text in texts):
         if secrets:
@@ -312,12 +310,12 @@ def _expressions_in(tree: Any, steps: _Steps = ()) -> Iterator[tuple[_Steps, str
 
 
 def problems_in(tree: Any, expander: Expander, steps: _Steps = ()) -> Iterator[tuple[_Steps, Problem]]:
-    """Yield every expression without a value, with the path of the text that holds it."""
+    """Yield the problem of each expression without a value, with the path of its text."""
     for place, text in _expressions_in(tree, steps):
-        is_open_told = False  # all that are not closed have the one problem of the whole text
+        is_unclosed_reported = False  # unclosed expressions share the problem of the whole text
         for part in parts_of(text):
-            if isinstance(part, Reference) and (part.is_closed or not is_open_told):
-                is_open_told |= not part.is_closed
+            if isinstance(part, Reference) and (part.is_closed or not is_unclosed_reported):
+                is_unclosed_reported |= not part.is_closed
                 try:
                     expander.text(part.text if part.is_closed else text)
                 except NoValue as error:
@@ -330,14 +328,14 @@ def problems_in(tree: Any, expander: Expander, steps: _Steps = ()) -> Iterator[t
 
 
 def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
-    """Yield every expression that names a credential of reconciler itself, wherever it is written.
+    """Report each expression that names a credential of reconciler itself.
 
-    The password of `records` is the only place for one, and `manifest.settings` looks at that.
+    Only the password of `records` may use one, which `manifest.settings` checks.
     """
     for document in documents:
         # In double quotes $ may be escaped.
-        may_hold_any = "${" in document.text or "\\" in document.text
-        for steps, text in _expressions_in(document.tree) if may_hold_any else ():
+        may_have_expressions = "${" in document.text or "\\" in document.text
+        for steps, text in _expressions_in(document.tree) if may_have_expressions else ():
             for part in parts_of(text) if steps[0] != "records" else ():
                 if isinstance(part, Reference) and (name := credential_in(part)):
                     problem = refused_credential(name, part.text)
@@ -345,19 +343,19 @@ def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
 
 
 def credential_in(reference: Reference) -> str | None:
-    """The name of the environment variable if it holds a credential of reconciler itself."""
+    """Return the name of the environment variable if it is a credential of reconciler itself, else None."""
     kind, _, name = reference.inner.partition(".")
     return name if kind == "env" and is_credential_name(name) else None
 
 
-#: The key of no job: it stands for itself where `defaults` are looked at without a job.
+#: Placeholder for the key where `defaults` are checked without a job.
 ANY_KEY = "${job.key}"
 
 
 def is_plain(tree: Any) -> bool:
-    """Whether a mapping holds no expression, no null, no sensitive value and no number that JSON cannot hold.
+    """Whether a mapping has no expression, null, sensitive value, or number that JSON cannot represent.
 
-    So do nearly all entries, and one look spares them a look for each.
+    True of nearly all entries: one check replaces a separate one for each.
     """
     for value in tree.values() if tree.__class__ is dict else tree:
         cls = value.__class__
@@ -376,12 +374,12 @@ def is_plain(tree: Any) -> bool:
 
 
 def mentions_job(tree: Any) -> bool:
-    """Whether an expression in it may have another value in another job."""
+    """Whether it has an expression whose value may depend on the job."""
     return any("job." in text or "matrix." in text for _, text in _expressions_in(tree))
 
 
 def expand_partly(tree: Any, expander: Expander) -> Any:
-    """The tree with those expressions replaced that have a value; the other texts are marked."""
+    """Replace the expressions that have a value; other texts become `Unexpanded`."""
 
     def expanded(text: str) -> Any:
         try:
@@ -393,5 +391,5 @@ def expand_partly(tree: Any, expander: Expander) -> Any:
 
 
 def mark_unknown(tree: Any, is_unknown: Callable[[str], bool]) -> Any:
-    """The tree with those texts marked of which nothing can be said."""
+    """Replace the texts that match `is_unknown` by `Unexpanded`."""
     return walk_texts(tree, lambda text: Unexpanded(text) if is_unknown(text) else text)

@@ -1,7 +1,6 @@
-"""Which files make a stack: the root file, and every manifest file below it that has no nearer root.
+"""The files of a stack: the root file, and every manifest file below it that has no nearer root file.
 
-Links to directories are followed, wherever they lead, and no directory is read twice. A file is read and
-parsed at most once, whoever asks for it first.
+Links to directories are followed, wherever they lead. Each directory, and each file, is read at most once.
 """
 
 from __future__ import annotations
@@ -31,26 +30,23 @@ from reconciler.manifest.yaml import (
     unreadable_document,
 )
 
-#: So many candidates are shown; how many more there are is said.
-MOST_SHOWN = 20
+#: Limit on the candidates that are listed; others are only counted.
+MAX_SHOWN = 20
 _WHAT = "no root file"
 
 
 def _no_root_file(
-    reader: FileReader, where: Sequence[Path], candidates: Iterable[Path], direction: str
+    reader: FileReader, searched: Sequence[Path], candidates: Iterable[Path], direction: str
 ) -> list[Diagnostic]:
-    """Say that no file has `stack:`, of each candidate, in file order.
-
-    `where` are the paths that were searched, in that `direction`.
-    """
-    names = [reader.shown(path) for path in where]
+    """Report each candidate as no root file, in file order; `direction` says where from `searched`."""
+    names = [reader.display_name(path) for path in searched]
     files = sorted(candidates, key=lambda path: path.parts)
     begin = Location(names[0], 1, 1)
     if not files:
         why = f"there is no manifest file {direction} {', '.join(names)}"
         return [Diagnostic(_WHAT, why, "reconciler init", begin)]
-    problems = [_reason(reader.document(file)) for file in files[:MOST_SHOWN]]
-    if (more := len(files) - MOST_SHOWN) > 0:
+    problems = [_reason(reader.document(file)) for file in files[:MAX_SHOWN]]
+    if (more := len(files) - MAX_SHOWN) > 0:
         why = f"{more} more files {direction} {', '.join(names)} have no stack: either"
         problems.append(Diagnostic(_WHAT, why, location=begin))
     if not any(problem.fix for problem in problems):
@@ -72,21 +68,21 @@ def _reason(document: Document) -> Diagnostic:
             name = names[near[0]]
             fix = f'did you mean "stack" instead of "{name}"?'
             return diagnose(document, (name,), _WHAT, "it has no stack:", fix, at_key=True)
-    is_ours = "it has no stack:" if document.may_show_lines else "it has no key of a manifest"
-    return Diagnostic(_WHAT, is_ours if document.tree else "it is empty", location=begin)
+    why = "it has no stack:" if document.may_show_lines else "it has no key of a manifest"
+    return Diagnostic(_WHAT, why if document.tree else "it is empty", location=begin)
 
 
 SUFFIXES = (".yaml", ".yml")
-#: No path is longer. A longer glob fits none, and costs time with each.
-LONGEST_GLOB = 4096
+#: The length limit of paths. A longer glob matches nothing and slows down each comparison.
+MAX_GLOB = 4096
 
 
 class StackFiles(NamedTuple):
-    """The files of one stack, in the order of their names; `in_view` are those that PATH covers.
+    """The files of one stack, sorted by name; `in_view` are those that PATH covers.
 
-    `known_variables` are the names that may be given a value although no file here declares them. `included`
-    says of a path below the root whether `include` lets it hold manifests, see `_included`. `fetch_code` is
-    called with a directory before the code in it is read.
+    `known_variables` may be given a value although no file here declares them. `included` tells whether a
+    path below the root may have manifests, see `_included`. `fetch_code` is called with a directory before
+    the code in it is read.
     """
 
     root: Path
@@ -102,9 +98,9 @@ class StackFiles(NamedTuple):
 
 
 class FileTree(NamedTuple):
-    """A copy of files that lie elsewhere: nothing above `directory`, which is resolved, belongs to them.
+    """A copy of files from elsewhere in `directory`, which must be resolved; nothing above it is read.
 
-    In messages the name of a file is `prefix` and its path below the directory.
+    Messages name a file by `prefix` and its path below the directory.
     """
 
     directory: Path
@@ -112,38 +108,35 @@ class FileTree(NamedTuple):
 
 
 class FileReader:
-    """Reads files, each once. `not_manifests` are the variable files.
-
-    `unlisted` are the directories that could not be listed.
-    """
+    """Reads each file once. `not_manifests` are variable files, `unlisted` unreadable directories."""
 
     def __init__(
-        self, not_manifests: Iterable[Path] = (), here: Path | None = None, tree: FileTree | None = None
+        self, not_manifests: Iterable[Path] = (), cwd: Path | None = None, tree: FileTree | None = None
     ) -> None:
         self.not_manifests, self.tree = frozenset(not_manifests), tree
-        self._here = here or Path.cwd()
+        self._cwd = cwd or Path.cwd()
         self._read: dict[Path, Document] = {}
         self._data: dict[Path, bytes] = {}
         self.unlisted: dict[Path, OSError] = {}
 
     def document(self, path: Path) -> Document:
         if path not in self._read:
-            self._read[path] = read(path, self.shown(path), self._bytes)
+            self._read[path] = read(path, self.display_name(path), self._bytes)
         return self._read[path]
 
     def refuse(self, path: Path, target: Path) -> None:
-        """Let a file that is a link leaves the stack say nothing but that."""
-        shown = self.shown(path)
+        """Make a file that is a link out of the stack a broken document with that problem."""
+        name = self.display_name(path)
         problem = Diagnostic(
             "link leaves the stack",
-            f"it points to {self.shown(target)}, outside the directory of the root file",
-            f"replace the link with the file, or pass the link as a PATH of its own: {shown}",
-            Location(shown, 1, 1),
+            f"it points to {self.display_name(target)}, outside the directory of the root file",
+            f"replace the link with the file, or pass the link as a PATH of its own: {name}",
+            Location(name, 1, 1),
         )
-        self._read[path] = Document(path, shown, b"", problems=[problem], is_broken=True)
+        self._read[path] = Document(path, name, b"", problems=[problem], is_broken=True)
 
     def content(self, path: Path) -> bytes | None:
-        """The bytes of a file; None if it cannot be read."""
+        """Return the bytes of a file, or None if it cannot be read."""
         with suppress(OSError):
             return self._bytes(path)
         return None
@@ -153,19 +146,19 @@ class FileReader:
             self._data[path] = read_manifest_file(path)
         return self._data[path]
 
-    def shown(self, path: Path) -> str:
-        """The name of a file in messages: from the current directory, or from the top."""
+    def display_name(self, path: Path) -> str:
+        """Return the name of a file in messages: relative to the working directory, or absolute."""
         if self.tree is not None:
             if path == self.tree.directory:
                 return self.tree.prefix
             below = path.is_relative_to(self.tree.directory)
             return self.tree.prefix + (path.relative_to(self.tree.directory) if below else path).as_posix()
-        if path == self._here:
+        if path == self._cwd:
             return "."
-        return path.as_posix().removeprefix(self._here.as_posix().rstrip("/") + "/")
+        return path.as_posix().removeprefix(self._cwd.as_posix().rstrip("/") + "/")
 
     def upwards(self, directory: Path) -> Iterator[Path]:
-        """Yield a directory and those above it, the nearest first; none above the tree."""
+        """Yield a directory and its parents, nearest first, but none above the tree."""
         for above in upwards(directory):
             yield above
             if self.tree is not None and above == self.tree.directory:
@@ -177,38 +170,38 @@ class FileReader:
     def below(
         self, top: Path, ends_at: Callable[[Path, list[Path]], bool] = lambda *_: False
     ) -> Iterator[tuple[Path, list[Path]]]:
-        """Yield each directory from `top` down, with its manifest files; none below one where it `ends_at`.
+        """Yield each directory from `top` down with its manifest files, but none where `ends_at`, nor below.
 
-        Links to directories are followed after all the others, and each directory is met once, whatever
-        leads to it. A link to a directory that it lies in is a cycle.
+        Each directory is visited once; links to directories come last. A link to one of its own parents is
+        a cycle and not followed.
         """
-        met: set[Path] = set()
-        # Each directory by the name that leads to it, and by its own.
-        waiting, links = [(top, top)], deque[Path]()
-        while waiting or links:
-            if waiting:
-                directory, real = waiting.pop()
+        seen: set[Path] = set()
+        # Each directory with its resolved path.
+        pending, links = [(top, top)], deque[Path]()
+        while pending or links:
+            if pending:
+                directory, real = pending.pop()
             else:
                 directory = links.popleft()
                 real = Path(os.path.realpath(directory))
                 if real in top.parents or real in Path(os.path.realpath(directory.parent)).parents:
                     continue
-            if real in met:
+            if real in seen:
                 continue
             files, directories, linked = self._split(directory)
             if ends_at(directory, files):
-                continue  # Another name of it may lead on.
-            met.add(real)
+                continue  # not seen: the walk may go on under another name of it
+            seen.add(real)
             yield directory, sorted(files, key=lambda path: path.name)
-            waiting += [(inner, real / inner.name) for inner in directories]
+            pending += [(inner, real / inner.name) for inner in directories]
             links += sorted(linked, key=lambda path: path.name)
 
     def _split(self, directory: Path) -> tuple[list[Path], list[Path], list[Path]]:
-        """The manifest files of a directory, the directories in it, and the links to directories.
+        """List the manifest files, the directories and the links to directories of a directory.
 
-        An entry that is named like a manifest and cannot be read as one (a link that leads nowhere, a
-        pipe) is one all the same: reading it says what is wrong. A directory that cannot be listed is
-        remembered in `unlisted`: above the stack it is none of our business, below it it is.
+        An unreadable entry with the name of a manifest (a broken link, a pipe) is included: reading it
+        reports the problem. A directory that cannot be listed is added to `unlisted`, which only matters if
+        it is below the root of the stack.
         """
         split: tuple[list[Path], list[Path], list[Path]] = [], [], []
         files, directories, links = split
@@ -219,22 +212,21 @@ class FileReader:
             self.unlisted[directory] = error
             return split
         for entry in entries:
-            path, leads_to_directory = directory / entry.name, False
+            path, is_directory = directory / entry.name, False
             with suppress(OSError):  # a loop of links
-                leads_to_directory = entry.is_dir()
-            if leads_to_directory:
+                is_directory = entry.is_dir()
+            if is_directory:
                 (links if entry.is_symlink() else directories).append(path)
             elif entry.name.endswith(SUFFIXES) and path not in self.not_manifests:
                 files.append(path)
         return split
 
     def roots_in(self, files: Iterable[Path]) -> list[Path]:
-        """Those of the files that say `stack:`."""
         return [path for path in files if self.may_be_root_file(path) and self.document(path).is_root_file]
 
     def may_be_root_file(self, path: Path) -> bool:
-        """Whether the word stands in a file at all."""
-        # Parsing every YAML file of the directories above would read other people's files.
+        """Whether a file contains the word `stack` at all."""
+        # Not every YAML file in the directories above should be parsed: they may be anyone's.
         data = b"stack" if path in self._read else self.content(path) or b""
         return b"stack" in data or data.startswith(UTF_16)
 
@@ -242,7 +234,7 @@ class FileReader:
 def find_stack(
     paths: Sequence[Path], not_manifests: Sequence[Path] = (), tree: FileTree | None = None
 ) -> StackFiles:
-    """Find the one stack that PATH stands for, and read its files; those of a tree lie in it, as PATH does.
+    """Find the one stack that PATH selects, and read its files. With a `tree`, PATH must lie in it.
 
     Raises:
         WrongUsage: a path does not exist, or there are several stacks to choose from.
@@ -254,7 +246,7 @@ def find_stack(
     if not directories:
         raise ManifestInvalid(*_no_root(resolved, reader))
     if len(directories) > 1:
-        names = listed([reader.shown(directory) for directory in directories])
+        names = listed([reader.display_name(directory) for directory in directories])
         why = f"PATH must select one stack; choose one of: {names}"
         raise WrongUsage(Diagnostic("several stacks", why))
     root = directories[0]
@@ -263,46 +255,48 @@ def find_stack(
     files = [document.path for document in documents]
     if strays := [path for path in resolved if not path.is_dir() and path not in files]:
         why = "manifest files end in .yaml or .yml; hidden ones and those that include leaves out are skipped"
-        raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
+        raise WrongUsage(
+            *(Diagnostic("no manifest file", f"{reader.display_name(path)}: {why}") for path in strays)
+        )
     whole = any(chosen == root or chosen in root.parents for chosen in resolved)
     in_view = files if whole else [path for path in files if not {path, *path.parents}.isdisjoint(resolved)]
     return StackFiles(root, documents, frozenset(in_view), included=included)
 
 
 def has_root_file(directory: Path) -> bool:
-    """Whether a file that says `stack:` lies directly in a directory."""
+    """Whether a directory itself has a root file."""
     reader = FileReader()
     return bool(reader.roots_in(reader.candidates(directory.resolve())))
 
 
 def manifest_files(
-    paths: Sequence[Path], counts: Callable[[Document], bool] = lambda document: document.may_show_lines
+    paths: Sequence[Path], accepts: Callable[[Document], bool] = lambda document: document.may_show_lines
 ) -> Iterator[Document]:
-    """Yield the manifest files that PATH names, or that lie in the directories it names, each once.
+    """Yield each file that PATH names, and each file in the directories it names, once.
 
-    In a directory a file `counts` that is a manifest by its keys, or by its look if it cannot be parsed; a
-    link to a file leads elsewhere and is left out.
+    In directories only accepted files are yielded, by default those that look like a manifest, and no links
+    to files.
 
     Raises:
         WrongUsage: a path does not exist.
     """
     reader = FileReader()
-    met: set[Path] = set()
+    seen: set[Path] = set()
     for path in paths or [Path()]:
         real = existing_path(path)
         if real.is_dir():
             inside = [file for _, files in reader.below(real) for file in files if not file.is_symlink()]
-            found = [file for file in inside if counts(reader.document(file))]
+            selected = [file for file in inside if accepts(reader.document(file))]
         else:
-            found = [real]
-        for file in found:
-            if file not in met:
-                met.add(file)
+            selected = [real]
+        for file in selected:
+            if file not in seen:
+                seen.add(file)
                 yield reader.document(file)
 
 
 def _resolved(paths: Sequence[Path], reader: FileReader) -> list[Path]:
-    """The absolute paths; a link to a file that lies in a stack is itself, any other what it leads to."""
+    """Make paths absolute. A link to a file is kept if it is in a stack, else resolved."""
     real = [existing_path(path) for path in paths]
     directories = {path for path in real if path.is_dir()}
 
@@ -312,18 +306,20 @@ def _resolved(paths: Sequence[Path], reader: FileReader) -> list[Path]:
         link = path.parent.resolve() / path.name
         if not directories.isdisjoint(link.parents):
             return link
-        # One that is a root file itself has always stood for the stack that it leads to.
-        others = ([one for one in reader.candidates(up) if one != link] for up in reader.upwards(link.parent))
+        # A link that is itself a root file selects the stack of its target.
+        others = (
+            [other for other in reader.candidates(up) if other != link] for up in reader.upwards(link.parent)
+        )
         return link if any(map(reader.roots_in, others)) else target
 
     return [resolved(path, target) for path, target in zip(paths, real, strict=True)]
 
 
 def existing_path(path: Path) -> Path:
-    """The absolute path of what exists.
+    """Resolve a path.
 
     Raises:
-        WrongUsage: nothing does.
+        WrongUsage: it does not exist.
     """
     try:
         return path.resolve(strict=True)
@@ -332,7 +328,7 @@ def existing_path(path: Path) -> Path:
 
 
 def _root_directories(path: Path, reader: FileReader) -> list[Path]:
-    """The roots that one PATH may stand for: in it, else the nearest above it, else those below it."""
+    """Return the root directories for one PATH: itself, else the nearest above, else all below."""
     directory = path if path.is_dir() else path.parent
     for above in reader.upwards(directory):
         if reader.roots_in(reader.candidates(above)):
@@ -350,27 +346,27 @@ def upwards(directory: Path) -> Iterator[Path]:
 def _documents(
     root: Path, reader: FileReader, included: Callable[..., bool], named: frozenset[Path]
 ) -> tuple[Document, ...]:
-    found = list(_below(root, reader, included))
-    for path, target in _links_out(root, found):
+    directories = list(_below(root, reader, included))
+    for path, target in _external_links(root, directories):
         if path not in named:
             reader.refuse(path, target)
     documents = []
-    for path in sorted((path for _, files in found for path in files), key=lambda path: path.parts):
+    for path in sorted((path for _, files in directories for path in files), key=lambda path: path.parts):
         document = reader.document(path)
         if path in named or not document.is_case:
             document.relative = "/".join(path.parts[len(root.parts) :])
             documents.append(document)
-    # What cannot be listed may hold jobs of the stack: they must not count as absent.
+    # A directory that cannot be listed may have jobs of the stack, which must not count as absent.
     for directory, error in sorted(reader.unlisted.items(), key=lambda item: item[0].parts):
         if directory == root or (root in directory.parents and included(directory, is_directory=True)):
-            documents.append(unreadable_document(directory, reader.shown(directory), error))
+            documents.append(unreadable_document(directory, reader.display_name(directory), error))
     return tuple(documents)
 
 
 def _below(
     root: Path, reader: FileReader, included: Callable[..., bool]
 ) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield the directories of the stack in a directory, with their manifest files: no other stack's."""
+    """Yield the directories of the stack with their manifest files, without those of stacks below it."""
 
     def ends_at(inner: Path, files: list[Path]) -> bool:
         return inner != root and (not included(inner, is_directory=True) or bool(reader.roots_in(files)))
@@ -380,60 +376,64 @@ def _below(
 
 
 def _included(root: Path, reader: FileReader) -> Callable[..., bool]:
-    """Whether a file is a manifest of the stack, or a directory may hold one, by `include` of the root file.
+    """Return the predicate for `include` of the root file.
 
-    The root file itself always counts.
+    It tells whether a file is a manifest of the stack, or whether a directory may have one. The root file is
+    always included.
     """
     files = reader.candidates(root)
     if not any(b"include" in (reader.content(path) or b"") for path in files):
-        files = []  # Most stacks have none, and a fleet parses nothing to know that.
+        files = []  # parse nothing for the common case, e.g. in a large fleet
     roots = [reader.document(path) for path in reader.roots_in(files)]
-    # What a file that cannot be parsed leaves out is not known: nothing is said of other files then.
-    found = [
-        one.tree.get("include", () if re.search(r"(?m)^include[ \t]*:", one.text) else None) for one in roots
+    # If a root file with `include` cannot be parsed, no other file counts.
+    values = [
+        root_file.tree.get("include", () if re.search(r"(?m)^include[ \t]*:", root_file.text) else None)
+        for root_file in roots
     ]
-    texts = [one for value in found for one in (value if isinstance(value, list) else [value])]
-    usable = (one for one in texts if isinstance(one, str) and len(one) <= LONGEST_GLOB)
-    globs = [one.removeprefix("./").split("/") for one in usable]
-    by_itself = {one.path for one in roots}
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    usable = (text for text in texts if isinstance(text, str) and len(text) <= MAX_GLOB)
+    globs = [text.removeprefix("./").split("/") for text in usable]
+    root_paths = {root_file.path for root_file in roots}
 
     def included(path: Path, *, is_directory: bool = False) -> bool:
         names = path.parts[len(root.parts) :]
-        return path in by_itself or any(_fits(names, glob, is_directory) for glob in globs)
+        return path in root_paths or any(_matches(names, glob, is_directory) for glob in globs)
 
-    is_said = any(value is not None for value in found)
-    return included if is_said else lambda *_, **_more: True
+    has_include = any(value is not None for value in values)
+    return included if has_include else lambda *_, **_more: True
 
 
-def _fits(names: Sequence[str], glob: Sequence[str], is_directory: bool) -> bool:
-    """Whether the path of a file fits a glob, in which `**` stands for any number of directories.
+def _matches(names: Sequence[str], glob: Sequence[str], is_directory: bool) -> bool:
+    """Whether a file's path matches a glob, where `**` is any number of directories.
 
-    Of a directory: whether a file below it may.
+    For a directory: whether a file below it may match.
     """
-    at = {0}
+    positions = {0}
     for name in names:
-        for place, part in enumerate(glob):
-            if place in at and part == "**":
-                at.add(place + 1)
-        at = {
-            place if glob[place] == "**" else place + 1
-            for place in at
-            if place < len(glob) and fnmatchcase(name, glob[place])
+        for index, part in enumerate(glob):
+            if index in positions and part == "**":
+                positions.add(index + 1)
+        positions = {
+            index if glob[index] == "**" else index + 1
+            for index in positions
+            if index < len(glob) and fnmatchcase(name, glob[index])
         }
     end = len(glob)
     while end and glob[end - 1] == "**":
         end -= 1
-    return any(place < len(glob) if is_directory else place >= end for place in at)
+    return any(index < len(glob) if is_directory else index >= end for index in positions)
 
 
-def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator[tuple[Path, Path]]:
-    """Yield the files that are links out of the stack, and where they lead; a broken link leads nowhere.
+def _external_links(
+    root: Path, directories: Sequence[tuple[Path, list[Path]]]
+) -> Iterator[tuple[Path, Path]]:
+    """Yield the files that are links out of the stack, with their targets. Broken links are left out.
 
-    A directory that is a link is part of the stack: who made it meant all that lies there. A single file
-    may have been slipped in to be read.
+    A linked directory is part of the stack, since linking it is a deliberate choice; a linked file may have
+    been slipped in to be read.
     """
-    links = [path for _, files in found for path in files if path.is_symlink() and path.exists()]
-    trees = {root, *(Path(os.path.realpath(directory)) for directory, _ in found)} if links else {root}
+    links = [path for _, files in directories for path in files if path.is_symlink() and path.exists()]
+    trees = {root, *(Path(os.path.realpath(directory)) for directory, _ in directories)} if links else {root}
     for path in links:
         target = Path(os.path.realpath(path))
         if trees.isdisjoint(target.parents):
@@ -441,31 +441,30 @@ def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator
 
 
 def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
-    """Why none of the files in, above or below the paths is a root file."""
-    found: set[Path] = set()
+    candidates: set[Path] = set()
     for path in paths:
         directory = path if path.is_dir() else path.parent
-        found.update(reader.candidates(directory))
+        candidates.update(reader.candidates(directory))
         if path.is_dir():
-            found.update(file for _, files in reader.below(path) for file in files)
-        # What lies above is of interest only if it looks as if it said it.
+            candidates.update(file for _, files in reader.below(path) for file in files)
+        # Files above are reported only if they may have been meant as root files.
         for up in islice(reader.upwards(directory), 1, None):
-            found.update(filter(reader.may_be_root_file, reader.candidates(up)))
-    return _no_root_file(reader, paths, found, "in, above or below")
+            candidates.update(filter(reader.may_be_root_file, reader.candidates(up)))
+    return _no_root_file(reader, paths, candidates, "in, above or below")
 
 
-#: What messages call it, and what stands for its file name in digests and plans.
+#: The file name of a mapping in messages, digests and plans.
 NAME = "<mapping>"
-#: JSON leaves them as they are; in a file, which it is then read as, they are forbidden.
+#: Characters that JSON does not escape and YAML does not allow.
 _NOT_IN_YAML = f"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff{DIRECTION}]"
 
 
 def stack_of(mapping: Mapping[str, Any], root: Path) -> StackFiles:
-    """The stack whose one file holds this; `root` is where its records lie.
+    """Return a mapping as the only file of a stack. `root` is the directory of its records.
 
     Raises:
-        WrongUsage: `root` is no directory.
-        ManifestInvalid: there is something in it that no manifest can hold, or no `stack`.
+        WrongUsage: `root` is not a directory.
+        ManifestInvalid: the mapping has a value that YAML cannot represent, or no `stack`.
     """
     if not root.is_dir():
         raise WrongUsage(Diagnostic("no such directory", f"{root} is not a directory"))
@@ -481,10 +480,10 @@ def stack_of(mapping: Mapping[str, Any], root: Path) -> StackFiles:
 
 
 def _yaml(mapping: Mapping[str, Any]) -> bytes:
-    """The same as YAML, which JSON is."""
+    """Write a mapping as JSON, which is YAML."""
     try:
         text = json.dumps(mapping, indent=2, ensure_ascii=False, allow_nan=False, default=_refuse)
-        return re.sub(_NOT_IN_YAML, lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+        return re.sub(_NOT_IN_YAML, lambda match: f"\\u{ord(match[0]):04x}", text).encode()
     except UnicodeEncodeError:
         raise _invalid("text contains an unpaired surrogate") from None
     except (ValueError, TypeError, RecursionError) as error:
@@ -502,9 +501,9 @@ def _invalid(why: str, fix: str | None = None) -> ManifestInvalid:
 
 
 class StackRoot(NamedTuple):
-    """The directory of a stack, absolute, and the name that its root file says; None where it says none.
+    """The absolute directory of a stack, and its name, None if the root file has no valid one.
 
-    `problem` is why nobody knows which stacks lie in the directory.
+    `problem` is set if the directory could not be searched for stacks.
     """
 
     directory: Path
@@ -513,13 +512,13 @@ class StackRoot(NamedTuple):
 
 
 def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> list[StackRoot]:
-    """Find every stack in and below the directories, each once, sorted by directory.
+    """Find each stack in and below the directories, sorted by directory.
 
-    A directory that cannot be listed is one of them, with its problem: there may be a stack in it.
+    Directories that cannot be listed are included, with their problem: there may be a stack in them.
 
     Raises:
-        WrongUsage: a path does not exist, or is no directory.
-        ManifestInvalid: there is no root file; the candidates are named.
+        WrongUsage: a path does not exist, or is not a directory.
+        ManifestInvalid: there is no root file; the candidates are listed.
     """
     paths = paths or [Path()]
     tops = [existing_path(path) for path in paths]
@@ -529,13 +528,15 @@ def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> lis
     reader = FileReader(path.resolve() for path in not_manifests)
     roots: dict[Path, StackRoot] = {}
     others: set[Path] = set()
-    for directory, found in chain.from_iterable(map(reader.below, tops)):
-        if root := _root_in(directory, found, reader):
+    for directory, files in chain.from_iterable(map(reader.below, tops)):
+        if root := _root_in(directory, files, reader):
             roots[directory] = root
-        others.update(found)
+        others.update(files)
     for directory, error in reader.unlisted.items():
         reason = error.strerror or type(error).__name__
-        problem = Diagnostic("unreadable directory", reason, location=Location(reader.shown(directory), 1, 1))
+        problem = Diagnostic(
+            "unreadable directory", reason, location=Location(reader.display_name(directory), 1, 1)
+        )
         roots[directory] = StackRoot(directory, problem=problem)
     if not roots:
         raise ManifestInvalid(*_no_root_file(reader, tops, others, "in or below"))
@@ -543,9 +544,9 @@ def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> lis
 
 
 def _root_in(directory: Path, files: Sequence[Path], reader: FileReader) -> StackRoot | None:
-    """The root of a stack, if the directory has a root file, with the name if it has one that says one."""
+    """Return the stack of a directory, or None if it has no root file."""
     candidates = [path for path in files if reader.may_be_root_file(path)]
-    # Whoever checks the stack parses its files: here a look at the only one that may say it is enough.
+    # With a single candidate, a text search usually saves parsing it.
     if len(candidates) == 1 and (name := plain_stack_name(reader.content(candidates[0]) or b"")):
         return StackRoot(directory, name)
     names = [reader.document(path).tree.get("stack") for path in reader.roots_in(candidates)]
@@ -555,26 +556,25 @@ def _root_in(directory: Path, files: Sequence[Path], reader: FileReader) -> Stac
 
 
 def files_digest(directory: Path, not_manifests: Sequence[Path] = ()) -> str:
-    """The digest of every manifest file that may belong to the stack of a root directory, and of its name.
+    """Return a digest over names and content of the manifest files that may belong to a stack.
 
-    It is the same on two machines if they see the same files. Nothing is parsed but what may be a root
-    file that says `include`, or that of another stack.
+    It is the same on each machine with the same files. Only files that may be root files are parsed.
     """
     reader = FileReader(not_manifests, directory)
     below = len(directory.parts)
     paths = sorted(
-        (path for _, found in _below(directory, reader, _included(directory, reader)) for path in found),
+        (path for _, files in _below(directory, reader, _included(directory, reader)) for path in files),
         key=lambda path: path.parts,
     )
     return digest_of(("/".join(path.parts[below:]), reader.content(path)) for path in paths)
 
 
 def digest_of(files: Iterable[tuple[str, bytes | None]]) -> str:
-    """The digest of names and of the bytes that these files hold; None if one cannot be read."""
+    """Return a digest over names and content of files; the content is None if a file cannot be read."""
     digest = hashlib.sha256()
     for path, data in files:
         name = path.encode("utf-8", "surrogateescape")
-        # The lengths keep apart what one file ends with and the next one begins with.
+        # The lengths make the boundary between files unambiguous.
         digest.update(b"unreadable\n" if data is None else f"{len(name)} {len(data)}\n".encode())
         digest.update(name + b"\n" + (data or b""))
     return f"sha256:{digest.hexdigest()}"

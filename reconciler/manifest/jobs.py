@@ -411,7 +411,7 @@ class JobReader:
         keys = (*keys_in(job.tree.get("needs")), *keys_in(job.tree.get("formerly")))
         if not self._is_affordable(LINK * len(keys), job.origin):
             return None
-        self.links.take(entry, job.tree, job.references)
+        self.links.add(entry, job.tree, job.references)
         if self.traced in entry.names:
             # The jobs that expressions refer to: each is needed, and the expression says so.
             implied = (ValueOrigin("needs", one.key, one.location, one.text) for one in job.references)

@@ -1,4 +1,4 @@
-"""A stack's files as one manifest: what each may say, and where two of them disagree."""
+"""The files of a stack merged into one manifest, with the fields each may have and conflicts between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, SECTIONS, JobEntry
 from reconciler.core.values import PROCESS
 from reconciler.errors import Diagnostic, Location
-from reconciler.manifest.files import LONGEST_GLOB, SUFFIXES
+from reconciler.manifest.files import MAX_GLOB, SUFFIXES
 from reconciler.manifest.problems import (
     MAX_LISTED,
     Member,
@@ -53,16 +53,15 @@ _KINDS = {
     **dict.fromkeys(_LISTS, (list, "a list")),
     "include": (str | list, "a glob or a list of globs"),
 }
-#: Sections that all files may add to.
+#: Sections to which each file may add fields.
 SETTINGS = ("limits", "prices")
 API_VERSION = "reconciler/v1"
 
 
 class MergedEntry(NamedTuple):
-    """What one file says at a path: under a name of a section, in an item of a list, or in `defaults`.
+    """The value of one file at a path: an entry of a section, an item of a list, or `defaults`.
 
-    A member of a sweep has its own `name`, the `entry` of the file that it comes from, and its values of the
-    `matrix`.
+    A member of a sweep has its own `name`, the name of its `entry` in the file, and its `matrix` values.
     """
 
     document: Document
@@ -92,7 +91,7 @@ class MergedEntry(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class MergedManifest:
-    """What the files say together, as plain values that nobody has validated yet."""
+    """The merged files, as plain values that are not validated yet."""
 
     stack: str = ""
     target: str | None = None
@@ -103,7 +102,7 @@ class MergedManifest:
     variables: dict[str, MergedEntry] = field(default_factory=dict)
     templates: dict[str, MergedEntry] = field(default_factory=dict)
     jobs: dict[str, MergedEntry] = field(default_factory=dict)
-    #: Each of `SETTINGS` that a file has: where it stands, and what it says.
+    #: Origin and value of each of `SETTINGS`.
     settings: dict[str, tuple[Origin, dict[str, Any]]] = field(default_factory=dict)
     policies: tuple[MergedEntry, ...] = ()
     notify: tuple[MergedEntry, ...] = ()
@@ -117,7 +116,7 @@ class MergedManifest:
 
 
 def merge_files(documents: Sequence[Document]) -> MergedManifest:
-    """Unite the files of a stack; what cannot be united is a problem, and the first file's word stands."""
+    """Merge the files of a stack. Conflicts are problems; the value of the first file is kept."""
     merged = MergedManifest()
     problems = merged.problems
     for document in documents:
@@ -169,13 +168,13 @@ def _entries(documents: Iterable[Document], section: str) -> Iterator[MergedEntr
 
 
 def _shape_problems(document: Document) -> Iterator[Diagnostic]:
-    """The first level: known names only, each of its type. A section without anything below is empty."""
+    """Report unknown keys and wrong types at the top level. An empty section may be null."""
     nearest = {name: did_you_mean(name, SECTIONS) for name in document.tree if name not in _KINDS}
     known = ", ".join(SECTIONS)
-    is_ours = document.may_show_lines or len(nearest) < len(document.tree) or any(nearest.values())
-    is_ours |= "algorithm" in nearest
-    if document.tree and not is_ours:
-        # A file that looks like no manifest at all: what each of its keys means is nobody's business.
+    is_manifest = document.may_show_lines or len(nearest) < len(document.tree) or any(nearest.values())
+    is_manifest |= "algorithm" in nearest
+    if document.tree and not is_manifest:
+        # Not a manifest at all: one problem for the file, and none for each key.
         why = f"no key of this file is one of {known}"
         fix = "name the manifests by include in the root file; files of values are given by --var-file"
         first = next(iter(document.tree))
@@ -188,7 +187,7 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
             yield diagnose(document, (name,), _MISPLACED, why, fix, at_key=True)._replace(path="")
         elif name not in _KINDS:
             why, near = f'"{shorten(name)}" is not one of {known}', nearest[name]
-            # What is no slip may stand in a file that has nothing to do with us, beside a secret.
+            # A name that is no typo may be from an unrelated file, next to a secret.
             show_line = near is not None
             problem = diagnose(
                 document, (name,), "unknown field", why, near, at_key=True, show_line=show_line
@@ -200,27 +199,30 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
 
 
 def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterator[Diagnostic]:
-    saying = {name: [one for one in documents if isinstance(one.tree.get(name), str)] for name in _TEXTS}
-    for name, those in saying.items():
-        # Every file that says stack: is reported as a root file of its own.
-        for document in those[1:] if name != "stack" else ():
-            if document.tree[name] != those[0].tree[name]:
-                # A password may stand in the URL of the records, though it should not.
-                yield _disagree(document, (name,), those[:1], show_line=name != "records")
-    for document in saying["apiVersion"]:
+    by_field = {
+        name: [document for document in documents if isinstance(document.tree.get(name), str)]
+        for name in _TEXTS
+    }
+    for name, having in by_field.items():
+        # Files with `stack` are reported below, as several root files.
+        for document in having[1:] if name != "stack" else ():
+            if document.tree[name] != having[0].tree[name]:
+                # The URL of the records may contain a password, although it should not.
+                yield _disagree(document, (name,), having[:1], show_line=name != "records")
+    for document in by_field["apiVersion"]:
         if document.tree["apiVersion"] != API_VERSION:
             why = f"must be {API_VERSION}, got {describe(document.tree['apiVersion'])}"
             yield diagnose(document, ("apiVersion",), "value not allowed", why)
     for document in documents:
         yield from _include_problems(document)
-    merged.records_at = next(iter(saying["records"]), None)
-    merged.code_store_at = next(iter(saying["code_store"]), None)
-    merged.target_at = next(iter(saying["target"]), None)
+    merged.records_at = next(iter(by_field["records"]), None)
+    merged.code_store_at = next(iter(by_field["code_store"]), None)
+    merged.target_at = next(iter(by_field["target"]), None)
     merged.target = merged.target_at.tree["target"] if merged.target_at else None
     roots = [document for document in documents if "stack" in document.tree]
-    # Where there are more than anybody means, one error says so.
+    # Of many root files, only the first is reported.
     for root in () if len(roots) < 2 else roots if len(roots) <= MAX_LISTED else roots[:1]:
-        others = listed([one.file for one in roots if one.file != root.file])
+        others = listed([other.file for other in roots if other.file != root.file])
         why = f"a stack has a single root file; stack: also stands in {others}"
         yield diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
     for root in roots[:1]:
@@ -234,7 +236,7 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterat
 
 
 def _include_problems(document: Document) -> Iterator[Diagnostic]:
-    """What is wrong with the globs of a file: what they leave out is not declared, so that it ends."""
+    """Check the globs of a file strictly: jobs in files that they leave out are terminated."""
     value = document.tree.get("include")
     if value is not None and not document.is_root_file:
         why, fix = "the root file says which files are manifests", "move it beside stack:"
@@ -251,8 +253,8 @@ def _include_problems(document: Document) -> Iterator[Diagnostic]:
             why = "only *, **, ? and [...] stand for something else"
         elif glob.startswith("/") or "" in parts[:-1] or any(part.startswith(".") for part in parts):
             why = "it must be a path below the directory of the root file, without hidden names, . and .."
-        elif len(glob) > LONGEST_GLOB:
-            why = f"it has {len(glob)} characters, and at most {LONGEST_GLOB} are allowed"
+        elif len(glob) > MAX_GLOB:
+            why = f"it has {len(glob)} characters, and at most {MAX_GLOB} are allowed"
         elif not (tail.endswith(SUFFIXES) or any(end.endswith(tail) for end in SUFFIXES)):
             why = "manifest files end in .yaml or .yml"
         if why:
@@ -270,7 +272,7 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> Iterato
             here = f'"{entry.name}" is a field of a job, and stands where the key of a job stands'
             yield entry.diagnose((), _MISPLACED, here, f"indent it further, below {below}", at_key=True)
             if above is not None and is_below and isinstance(above.value or {}, dict):
-                # Read as it was meant: that the job lacks the field would be an echo.
+                # Read it as intended, or the field would also be reported as missing in the job.
                 above = above._replace(value={entry.name: entry.value, **(above.value or {})})
                 merged.jobs[above.name] = above
             continue
@@ -293,52 +295,50 @@ _MISPLACED = "misplaced field"
 
 
 def _is_field_of_job(entry: MergedEntry) -> bool:
-    """Whether what stands under a key of `jobs` is no job, but a section of one that is not indented."""
+    """Whether an entry of `jobs` is not a job, but a field of the job above that lacks indentation."""
     names = entry.value.keys() if isinstance(entry.value, dict) else set()
     return not names <= JobEntry.model_fields.keys() and names <= set(members_of(JobEntry, entry.name))
 
 
 def allowed_in_defaults(part: MergedEntry, problems: list[Diagnostic]) -> MergedEntry:
-    """What `defaults` may say; what only one job may is a problem."""
     return _without(part, NOT_IN_DEFAULTS, "defaults", problems)
 
 
 def _without(
     entry: MergedEntry, names: Mapping[str, str], section: str, problems: list[Diagnostic]
 ) -> MergedEntry:
-    """What an entry says beside some names, which are problems."""
+    """Return an entry without the given fields, and report those it has."""
     if not isinstance(entry.value, dict):
         problems.append(entry.diagnose((), "wrong type", f"expected a mapping, got {describe(entry.value)}"))
         return entry._replace(value={})
-    for name in (one for one in entry.value if one in names):
+    for name in (name for name in entry.value if name in names):
         what, why = f"not allowed in {section}", f"{name} says {names[name]}"
         problems.append(entry.diagnose((name,), what, why, "set it on the job", at_key=True))
-    return entry._replace(value={name: one for name, one in entry.value.items() if name not in names})
+    return entry._replace(value={name: value for name, value in entry.value.items() if name not in names})
 
 
-#: What the entry of a target says of the jobs, and not of the place where they live.
+#: The fields of a target's entry that are about the jobs.
 VARIABLES, DEFAULTS = "variables", "defaults"
 
 
 def variables_on(entry: MergedEntry | None) -> dict[str, Any]:
-    """The values that a target gives, as it says them."""
     return _section(entry, VARIABLES)
 
 
 def defaults_on(entry: MergedEntry | None, problems: list[Diagnostic]) -> tuple[MergedEntry, ...]:
-    """What a target says of every job, and may."""
+    """Return the `defaults` of a target, if any, without the fields that only a job may have."""
     if not entry or not (tree := _section(entry, DEFAULTS)):
         return ()
     return (allowed_in_defaults(MergedEntry(entry.document, (*entry.steps, DEFAULTS), tree), problems),)
 
 
 def has_target_overrides(merged: MergedManifest) -> bool:
-    """Whether a manifest may come to something else on another target."""
-    are_for_some = ("targets" in entry.value for entry in merged.entries if isinstance(entry.value, dict))
-    on_targets = (_section(one, VARIABLES) or _section(one, DEFAULTS) for one in merged.targets.values())
-    kinds = {one.value.get("kind") for one in merged.targets.values() if isinstance(one.value, dict)}
-    # Not every kind takes every time in `auto_stop`.
-    return (PROCESS in kinds and len(kinds) > 1) or any(on_targets) or any(are_for_some)
+    """Whether the jobs may differ between targets."""
+    restricted = ("targets" in entry.value for entry in merged.entries if isinstance(entry.value, dict))
+    overrides = (_section(entry, VARIABLES) or _section(entry, DEFAULTS) for entry in merged.targets.values())
+    kinds = {entry.value.get("kind") for entry in merged.targets.values() if isinstance(entry.value, dict)}
+    # Kinds differ in the durations that `auto_stop` may have.
+    return (PROCESS in kinds and len(kinds) > 1) or any(overrides) or any(restricted)
 
 
 def declared_on(
@@ -347,9 +347,9 @@ def declared_on(
     templates: Templates,
     unknown: Callable[[str], tuple[str, str | None]],
 ) -> tuple[dict[str, MergedEntry], dict[str, tuple[str, ...]], list[Diagnostic]]:
-    """The entries that belong to a target, the targets of each other one, and what is wrong with `targets`.
+    """Return the entries of a target, the target names of each other entry, and the problems of `targets`.
 
-    They are read as they are written: what an expression needs may have no value on other targets.
+    `targets` must not have expressions, which may have no value on other targets.
     """
     problems: list[Diagnostic] = []
     for entry in merged.entries:
@@ -364,9 +364,9 @@ def declared_on(
             problems.append(entry.diagnose(("targets",), "empty list", "the entry would belong to no target"))
     here, elsewhere = dict[str, MergedEntry](), dict[str, tuple[str, ...]]()
     for key, entry in merged.jobs.items():
-        says = [one.value for one in (*templates.chain(extended_by(entry.value)), entry)]
-        said = (one["targets"] for one in reversed(says) if isinstance(one, dict) and "targets" in one)
-        names = keys_in(next(said, None))
+        values = [part.value for part in (*templates.chain(extended_by(entry.value)), entry)]
+        own = (part["targets"] for part in reversed(values) if isinstance(part, dict) and "targets" in part)
+        names = keys_in(next(own, None))
         if target is None or not names or target in names:
             here[key] = entry
         else:
@@ -386,7 +386,7 @@ def _unite(
     steps: tuple[PathStep, ...],
     earlier: Sequence[Document],
 ) -> Iterator[Diagnostic]:
-    """Merge a tree into another, and yield where both say something, and not the same."""
+    """Merge a tree into another, and report values that differ."""
     for name, value in tree.items():
         path = (*steps, name)
         if name not in into:
@@ -399,19 +399,19 @@ def _unite(
                 if (first := by_name.get(item["name"])) is None:
                     into[name].append(deepcopy(item))
                 else:
-                    place = (*path, Member(index, item["name"]))
-                    yield from _unite(first, item, document, place, earlier)
+                    item_path = (*path, Member(index, item["name"]))
+                    yield from _unite(first, item, document, item_path, earlier)
         elif not same(into[name], value):
             yield _disagree(document, path, earlier)
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two files say the same; 1, 1.0 and true are different words."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and bool(scalar_text(one) == scalar_text(other))
+def same(value: Any, other: Any) -> bool:
+    """Whether two values are the same. 1, 1.0 and true are different."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(same(value[key], other[key]) for key in value)
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(same, value, other))
+    return type(value) is type(other) and bool(scalar_text(value) == scalar_text(other))
 
 
 def _disagree(
@@ -428,49 +428,49 @@ _ENVIRONMENTS = "environments"
 
 
 def check_items(entry: dict[str, Any], origin: Origin) -> tuple[dict[str, Any], list[Diagnostic]]:
-    """Return a part of an entry without wrong items, of which nothing more is to be said, and the problems.
+    """Return a part of an entry without its invalid items, and their problems.
 
-    Wrong are a name that a list has twice, and an item of environments that is no variable. The models see
-    only what all parts are together, where an item may have hidden another of its name.
+    Invalid are duplicate names in a list, and items of environments that are not a variable. The models only
+    see the merged parts, in which an item may hide another of its name.
     """
     problems: list[Diagnostic] = []
     if "tasks" not in entry and list not in map(type, mapping_at(entry, "algorithm").values()):
-        return entry, problems  # no item to be wrong
+        return entry, problems  # it has no lists
 
     def checked(algorithm: Mapping[str, Any], steps: tuple[PathStep, ...]) -> dict[str, Any]:
         result = dict(algorithm)
         for name in (*NAMED_LISTS, _ENVIRONMENTS):
             if isinstance(items := algorithm.get(name), list):
-                result[name] = _right_items(name, items, origin, (*steps, name), problems)
+                result[name] = _valid_items(name, items, origin, (*steps, name), problems)
         return result
 
     result = with_algorithms(entry, checked)
     return (result, problems) if problems else (entry, problems)
 
 
-def _right_items(
+def _valid_items(
     kind: str, items: list[Any], origin: Origin, steps: tuple[PathStep, ...], problems: list[Diagnostic]
 ) -> list[Any]:
-    right: list[Any] = []
+    valid: list[Any] = []
     first: dict[str, tuple[PathStep, ...]] = {}
     for number, item in enumerate(items):
-        wrong = [] if kind != _ENVIRONMENTS else list(_variable_problems(item, origin, (*steps, number)))
-        # The names that an item gives; of one without a value nothing is known.
-        names = list(item) if isinstance(item, Mapping) and not wrong else []
+        invalid = [] if kind != _ENVIRONMENTS else list(_variable_problems(item, origin, (*steps, number)))
+        # The names that an item declares, if it is known and valid.
+        names = list(item) if isinstance(item, Mapping) and not invalid else []
         is_named = kind != _ENVIRONMENTS or ("name" in names and is_named_environment(item))
         if names and is_named:
             names = [item["name"]] if _is_key(item.get("name")) else []
         for name in names:
-            place = (*steps, number, "name" if is_named else name)
-            at_key = place[-1] != "name"
-            if (earlier := first.setdefault(name, place)) is not place:
+            path = (*steps, number, "name" if is_named else name)
+            at_key = path[-1] != "name"
+            if (earlier := first.setdefault(name, path)) is not path:
                 there = origin.diagnose(earlier, "", at_key=earlier[-1] != "name").location
                 why, fix = f'the name "{shorten(name)}" is used twice, first at {there}', "remove one of them"
-                wrong.append(origin.diagnose(place, "duplicate name", why, fix, at_key=at_key))
-        problems += wrong
-        if not wrong and not isinstance(item, Unexpanded):
-            right.append(item)
-    return right
+                invalid.append(origin.diagnose(path, "duplicate name", why, fix, at_key=at_key))
+        problems += invalid
+        if not invalid and not isinstance(item, Unexpanded):
+            valid.append(item)
+    return valid
 
 
 def _variable_problems(item: Any, origin: Origin, steps: tuple[PathStep, ...]) -> Iterator[Diagnostic]:
@@ -491,9 +491,9 @@ UNKNOWN, UNKNOWN_TEMPLATE = "unknown key", "unknown template"
 
 
 class Link(NamedTuple):
-    """A key that a job names under `needs` or `formerly`, or in the expression `text`, and where.
+    """A reference to a key, in `needs`, `formerly` or the expression `text`, with its origin.
 
-    `owner` is the key of the job; it is empty for a part of an entry that no job has.
+    `owner` is the key of the job that has it, or "" in a part of an entry that belongs to no job.
     """
 
     owner: str
@@ -511,7 +511,7 @@ class Link(NamedTuple):
 
 
 def one_or_more(value: Any, name: str) -> Iterator[tuple[tuple[PathStep, ...], Any]]:
-    """The items of a field that holds one or a list of them, each with the steps to it."""
+    """Yield the path and value of each item of a field that has one item or a list of them."""
     if isinstance(value, list):
         yield from (((name, number), item) for number, item in enumerate(value))
     elif value is not None:
@@ -519,16 +519,16 @@ def one_or_more(value: Any, name: str) -> Iterator[tuple[tuple[PathStep, ...], A
 
 
 def keys_in(value: Any) -> tuple[str, ...]:
-    """The keys that a text or a list names, each once, as far as it does."""
+    """Return the distinct keys of a text or a list. Items of other types are ignored."""
     return tuple(dict.fromkeys(str(item) for _, item in one_or_more(value, "") if isinstance(item, str)))
 
 
 @dataclass(eq=False, repr=False)
 class Links:
-    """What the jobs of one stack say of each other; `entries` are all that its files declare, by key.
+    """The references between the jobs of one stack. `entries` are all declared entries by key.
 
-    `members` are the keys of each entry with a matrix: to need the entry is to need all of them. `elsewhere`
-    are the entries that belong to other targets, with their names.
+    `members` are the keys of each sweep: to need the sweep is to need all of them. `elsewhere` maps entries
+    of other targets to the names of these targets.
     """
 
     entries: Mapping[str, MergedEntry]
@@ -540,21 +540,21 @@ class Links:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """The keys of all jobs, and those of the entries with a matrix."""
+        """The keys of all jobs and sweeps."""
         return frozenset((*self.entries, *self.members))
 
-    def take(self, entry: MergedEntry, value: Mapping[str, Any], references: Iterable[Link] = ()) -> None:
-        """Take note of what an entry says, its expressions replaced, and of the jobs that these refer to."""
+    def add(self, entry: MergedEntry, value: Mapping[str, Any], references: Iterable[Link] = ()) -> None:
+        """Add the links of an expanded entry, and the `references` in its expressions."""
         self.needs += (*_links(entry, "needs", value.get("needs")), *references)
         self.formerly += _links(entry, "formerly", value.get("formerly"))
 
     def members_of(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """The keys, with the members of a sweep in the place of its entry."""
+        """Replace the keys of sweeps by their members."""
         keys = tuple(keys)
         if keys not in self._members_of:
-            # Each member of a sweep that needs another one needs the same: thousands may share the tuple.
-            found = dict.fromkeys(one for key in keys for one in self.members.get(key, (key,)))
-            self._members_of[keys] = tuple(found)
+            # Cached, so that the thousands of members of a sweep share one tuple.
+            expanded = dict.fromkeys(member for key in keys for member in self.members.get(key, (key,)))
+            self._members_of[keys] = tuple(expanded)
         return self._members_of[keys]
 
     def problems(self) -> Iterator[Diagnostic]:
@@ -580,15 +580,15 @@ class Links:
             yield from self._cycle_problems(by_key)
 
     def _cycle_problems(self, by_key: Mapping[str, Mapping[str, Link]]) -> Iterator[Diagnostic]:
-        """Yield each cycle as it is written: through the entries of sweeps there is one, not one a member."""
+        """Yield each cycle once as written, not once for each member of a sweep."""
         graph = {**self.members, **{key: tuple(links) for key, links in by_key.items()}}
-        told: set[tuple[object, ...]] = set()
+        reported: set[tuple[object, ...]] = set()
         for cycle in cycles(graph, (*self.entries, *self.members)):
             pairs = zip(cycle, (*cycle[1:], cycle[0]), strict=True)
             links = [by_key[key][below] for key, below in pairs if key in by_key]
             why = " needs ".join(shorten(link.key) for link in (links[-1], *links))
-            if (where := (why, self.entries[cycle[0]].steps, links[0].steps)) not in told:
-                told.add(where)
+            if (identity := (why, self.entries[cycle[0]].steps, links[0].steps)) not in reported:
+                reported.add(identity)
                 fix = "remove one of them" if len(links) > 1 else "remove it"
                 yield links[0].diagnose("dependency cycle", why, fix)
 
@@ -627,14 +627,14 @@ def _links(entry: MergedEntry, name: str, value: Any) -> Iterator[Link]:
 
 
 def _is_key(value: Any) -> bool:
-    """Whether it is text of which something can be said: a secret, or what has no value, was refused."""
+    """Whether it is text that can be checked: secrets and texts without a value were reported before."""
     return isinstance(value, str) and not isinstance(value, SecretText | Unexpanded)
 
 
 def cycles(needs: Mapping[str, tuple[str, ...]], order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield cycles, each once and from its first key on, such that without them none would be left.
+    """Yield cycles, such that breaking each of them leaves none. Each starts with its first key in `order`.
 
-    All there are could be more than anybody can read.
+    The number of all cycles may be exponential.
     """
     rank = {key: number for number, key in enumerate(order)}
     done: set[str] = set()
@@ -661,29 +661,29 @@ EXTENDS = "extends"
 
 @dataclass(eq=False, repr=False)
 class Templates:
-    """The templates of one stack. A template is merged once into a job, at its first place."""
+    """The templates of one stack. Each is merged into a job at most once, in its first position."""
 
     entries: Mapping[str, MergedEntry] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
     def chain(self, names: Iterable[str]) -> tuple[MergedEntry, ...]:
-        """The templates of those names with all that they extend, the ones that are overridden first."""
-        found: dict[str, MergedEntry] = {}
-        met: set[str] = set()
-        way = [("", iter(names))]
-        while way:
-            name, bases = way[-1]
-            base = next((one for one in bases if one in self.entries and one not in met), None)
+        """Return the named templates and all that they extend, overridden ones first."""
+        chain: dict[str, MergedEntry] = {}
+        seen: set[str] = set()
+        path = [("", iter(names))]
+        while path:
+            name, bases = path[-1]
+            base = next((base for base in bases if base in self.entries and base not in seen), None)
             if base is not None:
-                met.add(base)
-                way.append((base, iter(extended_by(self.entries[base].value))))
-            elif way.pop() and way:
-                found[name] = self.entries[name]
-        self.used.update(found)
-        return tuple(found.values())
+                seen.add(base)
+                path.append((base, iter(extended_by(self.entries[base].value))))
+            elif path.pop() and path:
+                chain[name] = self.entries[name]
+        self.used.update(chain)
+        return tuple(chain.values())
 
     def check(self, entry: MergedEntry, value: Any) -> Iterator[Diagnostic]:
-        """Yield each template that an entry extends and the stack does not have."""
+        """Report each template that an entry extends and that is not declared."""
         for steps, name in one_or_more(value.get(EXTENDS) if isinstance(value, dict) else None, EXTENDS):
             if isinstance(name, str) and name not in self.entries:
                 why = f'"{shorten(name)}" is not declared under templates in any file of the stack'
@@ -696,7 +696,7 @@ class Templates:
             yield from self.check(entry, entry.value)
         extends = {name: extended_by(entry.value) for name, entry in self.entries.items()}
         for cycle in cycles(extends, tuple(self.entries)):
-            why = " extends ".join(shorten(one) for one in (*cycle, cycle[0]))
+            why = " extends ".join(shorten(name) for name in (*cycle, cycle[0]))
             yield self.entries[cycle[0]].diagnose((EXTENDS,), "template cycle", why, "remove one of them")
 
 
