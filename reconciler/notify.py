@@ -16,7 +16,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,13 +70,14 @@ class Notified(NamedTuple):
     """The result of the notifications of a check.
 
     `failed` counts the messages that could not be sent. `reported` is the drift that messages or the exit
-    code report. `partly_delivered` maps the digest of a URL to the drift that it received while another URL
-    failed: that is not reported yet, and not sent to this URL again.
+    code report. `delivered` has the drift that some URLs received while another one failed, each with the
+    times of the checks that sent it, by the key path of the URL: that drift is not reported yet, and not sent
+    to these URLs again.
     """
 
     failed: int = 0
-    partly_delivered: Mapping[str, frozenset[DriftId]] = MappingProxyType({})
     reported: frozenset[DriftId] = frozenset()
+    delivered: Mapping[DriftId, Mapping[str, float]] = MappingProxyType({})
 
 
 NOTHING_NOTIFIED = Notified()
@@ -88,9 +88,8 @@ def notify_drift(
     destinations: Collection[Destination],
     redact: Redact,
     warn: Warn,
-    before: Notified = NOTHING_NOTIFIED,
 ) -> Notified:
-    """Send the due drift of a report that was compared with the last check; `before` is the previous result.
+    """Send the due drift of a report that was compared with the last check.
 
     Drift counts as reported when every URL that subscribes to its class has received it. If none does, the
     exit code reports it.
@@ -100,32 +99,26 @@ def notify_drift(
     if comparison.problem is not None:
         if destinations:
             warn(f"nothing was notified: {comparison.problem}, so it is not known what was sent before")
-        return before._replace(failed=len(destinations), reported=frozenset())
-    fresh = {DriftId.of(entry) for entry in (*comparison.new, *comparison.changed)}
-    delivered = {digest: ids - fresh for digest, ids in before.partly_delivered.items()}
+        return Notified(failed=len(destinations))
+    delivered = {one.id: dict(one.delivered) for one in comparison.standing if one.counts}
     messages = []
     for destination in destinations:
-        had = delivered.get(_digest(destination), frozenset())
-        due = tuple(entry for entry in comparison.due if DriftId.of(entry) not in had)
+        due = tuple(one for one in comparison.due if destination.path not in delivered[DriftId.of(one)])
         where = report.stack, report.target.name
         message = drift_notification(comparison._replace(due=due), destination.on, *where, redact)
         if message is not None:
             messages.append((destination, message))
     problems = _send(messages, warn)
     for (destination, _), problem in zip(messages, problems, strict=True):
-        if not problem:
-            sent = frozenset(map(DriftId.of, _of_classes(destination.on, comparison.visible)))
-            delivered[_digest(destination)] = delivered.get(_digest(destination), frozenset()) | sent
-    visible = {DriftId.of(entry) for entry in comparison.visible}
+        for entry in () if problem else _of_classes(destination.on, comparison.visible):
+            delivered[DriftId.of(entry)][destination.path] = comparison.at_s
     reported = set()
-    for id_ in visible:
-        subscribers = [destination for destination in destinations if id_.class_ in destination.on]
-        has_all = all(id_ in delivered.get(_digest(destination), ()) for destination in subscribers)
-        if has_all if subscribers else report.exit_code is ExitCode.CHANGES:
+    for id_, sent in delivered.items():
+        subscribers = {destination.path for destination in destinations if id_.class_ in destination.on}
+        if subscribers <= sent.keys() if subscribers else report.exit_code is ExitCode.CHANGES:
             reported.add(id_)
-    left = {digest: ids & visible - reported for digest, ids in delivered.items()}
-    partly_delivered = {digest: frozenset(ids) for digest, ids in left.items() if ids}
-    return Notified(sum(map(bool, problems)), partly_delivered, frozenset(reported))
+    delivered = {id_: sent for id_, sent in delivered.items() if sent and id_ not in reported}
+    return Notified(sum(map(bool, problems)), frozenset(reported), delivered)
 
 
 def notify_apply(
@@ -172,11 +165,6 @@ def check_destinations(destinations: Iterable[Destination]) -> tuple[Diagnostic,
     if wrong:
         raise ManifestInvalid(*wrong)
     return ()
-
-
-def _digest(destination: Destination) -> str:
-    """Identify a URL without revealing it."""
-    return sha256((destination.url or "").encode()).hexdigest()
 
 
 # ── texts ────────────────────────────────────────────────────────────────────────────────────────────

@@ -481,22 +481,19 @@ def drift(context: Context, *, since_last: bool = False, remind_s: float = REMIN
     return report
 
 
-def notify_drift(context: Context, report: DriftReport, before: Notified | None = None) -> Notified:
+def notify_drift(context: Context, report: DriftReport) -> Notified:
     """Send what is due of a drift report, and record what was reported, by that or by the exit code.
 
-    `before` is the result of the check before, where that is known: a URL that has a message is not sent it
-    again because another URL failed.
+    A URL that has a message is not sent it again because another URL failed.
     """
     from reconciler.notify import NOTHING_NOTIFIED, notify_drift  # a plan needs none of it
 
     recording, comparison = context.recording, report.comparison
     if comparison is None:
         return NOTHING_NOTIFIED
-    notified = notify_drift(
-        report, context.loaded.destinations(), recording.redact, recording.warn, before or NOTHING_NOTIFIED
-    )
+    notified = notify_drift(report, context.loaded.destinations(), recording.redact, recording.warn)
     if comparison.problem is None:
-        recording.mark_reported(context.scope, notified.reported, comparison.at_s)
+        recording.mark_reported(context.scope, notified.reported, comparison.at_s, notified.delivered)
     return notified
 
 

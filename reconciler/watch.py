@@ -22,13 +22,11 @@ from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any, NamedTuple
 
 from reconciler.core.values import timestamp
-from reconciler.decide.drift_check import DriftId
 from reconciler.decide.outcome import ApplyEvent, EventType, RunReport
 from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.watch_window import Window, closes_at
 from reconciler.errors import SUCCESSES, ExitCode, ReconcilerError, first_of
 from reconciler.files import write_file
-from reconciler.notify import Notified
 from reconciler.render.prometheus import Measurement, MetricSource, counted, run_figures
 from reconciler.text import format_duration
 
@@ -302,13 +300,11 @@ def run_process(
 class Handover:
     """What a check passes to the watch besides its report, through a file; see `handing_over`.
 
-    `compared` is the number of keys compared, `problem` the reason for a failure. `partly_delivered` is that
-    of `notify.Notified`; it also passes from one check to the next.
+    `compared` is the number of keys compared, `problem` the reason for a failure.
     """
 
     compared: int = 0
     problem: str = ""
-    partly_delivered: dict[str, list[DriftId]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, file: Path) -> Handover:
@@ -318,21 +314,11 @@ class Handover:
         except (OSError, ValueError, TypeError):
             return cls()
 
-    @property
-    def notified(self) -> Notified:
-        """Notifications of earlier checks that only some URLs received."""
-        ids = {digest: frozenset(DriftId(*id_) for id_ in of) for digest, of in self.partly_delivered.items()}
-        return Notified(partly_delivered=ids)
-
-    @notified.setter
-    def notified(self, notified: Notified) -> None:
-        self.partly_delivered = {digest: sorted(ids) for digest, ids in notified.partly_delivered.items()}
-
 
 @contextmanager
 def handing_over(file: Path | None, redact: Callable[[str], str]) -> Iterator[Handover]:
     """Yield the handover of a check to its watch, and write it at the end, even after a failure."""
-    handover = Handover() if file is None else replace(Handover.read(file), compared=0, problem="")
+    handover = Handover()
     try:
         yield handover
     except BaseException as error:

@@ -73,8 +73,7 @@ def drift_command(
                 raise
             # The line of the watch has the drift all the same.
             unwritten, told.problem = error, f"the report was not written: {words_of(error)}"
-        told.notified = notified = reconcile.notify_drift(context, report, told.notified)
-        final_outputs.notifications_failed += notified.failed
+        final_outputs.notifications_failed += reconcile.notify_drift(context, report).failed
         if unwritten is not None:
             raise unwritten
     return report.exit_code

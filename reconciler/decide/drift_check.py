@@ -9,8 +9,9 @@ Source: docs/concepts/drift.md; docs/operations/records.md, "Drift checks".
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, WithJsonSchema
@@ -137,7 +138,8 @@ class StandingDrift(NamedTuple):
 
     `content` is what makes it another one if it changes, see `content_of`. `since_s` is the first check that
     saw it, `reported_at_s` the last one that reported it; None: none has yet. `is_hidden` says that it was
-    ignored then.
+    ignored then. `delivered` are the times of the checks that sent it to some URLs while another one failed,
+    by the key path of the URL.
     """
 
     entry: Drift
@@ -145,6 +147,7 @@ class StandingDrift(NamedTuple):
     since_s: float
     reported_at_s: float | None = None
     is_hidden: bool = False
+    delivered: Mapping[str, float] = MappingProxyType({})
 
     @property
     def id(self) -> DriftId:
@@ -275,7 +278,7 @@ def compare(
         id_ = DriftId.of(entry)
         others = by_class.get(id_[:2])
         old = exact[id_] or (others.pop(0) if others else None)
-        pairs.append((_stands(entry, content_of(entry, redact), old, at_s), old))
+        pairs.append((_stands(entry, content_of(entry, redact), old, at_s, remind_s), old))
     seen = {old.id for _, old in pairs if old is not None}
     over = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
     # A drift that is about another job by now stands under another id.
@@ -317,14 +320,19 @@ def compare(
     return comparison._replace(**lists, gone=tuple(one.entry for one in over if one.counts))
 
 
-def _stands(entry: Drift, content: str, old: StandingDrift | None, at_s: float) -> StandingDrift:
+def _stands(
+    entry: Drift, content: str, old: StandingDrift | None, at_s: float, remind_s: float
+) -> StandingDrift:
     """What is known of a drift by now."""
-    since_s, reported_at_s = at_s, None
+    since_s, reported_at_s, delivered = at_s, None, dict[str, float]()
     if old is not None:
         # That another job failed is another event; that the key has several is the same one.
         if entry.job == old.entry.job or entry.class_ is DriftClass.DUPLICATE:
             since_s = old.since_s
         if old.content == content:
             reported_at_s = old.reported_at_s
+            # Nobody saw it while it was ignored.
+            lasting = {} if old.is_hidden else old.delivered
+            delivered = {name: sent_s for name, sent_s in lasting.items() if at_s - sent_s <= remind_s}
     seen = entry.model_copy(update={"since": timestamp(since_s)})
-    return StandingDrift(seen, content, since_s, reported_at_s, isinstance(entry, IgnoredDrift))
+    return StandingDrift(seen, content, since_s, reported_at_s, isinstance(entry, IgnoredDrift), delivered)

@@ -256,10 +256,16 @@ class Recording:
             if store := self._open(create=True):
                 store.record_check(self._run(scope, RunKind.DRIFT, digest), ended, check)
 
-    def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
+    def mark_reported(
+        self,
+        scope: Scope,
+        drift: Collection[DriftId],
+        at_s: float,
+        delivered: Mapping[DriftId, Mapping[str, float]],
+    ) -> None:
         with self._optional("what was reported is not recorded, and may be reported again"):
-            if drift and (store := self.writing()):
-                store.mark_reported(scope, drift, at_s)
+            if (drift or delivered) and (store := self.writing()):
+                store.mark_reported(scope, drift, at_s, delivered)
 
     def lock(self, scope: Scope, on_lost: Callable[[], None]) -> StackLock:
         """The lock of a scope, not taken yet; `on_lost` is called if it is lost while it is held."""

@@ -102,7 +102,7 @@ CREATE TABLE reconciler_drift (
     scope_id BIGINT NOT NULL, key TEXT NOT NULL, class TEXT NOT NULL, job TEXT NOT NULL,
     entry TEXT DEFAULT '' NOT NULL, content TEXT DEFAULT '' NOT NULL,
     since_s DOUBLE PRECISION NOT NULL, reported_at_s DOUBLE PRECISION,
-    is_hidden BOOLEAN DEFAULT FALSE NOT NULL,
+    is_hidden BOOLEAN DEFAULT FALSE NOT NULL, delivered TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (scope_id, key, class, job),
     FOREIGN KEY (scope_id) REFERENCES reconciler_scopes (id)
 )"""
@@ -166,6 +166,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         f"DROP INDEX IF EXISTS reconciler_copy_of_{name}" for name in ("locks", "revisions", "keys", "drift")
     ),
     ("CREATE TABLE reconciler_code (digest TEXT NOT NULL PRIMARY KEY, content TEXT DEFAULT '' NOT NULL)",),
+    ("ALTER TABLE reconciler_drift ADD COLUMN delivered TEXT DEFAULT '' NOT NULL",),
 )
 
 
@@ -208,6 +209,10 @@ def _read_summary(value: str) -> dict[str, int]:
     if all(type(count) is int and count >= 0 for count in found.values()):
         return dict(found)
     raise ValueError(value)
+
+
+def _read_times(value: str) -> dict[str, float]:
+    return {name: _seconds(at_s) for name, at_s in (_read_document(value) or {}).items()}
 
 
 def _read_schedule(value: str) -> ScheduleMark | None:
@@ -259,6 +264,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "summary": _read_summary,
     "declared": _read_declared,
     "schedule": _read_schedule,
+    "delivered": _read_times,
     "entry": _read_document,
     "listing": _read_listing,
 }

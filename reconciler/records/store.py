@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.dialects import Transaction
 from reconciler.records.history import History
 from reconciler.records.journal import StoredJournal, Warn
-from reconciler.records.schema import TABLES, Damaged
+from reconciler.records.schema import TABLES, Damaged, dump
 
 if TYPE_CHECKING:
     from reconciler.decide.drift_check import (
@@ -95,12 +95,24 @@ class Records(History):
                 kind = RunKind.DRIFT.value
                 transaction.execute(_FORGET, scope_id=scope_id, kind=kind, kept=KEPT_CHECKS)
 
-    def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
-        """Write that drifts which stand were reported at a time: somebody was notified of them."""
-        mark = f"UPDATE reconciler_drift SET reported_at_s = :at_s {_IS}"
+    def mark_reported(
+        self,
+        scope: Scope,
+        drift: Collection[DriftId],
+        at_s: float,
+        delivered: Mapping[DriftId, Mapping[str, float]],
+    ) -> None:
+        """Write that drifts which stand were reported at a time: somebody was notified of them.
+
+        Of others, write to which URLs they were `delivered` so far.
+        """
+        mark = f"UPDATE reconciler_drift SET reported_at_s = :at_s, delivered = '' {_IS}"
+        note = f"UPDATE reconciler_drift SET delivered = :delivered {_IS}"
         with self._changing(scope) as (transaction, scope_id):
             for one in sorted(drift):
                 transaction.execute(mark, at_s=at_s, **self._place(scope_id, one))
+            for one, sent in sorted(delivered.items()):
+                transaction.execute(note, delivered=dump(sent), **self._place(scope_id, one))
 
     @contextmanager
     def _changing(self, scope: Scope, at_s: float | None = None) -> Iterator[tuple[Transaction, int]]:
@@ -129,6 +141,7 @@ class Records(History):
             "since_s": one.since_s,
             "reported_at_s": one.reported_at_s,
             "is_hidden": one.is_hidden,
+            "delivered": dump(dict(one.delivered)) if one.delivered else "",
         }
 
     def _place(self, scope_id: int, one: DriftId) -> dict[str, Any]:
@@ -140,7 +153,7 @@ def _read_standing(transaction: Transaction, scope_id: int) -> list[StandingDrif
     from reconciler.decide.drift_check import Drift, StandingDrift
 
     look = (
-        "SELECT entry, content, since_s, reported_at_s, is_hidden FROM reconciler_drift"
+        "SELECT entry, content, since_s, reported_at_s, is_hidden, delivered FROM reconciler_drift"
         " WHERE scope_id = :scope_id ORDER BY key, class, job"
     )
     found = []

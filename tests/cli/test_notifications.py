@@ -90,6 +90,18 @@ def test_url_that_fails_does_not_change_the_exit_code_of_later_checks(
     assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
 
 
+def test_url_that_works_is_not_told_again_while_another_one_fails(
+    reconciler: Reconciler, receiver: Receiver
+) -> None:
+    notifying(*(f"{{url: '{receiver.url(name)}'}}" for name in ("broken", "good")))
+    for line in ("drift", "drift --since-last", "drift"):
+        reconciler(line)
+    assert receiver.titles("broken")[1:] == ["test on there: drift, 1 lasting"] * 2
+    assert receiver.titles("good") == ["test on there: drift, 1 new"]
+    reconciler("drift --remind 0s")
+    assert receiver.titles("good")[1:] == ["test on there: drift, 1 lasting"]
+
+
 def test_each_url_is_told_of_its_classes_only(reconciler: Reconciler, receiver: Receiver) -> None:
     notifying(
         f"{{url: '{receiver.url('some')}', on: [failed, apply_failed]}}", f"{{url: '{receiver.url('all')}'}}"

@@ -56,7 +56,7 @@ def test_standing_drift_is_read_as_it_was_written(place: Place) -> None:
     standing = (
         a_drift("a", "failed", node_hours=1.5, fix="look", began_at="2026-01-01T00:00:00Z"),
         a_drift("b", "missing", None)._replace(reported_at_s=None, is_hidden=True),
-        a_drift("c", "modified", changes=changes),
+        a_drift("c", "modified", changes=changes)._replace(delivered={"notify[0].url": NOW}),
     )
     assert place.open().last_check(SCOPE) == NO_CHECK
     write(place.open(), *standing)
@@ -173,7 +173,7 @@ def test_store_of_schema_version_5_is_migrated_and_takes_checks_and_declarations
         with database.writing() as connection:
             for statement in UNDO:
                 connection.execute(statement)
-    assert latest() == 11
+    assert latest() == 12
     records = place.open()
     write(records, a_drift("a"))
     [standing] = place.open().last_check(SCOPE).standing
@@ -189,6 +189,7 @@ def test_drift_that_was_accepted_in_version_8_is_new_for_the_next_check(place: P
     with closing(Database(dialect_of(place.url), place.clock, str)) as database, database.writing() as to:
         for column in ("accepted_at_s DOUBLE PRECISION", "accepted_by TEXT DEFAULT '' NOT NULL"):
             to.execute(f"ALTER TABLE reconciler_drift ADD COLUMN {column}")
+        to.execute("ALTER TABLE reconciler_drift DROP COLUMN delivered")
         to.execute("DROP TABLE reconciler_code")
         to.execute("UPDATE reconciler_drift SET accepted_at_s = 1, accepted_by = 'alice'")
         to.execute("UPDATE reconciler_version SET version = 8")
