@@ -1,4 +1,4 @@
-"""What single commands show: `jobs`, `doctor`, `why`, `explain`."""
+"""The text output of `jobs`, `doctor`, `why` and `explain`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", He
 
 
 def render_jobs(jobs: Iterable[ObservedJob], at_s: float, style: Style = PLAIN) -> str:
-    """One line per job."""
+    """Render one line per job."""
     head = ("ID", "NAME", "PHASE", "OWNER", "AGE", "DURATION", "NODES")
     rows = (
         (
@@ -66,14 +66,14 @@ def render_jobs(jobs: Iterable[ObservedJob], at_s: float, style: Style = PLAIN) 
 
 
 def _owner(job: ObservedJob) -> str:
-    """Whose job it is, by the marker that is believed: `stack/key r2`."""
+    """The owner of a job by its believed marker: `stack/key r2`."""
     if job.marker is not None:
         return f"{job.marker.stack}/{job.marker.key} r{job.marker.revision}"
     return "(copied marker)" if job.claimed_marker else ""
 
 
 def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: Style = PLAIN) -> str:
-    """One job: a summary, then the full service response. `body` holds no tokens."""
+    """Render a summary, then the full service response. `body` has no tokens."""
     phase = job.phase_text
     if job.secondary_phase and job.secondary_phase != phase:
         phase += f" ({job.secondary_phase})"
@@ -97,7 +97,7 @@ def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: St
 
 
 def render_checks(head: str, checks: Sequence[Check], style: Style = PLAIN) -> str:
-    """One line per check, its fix below it; the last line counts."""
+    """Render one line per check, with its fix below. The last line is a summary."""
     width = max(len(check.name) for check in checks)
     lines = [style.paint(printable(head), "bold"), ""]
     for check in checks:
@@ -111,7 +111,7 @@ def render_checks(head: str, checks: Sequence[Check], style: Style = PLAIN) -> s
 
 
 def checks_document(head: Mapping[str, object], checks: Sequence[Check]) -> dict[str, object]:
-    """The same as plain data."""
+    """The checks as plain data."""
     documents: list[dict[str, object]] = []
     for name, health, detail, fix, trouble in checks:
         why = trouble if health is Health.WRONG else None
@@ -124,7 +124,7 @@ def checks_document(head: Mapping[str, object], checks: Sequence[Check]) -> dict
 
 _INDENT = "  "
 _LONGEST_VALUE = 100
-#: What makes the action of a rule another one, where it is not `needs`.
+#: The settings that modify the action of a rule, apart from `needs`.
 _CHANGED_BY = {
     Reason.WAITS_FOR_TURN: "`max_parallel`",
     Reason.UNREADABLE: "what could not be read",
@@ -133,15 +133,15 @@ _CHANGED_BY = {
 
 
 def render_why(found: Sequence[Explanation], style: Style = PLAIN, *, verbose: bool = False) -> str:
-    """The answer, the rule that decided and what led to it; `verbose`: all rules, and each key by itself.
+    """Render the answer, the deciding rule and its inputs; with `verbose` all rules, for each key by itself.
 
-    Of several keys, the members of a sweep, those with the same answer stand together.
+    Members of a sweep with the same answer are grouped.
     """
     if len(found) == 1 or verbose:
         return "\n".join(_explained(one, style, verbose=verbose) for one in found)
 
     def look(one: Explanation) -> Hashable:
-        # The first line names the key, and a revision that may be another one for each.
+        # The first line names the key and its revision, which differ within a group.
         first, *more = _answer([one], style)
         return without_name(first.partition(": ")[2], one.key), *more
 
@@ -167,7 +167,7 @@ def _explained(explanation: Explanation, style: Style, *, verbose: bool) -> str:
 
 
 def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
-    """What is done about a key, or about several alike, what stands against it, and which rule decided."""
+    """Render the action of a key or a group, what blocks it, and the rule that decided."""
     explanation, keys = group[0], [one.key for one in group]
     if not explanation.actions:
         yield f"{', '.join(map(printable, keys))}: nothing to do"
@@ -180,7 +180,7 @@ def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
         if len(keys) > 1 and action is explanation.actions[0]:
             yield from render_keys(keys, style.width)
         yield from (_INDENT + line for line in change_lines(action))
-    # What keeps the action from being done, in a few words each.
+    # What prevents the action, briefly.
     against = [f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY]
     for one in explanation.guards:
         word = "refused" if one.guard in REFUSES_THE_PLAN else "blocked"
@@ -198,7 +198,7 @@ def _answer(group: Sequence[Explanation], style: Style) -> Iterator[str]:
 
 
 def _spell_setting(value: Any) -> str:
-    """A value of `lifecycle`, as a manifest would have it."""
+    """A value of `lifecycle` in manifest syntax."""
     if isinstance(value, list):
         return ", ".join(value)
     return format_duration(value) if isinstance(value, float) else str(plain_text(value))
@@ -265,10 +265,9 @@ def render_origins(
     origins: Sequence[tuple[str, Any, Location | None, str | None, tuple[tuple[str, str], ...]]],
     style: Style = PLAIN,
 ) -> str:
-    """A table of the values of a job, in the order of the file and line that gave them; secrets by name.
+    """Render a table of the values of a job, by file and line; secrets by name.
 
-    Each is a path, the value, its place, the expression that it was written as, and what gave the values to
-    that.
+    Each origin is a path, the value, its place, the original expression, and the sources of its variables.
     """
     rows = [("FIELD", "VALUE", "FROM", "WRITTEN AS")]
     for path, value, place, expression, sources in origins:
@@ -282,11 +281,11 @@ def render_origins(
     return "\n".join(table(rows, style)) + "\n" if origins else ""
 
 
-# ── the tables that decide ──────────────────────────────────────────────────────────────────────────
+# ── explain ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def render_states(style: Style = PLAIN) -> str:
-    """The operations that are legal in each phase: docs/concepts/revisions.md, "Phases"."""
+    """Render the legal operations of each phase: docs/concepts/revisions.md, "Phases"."""
     rows = [["phase", "expected next", *(operation.value for operation in Operation)]]
     for phase in Phase:
         rule = PHASE_RULES[phase]
@@ -308,7 +307,7 @@ def render_states(style: Style = PLAIN) -> str:
 
 
 def render_fields(style: Style = PLAIN, path: str = "") -> str:
-    """What an edit of each field of a job means; with a path, of that field and those below it."""
+    """Render what an edit of each field of a job means; with a path, of that field and those below it."""
     shown = [one for one in fields() if not path or re.match(rf"{re.escape(path)}(?![^.[])", one.path)]
     rows = [("field", "an edit means", "description"), *shown]
     return "\n".join(table(rows, style, stay=3, rule=True)) + "\n"

@@ -47,24 +47,24 @@ _Acting = TypeVar("_Acting", PlannedAction, "ReviewedJob")
 
 
 def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
-    """What ends work first; what is of one kind stays in its order."""
+    """Sort actions that end work first. The sort is stable."""
     return sorted(items, key=lambda item: item.traits.place)
 
 
 def look_of_action(action: PlannedAction) -> Hashable:
-    """What is shown of an action beside its key, what it starts and what grows with time."""
+    """The shown parts of an action, without its key, what it starts and what grows with time."""
     shown = (action.symbol, action.action, action.reason, action.detail, action.ended_badly)
     return (*shown, action.next_run, look_of_changes(action.changes), action.rerun_of is not None)
 
 
 def explain_group(actions: Sequence[PlannedAction]) -> str:
-    """Why, for people: of several jobs of one look, the sum of what is lost."""
+    """The detail of a group of actions of equal look, with the sum of the lost work."""
     first, is_folded, lost = actions[0], len(actions) > 1, lost_sum(actions)
     if is_folded and first.reason is Reason.WOULD_LOSE_WORK:
         return first.would_lose(spell_work(sum(node_hours(one.elapsed, one.nodes) for one in actions)))
     if is_folded and lost:
         return f"{first.detail}; discards {spell_work(lost)} of work"
-    if is_folded:  # each runs the work of another key again
+    if is_folded:  # each repeats the work of another key
         first = first.model_copy(update={"rerun_of_key": None})
     if len(first.waits_for) < FOLDED_FROM:
         return first.explanation
@@ -72,7 +72,7 @@ def explain_group(actions: Sequence[PlannedAction]) -> str:
 
 
 def plan_text(plan: Plan, view: View) -> str:
-    """Text for people: what ends work first; what is kept only on request, unless it ended badly."""
+    """Render a plan. Kept keys are listed on request, or if they ended badly."""
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
     shown = in_order_for_people(
@@ -85,7 +85,7 @@ def plan_text(plan: Plan, view: View) -> str:
     width = width_of_names([*names, *(key for key, _ in plan.history)], style)
     for group in groups:
         first, keys, revisions = group[0], [one.key for one in group], [revision_of(one) for one in group]
-        # Revisions that differ stand beside the keys.
+        # Revisions that differ are shown beside the keys.
         is_same = len(set(revisions)) == 1
         pairs = zip(keys, revisions, strict=True)
         lines += job_lines(
@@ -96,16 +96,16 @@ def plan_text(plan: Plan, view: View) -> str:
             width,
             starts=[what_starts(one, plan) for one in group],
             listed=keys if is_same else [" ".join(filter(None, pair)) for pair in pairs],
-            # Nothing is lost if a person does not read each key: no job ends, and none needs help.
+            # Keys that need no attention may be cut.
             is_cut=first.traits.is_harmless and not first.ended_badly,
             is_braced=is_same,
             is_verbose=view.verbose,
         )
         if view.verbose and first.desired is not None:
-            # The whole body that is sent, secrets by name.
+            # The whole request body, with secrets by name.
             body = json.dumps(show(first.desired), indent=2, ensure_ascii=False)
             lines += (INDENT + printable(line) for line in body.splitlines())
-    # Of many marks the first says it in full.
+    # Of many such marks only the first is spelled out.
     ends = (FORCES_NEW_JOB, f"{FORCES_NEW_JOB}  # sensitive")
     marked = [number for number, line in enumerate(lines) if line.endswith(ends)]
     for number in marked[1:] if len(marked) >= FOLDED_FROM and not view.verbose else ():
@@ -132,7 +132,7 @@ def job_lines(
     is_verbose: bool = False,
     **more: Any,
 ) -> Iterator[str]:
-    """One job of a plan or a review, or several that are alike: what they start, and their changes."""
+    """Render a job of a plan or a review, or a group: what it starts, and its changes."""
     head = style.paint(f"{job.symbol:>3} {job.action.value:<9}", job.traits.colour)
     yield from render_entry(head, keys, words, style, width, **more)
     yield from render_starts(starts)
@@ -144,18 +144,18 @@ def job_lines(
 
 
 def change_lines(job: PlannedAction | ReviewedJob, *, is_verbose: bool = False) -> Iterator[str]:
-    """The changed fields; of code the changed files, and on request the changed lines of them."""
+    """Render changed fields, and changed files of code; with `is_verbose` their changed lines."""
     code = job.code
     files = code.files if code is not None else None
     yield from (render_change(change) for change in job.changes if change.path != "code" or files is None)
     change = next((change for change in job.changes if change.path == "code"), None)
-    # What is run again takes over edits that are ignored.
+    # A new revision also takes over ignored edits.
     if code is not None and files is not None and (change or (code.before and files)):
         mark = FORCES_NEW_JOB if change and change.forces_new_job else ""
         yield printable(f"code: {spell_code_changes(files)}") + mark
         for file in files if is_verbose else ():
             yield "  " + printable(f"{file.words}, {format_size(file.size)}")
-            # A bar stands before what a file says, which may look like anything.
+            # The bar sets off the contents of the file, which are untrusted.
             yield from (f"  | {printable(line)}".rstrip() for line in file.diff or ())
 
 
@@ -165,7 +165,7 @@ def revision_of(action: PlannedAction) -> str:
 
 
 def what_starts(action: PlannedAction, plan: Plan) -> str:
-    """What an action starts, and what that costs."""
+    """Render what an action starts, and its cost."""
     cost = ""
     if action.cost is not None and _shows_cost(action):
         cost = spell_cost(action.cost, has_budget=plan.has_budget)
@@ -173,34 +173,34 @@ def what_starts(action: PlannedAction, plan: Plan) -> str:
 
 
 def _shows_cost(action: PlannedAction) -> bool:
-    """Whether an action says what its job costs: a deferred or blocked one does if that is bounded."""
+    """Whether the cost of an action is shown; of a deferred or blocked one, if it is bounded."""
     cost = action.cost
     return cost is not None and (action.traits.starts_a_job or cost.node_hours_max is not None)
 
 
 def sums_of(plan: Plan) -> Iterator[str]:
-    """What the plan throws away, and what it may take."""
+    """Render the work that a plan discards, and its cost."""
     if plan.lost_node_hours:
         yield f"Discards {spell_work(plan.lost_node_hours)} of work."
-    # Of one action the sum says what its own line says.
+    # The sum for a single action would repeat its line.
     counted = sum(_shows_cost(one) for one in plan.actions if one.action is not Action.BLOCKED)
     cost = spell_cost(plan.cost, has_budget=plan.has_budget) if plan.cost and counted > 1 else ""
     if cost:
         yield f"Starts {cost}."
 
 
-# ── what a saved plan makes its reader look up ──────────────────────────────────────────────────────
+# ── sources of a saved plan ─────────────────────────────────────────────────────────────────────────
 
 
 def render_sources(plan: Plan, options: SavedOptions, records: str | None) -> str:
-    """Say where applying the plan connects to and which values it looks up; "" where that is nothing.
+    """Render where applying the plan connects to, and which values it looks up. "" if nothing.
 
-    `records` is the address of the store as it may be shown, None if the store lies beside the root file.
+    `records` is the redacted address of the record store, None if it is beside the root file.
     """
     bodies = [action.desired for action in plan.to_execute]
     texts = (options.records or "", *(text for text in texts_in(bodies) if "${" in text))
     named = [part for one in texts for part in parts_of(one) if isinstance(part, Reference)]
-    # Each once: those that the address of the store names, then the variables.
+    # Those in the address of the store, then the variables.
     values = list(dict.fromkeys(one.text for one in named if one.variable is None))
     variables = {one.variable for one in named if one.variable is not None}
     for name in sorted({*options.sources, *variables}):

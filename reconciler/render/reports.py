@@ -1,4 +1,4 @@
-"""The texts of a drift report, a status, a result, a review, a check of a manifest, and cases of policies."""
+"""The texts of drift reports, status, results, reviews, validation and policy tests."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from reconciler.decide.review import NodeCount, Review, ReviewedJob, ReviewedSide
     from reconciler.decide.validation import Validation
 
-#: How many flavors are listed.
+#: Maximum number of flavors listed.
 _MOST_FLAVORS = 20
 
 # ── drift ───────────────────────────────────────────────────────────────────────────────────────────
 
-#: What became of drift since the last check, as a mark on its row.
+#: Marks on the rows of drift, compared with the last check.
 NEW, CHANGED, GONE = "new", "changed", "gone"
 
 
 def drift_sections(report: DriftReport) -> list[tuple[str, Sequence[Drift], str]]:
-    """The drift of a report in the order for people: new first, then what lasts, then what is gone.
+    """Return the sections of a drift report: new, then lasting, then gone.
 
-    Each section is a title, its drift, and a mark (new, changed or gone, or "" for any other).
+    A section is a title, its entries, and their mark: new, changed, gone or "".
     """
     comparison = report.comparison
     if not report.since_last or comparison is None:
@@ -111,7 +111,7 @@ def drift_text(report: DriftReport, view: View) -> str:
             keys = [one.key for one in due]
             blocks[-1] += render_entry(f"  {'pending':<10}", keys, _words(due), style, width, is_cut=True)
     if report.ignored:
-        # One by one: nothing is ignored unseen.
+        # Listed one by one, so that nothing is ignored unnoticed.
         blocks.append(["Ignored:"])
         for one in report.ignored:
             head = style.paint(f"  {one.class_.value:<10}", "dim")
@@ -125,7 +125,7 @@ def drift_text(report: DriftReport, view: View) -> str:
 
 
 def drift_last_line(report: DriftReport) -> str:
-    """How much was found of what."""
+    """The counts of a drift report."""
     found = ", ".join(f"{count} {name.value}" for name, count in report.summary.items() if count)
     parts = [found or "none"]
     comparison = report.comparison
@@ -143,7 +143,7 @@ def _words(group: Sequence[Drift | Pending]) -> str:
 
 
 def since_and_cost(*group: Drift) -> str:
-    """Since when it is so, and what it has cost, for people."""
+    """The time of the first check that found the drift, and its cost."""
     times = {
         "at": sorted({one.began_at for one in group if one.began_at}),
         "seen since": sorted({one.since for one in group if one.since}),
@@ -158,23 +158,23 @@ def since_and_cost(*group: Drift) -> str:
 
 
 def why_ignored(entry: IgnoredDrift) -> str:
-    """Which rule says that it is known, and why."""
+    """The rule that ignores the drift, and its reason."""
     place = f" {entry.rule.file}:{entry.rule.line}" if entry.rule else ""
     until = f" until {entry.until}" if entry.until else ""
     words = f"ignored by rule{place}{until}"
     return f"{words}: {entry.reason}" if entry.reason else words
 
 
-# ── where each key stands ───────────────────────────────────────────────────────────────────────────
+# ── status ──────────────────────────────────────────────────────────────────────────────────────────
 
 #: The heads of the table of `status`.
 STATUS_COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
-#: The same, those that matter most first.
+#: The same, by importance.
 STATUS_ORDER = ("KEY", "PHASE", "WAITS FOR", "RAN", "REVISION", "LAST CHANGE", "QUEUED", "NODES")
 
 
 def status_text(report: StatusReport, view: View) -> str:
-    """Text for people: a table, what a person should know, and a last line that counts."""
+    """Render a status: a table, warnings and a summary line."""
     style = view.style
     rows = (status_cells(one, report) for one in report.jobs)
     found = render_table(STATUS_COLUMNS, rows, style, STATUS_ORDER)
@@ -202,7 +202,7 @@ def status_cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:
 
 
 def span(seconds: float | None) -> str:
-    """A span of time in a table; "" where it is not known, or none."""
+    """A duration in a table. "" if it is unknown or zero."""
     return format_duration(round(seconds)) if seconds else ""
 
 
@@ -214,7 +214,7 @@ def result_text(result: Result, view: View) -> str:
     style, lines = view.style, list[str]()
 
     def look(outcome: Outcome) -> Hashable:
-        # What the plan shows once, the result shows once, if it ended in the same way.
+        # Actions that the plan folded are folded here if they ended in the same way.
         detail = without_name(outcome.detail, outcome.key)
         return outcome.status, detail, look_of_action(outcome.action)
 
@@ -227,7 +227,7 @@ def result_text(result: Result, view: View) -> str:
         word = style.paint(f"{spell_status(first.status):<9}", colour)
         name, detail = names[0], first.detail
         if first.action.reason in (Reason.PREFLIGHT, Reason.DENIED):
-            detail = detail.partition(": ")[0]  # the plan says the rest
+            detail = detail.partition(": ")[0]  # the plan shows the rest
         if len(group) > 1:
             name, detail = f"{len(group)} jobs", without_name(detail, first.key)
         said = f"{first.action.action.value} {name}" + (f": {detail}" if detail else "")
@@ -243,7 +243,7 @@ def result_text(result: Result, view: View) -> str:
     for waited in result.waits:
         word, more = waited.end.value.replace("_", " "), waited.describe(view.at_s)
         if waited.end is WaitEnd.REACHED and waited.job is not None:
-            # A goal that was reached is the phase of the job.
+            # The goal is the phase that the job has reached.
             times = waited.times(view.at_s)
             word, more = waited.job.phase_text, waited.job.name + (f" ({times})" if times else "")
         words.append((word, more))
@@ -256,7 +256,7 @@ def result_text(result: Result, view: View) -> str:
 
 
 def result_last_line(result: Result) -> str:
-    """How many actions ended how."""
+    """The counts of a result."""
     counts = [
         f"{count} {spell_status(status)}"
         for status, count in result.summary.items()
@@ -269,7 +269,7 @@ def result_last_line(result: Result) -> str:
 
 
 def review_text(review: Review, view: View) -> str:
-    """Text for people: jobs, settings, nodes, cost, and what policies deny; by targets where they differ."""
+    """Render jobs, settings, nodes, cost and denials, by target where targets differ."""
     return "\n".join(_review_lines(one, view) for one in review.each)
 
 
@@ -307,7 +307,7 @@ def _review_lines(review: Review, view: View) -> str:
 
 
 def sides_of(review: Review) -> str:
-    """The directories or revisions, with the commits that they are."""
+    """The compared directories or revisions, with their commits."""
 
     def name(side: ReviewedSide) -> str:
         return side.name if side.commit is None else f"{side.name} ({side.commit[:10]})"
@@ -320,14 +320,14 @@ def _detail(job: ReviewedJob) -> str:
 
 
 def _names(group: Sequence[ReviewedJob]) -> list[str]:
-    """The keys; of several that were renamed with the former ones."""
+    """The keys; for several renamed ones with their former keys."""
     if len(group) == 1:
         return [group[0].key]
     return [job.key if job.formerly is None else f"{job.formerly} -> {job.key}" for job in group]
 
 
 def review_settings(review: Review) -> Iterator[str]:
-    """What changed outside of jobs."""
+    """Render changes outside of jobs."""
     if review.settings:
         yield "Settings:"
         yield from ("  " + render_change(change) for change in review.settings)
@@ -335,7 +335,7 @@ def review_settings(review: Review) -> Iterator[str]:
 
 
 def review_nodes(review: Review) -> Iterator[str]:
-    """The nodes of all jobs together, before and after, where a flavor's number differs."""
+    """Render the nodes of all jobs before and after, for flavors whose number differs."""
     nodes = review.nodes
     changed = {name: count for name, count in nodes.flavors.items() if count.before != count.after}
     if not changed:
@@ -352,7 +352,7 @@ def review_nodes(review: Review) -> Iterator[str]:
 
 
 def review_cost(review: Review) -> Iterator[str]:
-    """What it costs more or less, where there are prices: at most, or an hour of what is unbounded."""
+    """Render the difference in cost: the maximum, or per hour where it is unbounded."""
     if (cost := review.cost) is None:
         return
     for words, amount in (("at most", cost.cost_max), ("per hour", cost.cost_per_hour)):
@@ -368,11 +368,11 @@ def _difference(count: NodeCount) -> str:
     return f"{count.before} -> {count.after} ({count.after - count.before:+})"
 
 
-# ── checks of a manifest, and of policies ───────────────────────────────────────────────────────────
+# ── validation, policy tests ────────────────────────────────────────────────────────────────────────
 
 
 def validation_text(report: Validation, view: View) -> str:
-    """Text for people: problems, warnings and what policies deny; the last line counts."""
+    """Render problems, warnings and denials. The last line is a summary."""
     found = (*report.diagnostics, *report.warnings)
     problems = render_diagnostics(found, view.style, verbose=view.verbose) if found else ""
     lines = (*render_denials(report.denied, view.style), printable(report.last_line))
@@ -381,7 +381,7 @@ def validation_text(report: Validation, view: View) -> str:
 
 
 def cases_text(report: CasesReport, view: View) -> str:
-    """A line for each case of policies; the last one counts."""
+    """Render a line per case. The last line is a summary."""
     lines = []
     for one in report.results:
         word, colour = ("passed", "green") if one.has_passed else ("failed", "red")

@@ -1,7 +1,7 @@
-"""The sheet: the one value that every format beside text and JSON is made of, with a row per job.
+"""The sheet: the common value behind every format but text and JSON, with a row per job.
 
-Its texts hold no secret and nothing that steers a terminal or a CI service; each format still escapes what is
-special to it.
+Its texts are redacted and free of terminal escapes and CI commands; each format escapes its own special
+characters.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from reconciler.errors import Diagnostic
 
 Clean = Callable[[str], str]
-#: The kind of a row about a policy that denies a job.
+#: The kind of a row about a denied job.
 DENIED = "denied"
-#: Of more files of code the first are listed.
+#: Limit of the list of changed code files.
 _MOST_FILES = 20
-#: How a value is written where there is none.
+#: Shown for a missing value.
 NONE = "(none)"
 
 
 class Level(StrEnum):
-    """How much a row matters to whoever runs this in CI."""
+    """The severity of a row in CI."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -60,7 +60,7 @@ class Level(StrEnum):
 
 
 class Field(NamedTuple):
-    """A changed field; its values as JSON, None where there was, or will be, none."""
+    """A changed field. Its values are JSON; None where there is none."""
 
     path: str
     before: str | None
@@ -70,12 +70,12 @@ class Field(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One job, or several with the same change (`keys`).
+    """One job, or several (`keys`) with the same change.
 
-    `kind` is the action, the class of drift or the status, `action` what has the status; `rule` is the word
-    of a closed list that says why, `words` the kind as people read it.
-    `is_finding` says that it needs attention. Where there is no room, what `is_cut_first`
-    is left out first, and what `must_stay` last. For people, rows of a low `rank` come first.
+    `kind` is the action, the class of drift or the status; `action` is the action that has the status. `rule`
+    is the reason, from a closed list, and `words` the kind for people. `is_finding` rows need attention.
+    Output of limited size omits `is_cut_first` rows first and `must_stay` rows last. Rows of a low `rank` are
+    shown first.
     """
 
     keys: tuple[str, ...]
@@ -103,18 +103,18 @@ class Row(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """All of it in a line."""
+        """The row as one line of text."""
         return f"{self.kind} {self.key}: {self.text or self.rule}"
 
     @property
     def place(self) -> str:
-        """Where the manifest has it: `jobs.yaml:23:3`; "" where it has not."""
+        """The place in the manifest, `jobs.yaml:23:3`, or ""."""
         source = self.source
         return "" if source is None else f"{source.file}:{source.line}:{source.column}"
 
 
 class Note(NamedTuple):
-    """Something about the whole: a warning, or why a guard or policy refuses."""
+    """A message about the whole: a warning, or the refusal of a guard or policy."""
 
     level: Level
     what: str
@@ -124,14 +124,13 @@ class Note(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """A plan, a drift report, a result… as it is shown.
+    """A plan, a drift report, a result… prepared for output.
 
-    `rows` has one row per job in the order of the document, `folded` the same with what is alike put
-    together, what ends work first; `keys` are all keys that were looked at, and `counts` those of the
-    summary. `denied` has a row for each job and policy that denies it, and for each that pre-flight found;
-    `notes` say that once for each reason.
-    `last_line` is the last line of the text, and `sums` what a plan throws away and may cost. `columns` are
-    the heads of a table of the rows: their kinds, their keys, and their texts.
+    `rows` has a row per job in the order of the document; `folded` groups equal rows, and those that end work
+    come first. `keys` are all keys in view, `counts` those of the summary. `denied` has a row per job and
+    policy that denies it, and per finding of pre-flight; `notes` has each of these reasons once. `last_line`
+    is the last line of the text, `sums` are the discarded work and the cost of a plan. `columns` are the
+    heads of a table of the rows: kind, key and text.
     """
 
     content: Content
@@ -154,7 +153,7 @@ class Sheet(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What kind of sheet it is, for people."""
+        """The kind of the sheet, for people."""
         return "Apply" if self.content is Content.RESULT else self.content.value.capitalize()
 
     @property
@@ -164,16 +163,16 @@ class Sheet(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the sheet is about: STACK@TARGET."""
+        """STACK@TARGET."""
         return f"{self.stack}@{self.target}"
 
     @property
     def findings(self) -> list[Row]:
-        """The rows that need attention, those of policies and pre-flight included."""
+        """The rows that need attention, including those of policies and pre-flight."""
         return [*(row for row in self.rows if row.is_finding and row.level is not Level.NONE), *self.denied]
 
 
-# ── what sheets are made of ─────────────────────────────────────────────────────────────────────────
+# ── parts of sheets ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _head_of(head: Head, clean: Clean) -> dict[str, Any]:
@@ -199,10 +198,7 @@ def _row(
     source: Source | None = None,
     changes: Iterable[Change] = (),
 ) -> Row:
-    """A row of values that are not clean yet; its rule is its kind, where it is nothing else.
-
-    One that `is_error` is about an error of one job.
-    """
+    """Make a row of unsanitized values. `rule` defaults to the kind; `is_error` marks an error of one job."""
     if source is not None:
         source = source.model_copy(update={"file": clean(source.file)})
     row = Row((clean(key),), kind, kind, symbol, colour, rule or kind, clean(text), source=source)
@@ -221,7 +217,7 @@ def _field_of(change: Change, clean: Clean) -> Field:
 
 
 def _fields_of_code(files: Sequence[CodeChange], clean: Clean) -> Iterator[Field]:
-    """The files of code that changed, with their sizes."""
+    """The changed files of code, with their sizes."""
     for file in files[:_MOST_FILES]:
         before = None if file.old_size is None else format_size(file.old_size)
         after = None if file.change == "removed" else format_size(file.size)
@@ -233,7 +229,7 @@ def _fields_of_code(files: Sequence[CodeChange], clean: Clean) -> Iterator[Field
 
 
 def _row_of_denial(denial: Denial, source: Source | None, clean: Clean) -> Row:
-    """A row for a job that a policy denies, at the job's place: `rule` is the name of the policy."""
+    """A row about a denied job, at the job's place. `rule` is the name of the policy."""
     text, source = f"policy {denial.policy}: {denial.explanation}", source or denial.source
     return _row(clean, denial.key, DENIED, "!", "", text, True, rule=clean(denial.policy), source=source)
 
@@ -244,7 +240,7 @@ def _notes(
     clean: Clean,
     declared: Iterable[str] = (),
 ) -> tuple[Note, ...]:
-    """Why a guard or policy refuses the whole, then warnings."""
+    """Refusals of the whole plan, then warnings."""
     found = [(Level.ERROR, one.what, one.why, one.fix, "") for one in refusals]
     for one in said_once(warnings, declared):
         found.append((Level.WARNING, one.what, one.why, one.fix, one.key or ""))
@@ -252,7 +248,7 @@ def _notes(
 
 
 def _rows_of(rows: Sequence[Row], keys: Iterable[str] = (), declared: Sequence[str] = ()) -> dict[str, Any]:
-    """The rows of a sheet, its `keys` with those of the rows, and what is alike put together for people."""
+    """The fields of a sheet that follow from its rows: `rows`, `keys` and `folded`."""
 
     def look(row: Row) -> Hashable:
         return row.kind, row.symbol, row.rule, without_name(row.text, row.key), row.changes
@@ -271,7 +267,7 @@ def _rows_of(rows: Sequence[Row], keys: Iterable[str] = (), declared: Sequence[s
 
 
 def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
-    """A row per action; what policies deny and pre-flight found in rows of their own."""
+    """A row per action, and separate rows for denials and findings of pre-flight."""
     rows = tuple(_plan_row((action,), plan, clean) for action in plan.actions)
     sources = {action.key: action.source for action in plan.actions}
     denied = [_row_of_denial(one, sources.get(one.key), clean) for one in plan.denied]
@@ -299,7 +295,7 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
 def _plan_row(actions: Sequence[PlannedAction], plan: Plan, clean: Clean) -> Row:
     action = actions[0]
     counts = Counter(filter(None, (what_starts(one, plan) for one in actions)))
-    # Of several the most frequent ones.
+    # The most frequent ones first.
     many = [f"{count} {'job' if count == 1 else 'jobs'}: {what}" for what, count in counts.most_common()]
     starts = "".join(counts) if len(counts) < 2 else few(many)
     return _job_row(action, explain_group(actions), starts, clean)._replace(
@@ -314,7 +310,7 @@ def _job_row(job: PlannedAction | ReviewedJob, text: str, starts: str, clean: Cl
     traits = job.traits
     ends_work = traits.stops_a_job
     needs_help = traits.stands_in_the_way or job.action is Action.UNKNOWN
-    # What policies deny and pre-flight found is an error in rows of its own.
+    # Denials and findings of pre-flight are errors in rows of their own.
     is_error = needs_help and job.reason not in (Reason.DENIED, Reason.PREFLIGHT)
     kind, colour, changes = job.action.value, traits.colour, job.changes
     row = _row(clean, job.key, kind, job.symbol, colour, text, source=job.source, changes=changes)
@@ -338,7 +334,7 @@ def _job_row(job: PlannedAction | ReviewedJob, text: str, starts: str, clean: Cl
 
 
 def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
-    """A row per drift; what is pending, gone or ignored comes after it, and is no finding."""
+    """A row per drift. Pending, gone and ignored entries follow, and are no findings."""
     rows = []
     for rank, (_, entries, mark) in enumerate(reports.drift_sections(report)):
         for entry in entries if mark != reports.GONE else ():
@@ -355,7 +351,6 @@ def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
     def described(entry: Drift) -> str:
         return f"{entry.class_.value}: {entry.detail}{reports.since_and_cost(entry)}"
 
-    # For people, what is no drift, or none any more, comes after all drift.
     rows += (
         _row(clean, one.key, "pending", ">", "blue", one.detail)._replace(rank=10) for one in report.pending
     )
@@ -384,11 +379,11 @@ def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
     )
 
 
-# ── where each key stands ─────────────────────────────────────────────────────────────────────────────
+# ── status ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _status_sheet(report: StatusReport, view: View, clean: Clean) -> Sheet:
-    """A row per revision; one that is unknown, or that something is in the way of, needs attention."""
+    """A row per revision. Unknown, blocked and conflicting ones need attention."""
     rows = []
     for one in report.jobs:
         key, revision, phase, queued, ran, nodes, last, waits_for = reports.status_cells(one, report)
@@ -415,7 +410,7 @@ def _status_sheet(report: StatusReport, view: View, clean: Clean) -> Sheet:
 
 
 def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
-    """A row per action and per wait; the plan, `view.plan`, says where it was and what else was looked at."""
+    """A row per action and per wait. `view.plan` has the target and the other keys."""
     rows = []
     for outcome in result.outcomes:
         action, status = outcome.action, outcome.status
@@ -459,11 +454,11 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
 
 
 def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
-    """A row per job that differs, on each target; nothing of it depends on the time or on a service."""
+    """A row per changed job and target. It depends neither on the time nor on a service."""
     rows, denied, sums = list[Row](), list[Row](), list[str]()
     said, counts = list[str](), Counter[str]()
     for one in review.each:
-        # Where the targets differ each row says which ones it is about.
+        # If the targets differ, each row names its targets.
         on = f" ({'target' if len(one.targets) == 1 else 'targets'} {one.on})" if review.others else ""
         said.append(f"{one.on}: {one.last_line}" if review.others else one.last_line)
         sources = {job.key: job.source for job in one.jobs}
@@ -493,7 +488,7 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
 
 
 def _validation_sheet(report: Validation, view: View, clean: Clean) -> Sheet:
-    """A row per problem with its place, then what policies deny, then warnings."""
+    """A row per problem with its place, then denials, then warnings."""
     denied = []
     for denial in report.denied:
         row = _row_of_denial(denial, denial.job, clean)
@@ -542,7 +537,7 @@ def _problem_rows(problems: Sequence[Diagnostic], word: str, clean: Clean) -> It
 
 
 def by_file(sheet: Sheet) -> Sheet:
-    """The same findings as those of the files that have them; warnings become notes."""
+    """Group the findings by file. Warnings become notes."""
     rows = tuple(
         row._replace(keys=(row.source.file if row.source else "manifest",), text=f"{row.key}: {row.text}")
         for row in sheet.rows
@@ -566,10 +561,7 @@ _SHEETS: Mapping[Content, Callable[[Any, View, Clean], Sheet]] = {
 
 
 def sheet_of(content: Content, value: Any, view: View) -> Sheet:
-    """The sheet of a value, in which each text is harmless and holds no secret.
-
-    One look at all texts is quicker than one at each of ten thousand.
-    """
+    """Make the sheet of a value, with all texts sanitized and redacted."""
     texts: list[str] = []
 
     def collected(text: str) -> str:
@@ -580,5 +572,5 @@ def sheet_of(content: Content, value: Any, view: View) -> Sheet:
     together = "\n".join(texts)
     if view.redact(together) == together:
         return sheet
-    # Many rows say the same, and each row is shown both by itself and folded.
+    # Cached: many rows have the same text, and each row is shown both by itself and folded.
     return _SHEETS[content](value, view, cache(lambda text: printable(view.redact(text))))

@@ -1,8 +1,7 @@
-"""The format for people: what all texts are made of.
+"""The building blocks of the text format.
 
-Text from outside goes through `printable` here. Tables and lists of keys fit the terminal, by the cells that
-characters take (colours take none); other lines are as long as they are. Source of what a character takes:
-rich.cells.
+Untrusted text goes through `printable` here. Tables and lists of keys fit the width of the terminal, with
+wide characters counted by rich.cells; other lines are not wrapped.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ if TYPE_CHECKING:
 
 
 _Item = TypeVar("_Item")
-#: The parts of a name between hyphens, each with all that stands there in some name.
+#: The parts of names between hyphens, each with its alternatives.
 _Word = tuple[tuple[str, ...], ...]
 
 
 def cell_len(text: str) -> int:
-    """How many cells of a terminal a text takes; escape sequences of ours take none."""
+    """Return the width of a text in terminal cells, without our own escape sequences."""
     if "\x1b" in text:
         text = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    # Below the combining marks everything takes one cell; looking further is slower.
+    # A fast path: every character below the combining marks is one cell wide.
     if text.isascii() or max(text) < "\u0300":
         return len(text)
-    # Of what an unchanged plan shows nothing needs it.
+    # An unchanged plan does not need it.
     from rich.cells import cell_len as cells_of
 
     return cells_of(text)
 
 
 def pad(text: str, width: int) -> str:
-    """A text with spaces behind it, as many cells wide as that."""
+    """Pad a text with spaces to a width in cells."""
     return text + " " * (width - cell_len(text))
 
 
@@ -59,12 +58,12 @@ def table(
     rule: bool = False,
     wraps: bool = True,
 ) -> list[str]:
-    """The lines of a table, the head of which is the first row; `rule` draws a line below it.
+    """Lay out a table. The first row is its head; `rule` draws a line below it.
 
-    Where it is too wide for the terminal it loses the columns that matter least, and the head ends with `…`
-    then. `order` has the heads of those that matter most first, as they stand if left out; the first ones
-    `stay`. What is still too wide is broken at spaces, where a table `wraps`, and what is a single word, such
-    as a name of more than two fifths of the terminal, has the rest of its row below it.
+    A table that is too wide for the terminal loses its least important columns, and its head then ends with
+    `…`. `order` lists the heads by importance (default: from left to right); the first `stay` columns are
+    never dropped. If `wraps`, wide cells are then broken at spaces. After a single word wider than two fifths
+    of the terminal, such as a long name, the row continues on the next line.
     """
     columns = list(zip(*rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
@@ -78,7 +77,7 @@ def table(
                 head, *cells = columns[place]
                 if place in by_worth[:stay]:
                     words, needed = head.split(), min(widths[place], _NARROW)
-                else:  # rather than many cells being broken, or a word standing out, the column goes
+                else:  # drop the column rather than break many cells or overrun the width
                     words = " ".join(columns[place]).split()
                     needed = sorted(map(cell_len, cells or [head]))[-1 - len(cells) // 4]
                 least[place] = max(needed, *map(cell_len, words))
@@ -109,7 +108,7 @@ def table(
 
 
 def _broken(parts: Iterable[str], width: int, indent: str = "") -> list[str]:
-    """The parts of a text on lines of that width, which are broken between parts only."""
+    """Wrap the parts of a text at a width, only between parts."""
     lines = [indent]
     for part in parts:
         if lines[-1] != indent and cell_len(lines[-1] + part) > width:
@@ -120,43 +119,43 @@ def _broken(parts: Iterable[str], width: int, indent: str = "") -> list[str]:
 
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────
 
-#: The indent below the line of a job.
+#: Indent of the lines below that of a job.
 INDENT = " " * 8
-#: No column of a table is narrower than that for being broken.
+#: Minimum width of a wrapped column.
 _NARROW = 20
-#: How wide a list of keys is where nothing says how wide the text may be.
+#: Width of a list of keys if the output has none.
 WIDTH = 100
 #: How an empty cell of a table is shown.
 NOTHING = "-"
-#: How many lines of keys are shown where none of them has to be read.
+#: Maximum number of lines of keys that need no attention.
 _MOST_LINES = 2
-#: How a change is marked that an active job cannot take.
+#: Marks a change that an active job cannot take.
 FORCES_NEW_JOB = "  # forces a new job"
-#: How many different things that jobs start are shown.
+#: Maximum number of different starts shown.
 _MOST_STARTS = 10
-#: How many problems are shown to a person at a terminal, who can ask for all of them.
+#: Maximum number of problems on a terminal without `-v`.
 _MOST_PROBLEMS = 20
 
 
 def printable_line(ours: str, theirs: str) -> str:
-    """Join text of ours, which may hold colours, and text from outside, which must not."""
+    """Join trusted text, which may hold colours, and untrusted text."""
     return f"{ours}{printable(theirs)}".rstrip()
 
 
 def render_head(stack: str, target: TargetIdentity) -> str:
-    """The line that a text about a stack begins with."""
+    """The first line of a text about a stack."""
     return printable(f"Stack {stack} on {target.name} ({target.about})")
 
 
 def spell_place(source: Source) -> str:
-    """A place in the manifest, as editors take it."""
+    """A place in the manifest, as `FILE:LINE:COLUMN`."""
     return printable(f"{source.file}:{source.line}:{source.column}")
 
 
-# ── what is alike ───────────────────────────────────────────────────────────────────────────────────
+# ── folding ─────────────────────────────────────────────────────────────────────────────────────────
 #
-# The same thing about five jobs or more is one group: what is shown of an item decides (its look), and people
-# can always ask for each item by itself (`-v`). Source: docs/reference/cli.md, "Text output".
+# Five or more items that look the same are shown as one group, unless `-v` is given.
+# Source: docs/reference/cli.md, "Text output".
 
 
 def fold_alike(
@@ -166,9 +165,9 @@ def fold_alike(
     *,
     is_folded: bool = True,
 ) -> list[tuple[_Item, ...]]:
-    """Put items of one look together, where they are many; each group where its first one was.
+    """Group items of equal `look` if there are many. A group has the position of its first item.
 
-    Within a group they are in the order of their places.
+    Within a group items are sorted by `place`.
     """
     items = list(items)
     looks = [look(item) if is_folded else None for item in items]
@@ -180,22 +179,22 @@ def fold_alike(
 
 
 def place_in(keys: Iterable[str]) -> Callable[[Any], int]:
-    """Where an item stands among some keys; behind all of them, if its key is none."""
+    """Return a sort key: the position of an item's key among `keys`, unknown ones last."""
     places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return lambda item: places.get(item.key, len(places))
 
 
 def without_name(text: str, key: str) -> str:
-    """Words about the job of a key as they would be about the job of any other key."""
+    """Replace the names of a key's jobs in a text, so that texts about other keys compare equal."""
     if key not in text:  # a pattern for each of many keys is slow to compile
         return text
     return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", "the job", text)
 
 
 def in_braces(names: Iterable[str]) -> list[str]:
-    """Names as a shell's braces write them, those of a sweep in as few words as there are blocks.
+    """Compress names by brace expansion, as in a shell.
 
-    What the braces of a word expand to are names of the list, each once, and no others.
+    The words expand to exactly the given names, each once.
     """
     words: list[_Word] = [tuple((part,) for part in name.split("-")) for name in dict.fromkeys(names)]
     for place in reversed(range(max(map(len, words), default=0))):
@@ -217,21 +216,21 @@ def in_braces(names: Iterable[str]) -> list[str]:
 
 
 def look_of_changes(changes: Iterable[Change]) -> str:
-    """What is shown of changed fields."""
+    """The parts of changes that are shown."""
     return json.dumps([change.model_dump(mode="json") for change in changes])
 
 
-# ── one job, or several that are alike ──────────────────────────────────────────────────────────────
+# ── one job, or a group ─────────────────────────────────────────────────────────────────────────────
 
 
 def width_of_names(names: Iterable[str], style: Style) -> int:
-    """How wide a column of names is: a third of a narrow terminal, which a longer name goes beyond."""
+    """Return the width of a column of names: at most a third of the terminal. Longer names overrun it."""
     widest = max(map(cell_len, names), default=0)
     return widest if style.width is None else min(widest, style.width // 3)
 
 
 def name_of(keys: Sequence[str]) -> str:
-    """The key, or how many there are."""
+    """The key, or the number of keys."""
     return printable(keys[0]) if len(keys) == 1 else f"{len(keys)} jobs"
 
 
@@ -246,9 +245,9 @@ def render_entry(
     is_cut: bool = False,
     is_braced: bool = True,
 ) -> Iterator[str]:
-    """A line about one job, or about several with their keys below; the name is `width` wide.
+    """Render a line about one job, or about a group with its keys below. The name is `width` wide.
 
-    `listed` are the keys as they are listed; see `render_keys` for the rest.
+    `listed` are the texts listed for the keys; see `render_keys` for the rest.
     """
     yield printable_line(f"{head} {pad(name_of(keys), width)}  ", text)
     if len(keys) > 1:
@@ -258,10 +257,10 @@ def render_entry(
 def render_keys(
     keys: Iterable[str], width: int | None = None, *, is_cut: bool = False, is_braced: bool = True
 ) -> Iterator[str]:
-    """The keys of several jobs as a shell would write them: `sweep-batch-{32,64}-lr-{0_1,0_01}`.
+    """Render the keys of several jobs: `sweep-batch-{32,64}-lr-{0_1,0_01}`.
 
-    On a terminal they are broken behind commas, elsewhere they are one line. A list that `is_cut` says how
-    many more there are.
+    They are wrapped after commas on a terminal, and one line elsewhere. If `is_cut`, a long list ends with
+    the number of keys left out.
     """
 
     def spelled(names: list[str]) -> list[str]:
@@ -279,7 +278,7 @@ def render_keys(
 
 
 def _broken_behind_commas(words: Sequence[str], width: int) -> list[str]:
-    """Lines of words; a word is broken only where it is too long for a line of its own."""
+    """Wrap words, breaking after commas only words that are longer than a line."""
     parts = list[str]()
     for word in [*(f" {word}," for word in words[:-1]), *(f" {word}" for word in words[-1:])]:
         is_whole = cell_len(INDENT + word) - 1 <= width
@@ -288,7 +287,7 @@ def _broken_behind_commas(words: Sequence[str], width: int) -> list[str]:
 
 
 def render_starts(starts: Sequence[str]) -> Iterator[str]:
-    """What each of several jobs starts, if anything, and how many of them start the same."""
+    """Render what a group of jobs starts, with the number of jobs for each."""
     counts = Counter(filter(None, starts))
     for text, count in counts.most_common(_MOST_STARTS):
         number = "each" if count == len(starts) else f"{count} jobs" if count > 1 else "1 job"
@@ -309,11 +308,11 @@ def render_change(change: Change) -> str:
     return printable(f"{change.path}: {before} -> {after}") + mark + note
 
 
-# ── warnings, denials, problems ─────────────────────────────────────────────────────────────────────
+# ── warnings, denials, diagnostics ──────────────────────────────────────────────────────────────────
 
 
 def said_once(warnings: Iterable[PlanWarning], declared: Iterable[str] = ()) -> Iterator[PlanWarning]:
-    """Those that say the same of several keys as one of all of these, in the order of the manifest."""
+    """Merge equal warnings about several keys, named in the order of the manifest."""
     keys_by_warning: dict[PlanWarning, list[PlanWarning]] = {}
     for one in warnings:
         keys_by_warning.setdefault(one.model_copy(update={"key": None}), []).append(one)
@@ -325,7 +324,7 @@ def said_once(warnings: Iterable[PlanWarning], declared: Iterable[str] = ()) -> 
 def render_warnings(
     warnings: Iterable[PlanWarning], style: Style, declared: Iterable[str] = ()
 ) -> Iterator[str]:
-    """What a person should know, and how to fix it; the same of several keys once."""
+    """Render warnings with their fixes. Equal ones about several keys are merged."""
     for warning in said_once(warnings, declared):
         about = f"{warning.key}: " if warning.key else ""
         yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
@@ -334,7 +333,7 @@ def render_warnings(
 
 
 def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:
-    """Each policy with its message and its place, and all keys that it denies."""
+    """Render each policy with its message, its place and the keys that it denies."""
     keys_by_reason: dict[Denial, list[str]] = {}
     for one in denied:
         keys_by_reason.setdefault(one.model_copy(update={"key": ""}), []).append(one.key)
@@ -349,7 +348,7 @@ def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:
 def render_diagnostics(
     diagnostics: Iterable[Diagnostic], style: Style = PLAIN, *, verbose: bool = False
 ) -> str:
-    """Problems: what, where, the line, why, and how to fix it. A terminal gets the first ones."""
+    """Render problems: what, where, the source line, why, and the fix. A terminal gets the first ones."""
     found = list(diagnostics)
     most = len(found) if verbose or style.width is None else _MOST_PROBLEMS
     lines: list[str] = []
@@ -382,13 +381,13 @@ def render_diagnostics(
 def render_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN, order: Sequence[str] = ()
 ) -> str:
-    """A table of text from outside; "" if there are no rows. `order` as for `table`."""
+    """Render a table of untrusted text. "" if there are no rows. `order` as for `table`."""
     body = [[printable(cell) or NOTHING for cell in row] for row in rows]
     return "\n".join(table([head, *body], style, order)) + "\n" if body else ""
 
 
 def render_tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterator[str]:
-    """Nested data as indented lines, laid out as YAML is."""
+    """Render nested data as indented lines, like YAML."""
     indent = "  " * depth
     for name, member in value.items() if isinstance(value, Mapping) else (("-", member) for member in value):
         head = indent + ("-" if name == "-" and not isinstance(value, Mapping) else f"{name}:")
@@ -400,13 +399,12 @@ def render_tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterato
                 yield f"{head} {next(below).removeprefix(indent + '  ')}"
             yield from below
         else:
-            # A text, a number, or one of the few that YAML writes in another way.
             is_constant = member is None or isinstance(member, bool) or member == ""
             yield printable(f"{head} {json.dumps(member) if is_constant else member}")
 
 
 def render_lines(text: str) -> str:
-    """A log, harmless for a terminal, line by line."""
+    """Sanitize the lines of a log."""
     return "\n".join(printable(line.removesuffix("\r")) for line in text.split("\n"))
 
 
@@ -414,16 +412,16 @@ def render_lines(text: str) -> str:
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """The text of a plan, a drift report…; its last line counts."""
+    """Render a plan, a drift report…. The last line is a summary."""
     file = content.value if content in (Content.PLAN, Content.HISTORY) else "reports"
     return str(getattr(import_module(f"reconciler.render.{file}"), f"{content.value}_text")(value, view))
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """Each stack in the order of the roots, in a line where it is without changes; then what failed."""
+    """Render each stack, sorted by root and in one line if it has no changes; then the failed ones."""
     style, lines = view.style, list[str]()
     width = max((len(printable(one.root)) for one in report.results if not one.errors), default=0)
-    # Stacks that failed for the same reason stand together, wherever they are.
+    # Stacks with the same error are grouped.
     alike: dict[tuple[tuple[Diagnostic, ...], int], list[StackResult]] = {}
     for one in report.results:
         root = printable(one.root)
@@ -433,7 +431,7 @@ def render_fleet(report: FleetReport, view: View) -> str:
             lines.append(style.paint(f"= {root:<{width}}  {printable(one.last_line)}", "dim"))
         else:
             text = one.parts["text"].rstrip("\n")
-            # Colours are for the output on a terminal, and the same text may go to a file.
+            # The text was rendered for a terminal, and may also go to a file.
             text = text if style.colour else re.sub(r"\x1b\[[0-9;]*m", "", text)
             lines += (style.paint(f"{root}:", "bold"), *text.split("\n"), "")
     if lines and lines[-1] and alike:
