@@ -688,6 +688,7 @@ def _lost_time(state: KeyState) -> float | None:
     "Edited; active; this declaration ended badly before, and no retry of it is due",
     _edited,
     Action.KEEP,
+    Action.UPDATE,
     Action.DEFER,
 )
 def judge_ended_badly_before(state: KeyState) -> Decision | None:
@@ -702,10 +703,10 @@ def judge_ended_badly_before(state: KeyState) -> Decision | None:
     ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
     attempt = next_attempt(run, desired, state.at_s)
     if attempt is None:
-        return keep(state, Reason.FAILED, f"{ended}; keeping r{latest.number}", changes)
+        return keep_or_update(state, Reason.FAILED, f"{ended}; keeping r{latest.number}", changes)
     detail = f"{ended}; {attempt.detail}"
     if attempt.reason is Reason.RETRIES_EXHAUSTED:
-        return keep(state, attempt.reason, detail, changes)
+        return keep_or_update(state, attempt.reason, detail, changes)
     if attempt.reason is Reason.RETRY_LATER:
         return alone(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
     return None

@@ -374,6 +374,10 @@ description, terminating | description: new | Terminating text=old | keep termin
 description, completed | description: new | Completed text=old | keep completed r1
 description, abnormal | description: new | Abnormal text=old | keep failed r1 badly
 description, edit ignored | description: new, on_change: keep | old text=old | update mutable_changed r1
+description, back to what failed | description: new | old text=old, r2 Failed ended_s_ago=10h \
+    | update mutable_changed r1
+description, back, no retry left | description: new, on_failure: retry, max_retries: 0 \
+    | old text=old, r2 Failed ended_s_ago=10h | update mutable_changed r1
 # protection
 edited, protected by its marker | | old protected | blocked protected r1
 edited, protected by its entry | protect: true | old | blocked protected r1
