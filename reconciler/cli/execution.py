@@ -24,7 +24,14 @@ from reconciler.cli.context import opened, runtime
 from reconciler.cli.exits import SIGNALS, Stopped, handled_by
 from reconciler.cli.job_actions import say_end_of_log
 from reconciler.cli.live import live_table
-from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show, show_plan
+from reconciler.cli.output import (
+    OutputSpec,
+    digest_for_github,
+    final_outputs,
+    requested_outputs,
+    show,
+    show_plan,
+)
 from reconciler.cli.progress import BusyLine, can_draw, display
 from reconciler.connection import RecordOptions, connect_target, records_url
 from reconciler.core.addresses import file_url
@@ -151,7 +158,7 @@ class ApplyRequest(NamedTuple):
     """What the person who carries a plan out asked for. `goal` is what to wait for in the end.
 
     `on_confirmed` is what else is done, when nothing stands between the plan and its first call any more.
-    `digest` is that of the saved plan, if it is one.
+    `digest` is that of the plan, if it is a saved one or a workflow is to know it.
     """
 
     question: str
@@ -219,6 +226,8 @@ def change(
             context = context.to_apply()
             lock = hold_lock(cleanup, context, interrupt)
             plan = make_plan(context)
+            digest = digest_for_github(plan, context, allowances, options["records"], asked.outputs)
+            asked = asked._replace(digest=digest)
         return carry_out(context, plan, asked, interrupt, lock, allowances)
 
 

@@ -6,16 +6,18 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.cli.console import console
-from reconciler.errors import SUCCESSES
+from reconciler.errors import SUCCESSES, Refused
 from reconciler.files import append_file
 from reconciler.render import FORMATS, PLAIN, Content, View, formats_of, render, render_run, step_outputs
 
 if TYPE_CHECKING:
-    from reconciler.decide.plan import Plan
+    from reconciler.decide.plan import Allowances, Plan
+    from reconciler.reconcile import Context
 
 
 class OutputSpec(NamedTuple):
@@ -135,6 +137,26 @@ def show_plan(
     show(Content.PLAN, plan, outputs, View(show_keep=show_keep, digest=digest))
     if found := blockers(plan, is_text_shown=OutputSpec("text", None) in outputs):
         console.diagnostics(found)
+
+
+def digest_for_github(
+    plan: Plan,
+    context: Context,
+    allowances: Allowances,
+    records: str | None,
+    outputs: Iterable[OutputSpec],
+) -> str:
+    """The digest of a plan as if it were saved beside the root file, for the outputs of a GitHub workflow.
+
+    "" where none were asked for, or the plan cannot be saved. `records` is what `--records` says.
+    """
+    if os.environ.get("GITHUB_OUTPUT") and any(spec.format == "github" for spec in outputs):
+        from reconciler.plan_file import digest_of_document, document_to_save
+
+        values: Any = {"records": records, "environ": os.environ, "redact": console.redact}
+        with suppress(Refused):
+            return digest_of_document(document_to_save(plan, context, allowances, None, **values))
+    return ""
 
 
 def requested_outputs(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import click
 from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import opened
-from reconciler.cli.output import OutputSpec, requested_outputs, show, show_plan
-from reconciler.errors import ExitCode, Refused
+from reconciler.cli.output import OutputSpec, digest_for_github, requested_outputs, show, show_plan
+from reconciler.errors import ExitCode
 from reconciler.render import Content
 
 
@@ -60,16 +59,15 @@ def plan_command(
         context = context._replace(with_history=show_history)
         plan = reconcile.plan(context, allowed, with_preflight=not no_preflight)
         specs = requested_outputs(outputs)
-        digest, is_for_github = "", any(spec.format == "github" for spec in specs)
-        if plan_file is not None or (is_for_github and os.environ.get("GITHUB_OUTPUT")):
+        if plan_file is None:
+            digest = digest_for_github(plan, context, allowed, records, specs)
+        else:
             from reconciler.plan_file import digest_of_document, document_to_save, write_plan
 
             values: Any = {"records": records, "environ": os.environ, "redact": console.redact}
-            with nullcontext() if plan_file else suppress(Refused):
-                document = document_to_save(plan, context, allowed, plan_file, **values)
-                digest = digest_of_document(document)
-                if plan_file is not None:
-                    write_plan(document, plan_file)
+            document = document_to_save(plan, context, allowed, plan_file, **values)
+            digest = digest_of_document(document)
+            write_plan(document, plan_file)
     if plan_file is not None:
         _show_beside(digest, specs)
     show_plan(plan, specs, show_keep=show_keep, digest=digest)

@@ -68,7 +68,10 @@ def test_plan_that_cannot_be_saved_has_no_digest(reconciler: Reconciler, step: S
 
 def test_apply_ends_with_the_outputs_of_its_result(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"))
+    reconciler("plan -o github")
+    digest = step.outputs["digest"]
     said = reconciler("apply --yes -o github")
+    assert step.outputs["digest"] == digest
     assert said.out.splitlines()[-1] == "::notice title=reconciler test@there::Applied: 1 succeeded."
     assert step.outputs["summary"] == "Applied: 1 succeeded."
     assert step.outputs["create"] == "1"
