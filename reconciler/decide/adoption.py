@@ -1,7 +1,7 @@
-"""Taking jobs into a stack, and out of it: the actions of `adopt` and `release`.
+"""Adoption and release: actions that take jobs into a stack, and out of it.
 
-Each is an update of the job's description, so that nothing restarts. What stands against one is an action
-that is not carried out, with its reason. Source: docs/concepts/ownership.md, "Adopting and releasing jobs".
+Each is an update of the job's description, so nothing restarts. An objection is an action that is not
+executed, with its reason. Source: docs/concepts/ownership.md, "Adopting and releasing jobs".
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from reconciler.decide.plan import Action, After, PlannedAction, Reason
 
 
 class Adoption(NamedTuple):
-    """What becomes of one job, or of one key.
+    """The decision about one job or key.
 
-    `patch` is what the entry would have to say where the job differs from it.
+    `patch` is the edit of the entry that would make it equal to the job.
     """
 
     action: PlannedAction
@@ -48,9 +48,9 @@ class Adoption(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A job that somebody wants to be a revision of a declared key. `job` has its details.
+    """A job to adopt for a declared key; `job` has its details.
 
-    `takes_as_is` says that it is to be taken although it differs from the declaration.
+    `takes_as_is` is set by `--accept`: adopt it even if it differs from the declaration.
     """
 
     state: KeyState
@@ -63,7 +63,7 @@ class Candidate:
 
     @cached_property
     def revision(self) -> Revision:
-        """The job as the revision that it would be, with its marker."""
+        """The job as a revision of the key, with its future marker."""
         desired = self.state.desired
         marker = Marker(
             self.state.context.stack,
@@ -87,7 +87,7 @@ class Candidate:
 
 
 def adopt(candidate: Candidate) -> Adoption:
-    """Decide about a job: what stands against it, or the update that makes it ours."""
+    """Decide about a job: an objection, or the update that makes it ours."""
     if (refused := _refused(candidate)) is not None:
         return Adoption(refused)
     desired, job, revision = candidate.desired, candidate.job, candidate.revision
@@ -103,29 +103,29 @@ def adopt(candidate: Candidate) -> Adoption:
     if fields and not candidate.takes_as_is:
         detail = f"differs from the declaration in {fields}; edit the entry, or add --accept"
         action = candidate.refused(Action.CONFLICT, Reason.DIFFERS, detail, comparison.changes)
-        # What the plan hides of the job is hidden in the patch as well.
+        # Values that the plan masks are masked in the patch, too.
         shown = {change.path: change.before for change in action.changes}
-        differing = (one for one in comparison.changes if shown[one.path] != one.before)
-        hidden = {text for one in differing for text in texts_in(one.before)}
+        differing = (change for change in comparison.changes if shown[change.path] != change.before)
+        hidden = {text for change in differing for text in texts_in(change.before)}
         patch = None
-        with suppress(NotDeclarable):  # then only --accept is left
+        with suppress(NotDeclarable):  # then only --accept helps
             patch = entry_patch(desired, job, candidate.state.context.stack, hidden)
         return Adoption(action, tuple(warnings), patch)
-    found = mutable_changes(desired, job, revision.marker, candidate.state.context.cloud)
-    changes = [Change(path="marker", before=None, after=str(revision.marker)), *found.now]
+    mutable = mutable_changes(desired, job, revision.marker, candidate.state.context.cloud)
+    changes = [Change(path="marker", before=None, after=str(revision.marker)), *mutable.now]
     if job.phase is not None and job.phase.is_terminal and desired.description.strip() != job.text.strip():
         changes.append(description_change(desired.description, job.text))
     detail = f"{job.name} ({job.phase_text}) becomes r{revision.number}"
-    taken = found.warnings(desired.key, job)
+    accepted = mutable.warnings(desired.key, job)
     if fields:
         detail += "; taken as it is"
-        taken.append(PlanWarning(what="differs from the declaration", why=fields, key=desired.key))
+        accepted.append(PlanWarning(what="differs from the declaration", why=fields, key=desired.key))
     action = update(candidate.state, revision, Reason.ADOPTED, detail, tuple(changes))
-    return Adoption(action, (*taken, *warnings))
+    return Adoption(action, (*accepted, *warnings))
 
 
 def _refused(candidate: Candidate) -> PlannedAction | None:
-    """The first thing that stands against it: whose job it is, the entry, what could not be read, the key."""
+    """Return the first objection: ownership, the entry, something unreadable, or the key's revisions."""
     state, desired, job = candidate.state, candidate.desired, candidate.job
     view, marker = state.view, job.marker
     if marker is not None and standing(job, state.context.stack) is OwnershipState.OWNED:
@@ -156,19 +156,18 @@ def _refused(candidate: Candidate) -> PlannedAction | None:
         return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
     if state.ownership.problem is not None:
         return candidate.refused(Action.UNKNOWN, Reason.UNREADABLE, "the list could not be read")
-    if lost := [*view.unreadable, *state.ownership.unattributed]:
-        detail = f"{lost[0].why}; it may be a revision of this key"
+    if unread := [*view.unreadable, *state.ownership.unattributed]:
+        detail = f"{unread[0].why}; it may be a revision of this key"
         return candidate.refused(Action.UNKNOWN, Reason.UNREADABLE, detail)
-    for one in view.owned:
-        if one.job.is_active or one.job.phase is None:
+    for own in view.owned:
+        if own.job.is_active or own.job.phase is None:
             detail = (
-                f"r{one.number} of this key ({one.job.name}, {one.job.id}) is {one.job.phase_text}; "
+                f"r{own.number} of this key ({own.job.name}, {own.job.id}) is {own.job.phase_text}; "
                 f"terminate it or release it first ({release_command(desired.key)})"
             )
             return candidate.refused(Action.CONFLICT, Reason.KEY_IN_USE, detail)
     if (blocked := _not_writable(state, candidate.revision)) is not None:
         return blocked
-    # No room for the marker, or an id of which no marker can hold the beginning.
     own_marker = candidate.revision.marker
     written = str(Description(desired.description, own_marker))
     if len(written) > MAX_DESCRIPTION:
@@ -182,7 +181,7 @@ def _refused(candidate: Candidate) -> PlannedAction | None:
 
 
 def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
-    """Why the description of a job cannot be changed now; None if it can."""
+    """Return the block if the description of a job cannot be changed now; None if it can."""
     job = revision.job
     verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
     if verdict:
@@ -196,14 +195,14 @@ def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
 
 
 def release(state: KeyState) -> list[PlannedAction]:
-    """Take the marker off every revision of a key; what cannot be written on now is blocked."""
+    """Remove the marker from every revision of a key; what cannot be updated now is blocked."""
     if state.unreadable:
         return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, state.unreadable)]
     actions = []
     for revision in state.view.owned:
         job = revision.job
-        goes_on = "goes on, unmanaged" if job.is_active else "is unmanaged from then on"
-        detail = f"released: {job.name} ({job.phase_text}) {goes_on}"
+        outcome = "goes on, unmanaged" if job.is_active else "is unmanaged from then on"
+        detail = f"released: {job.name} ({job.phase_text}) {outcome}"
         change = Change(path="marker", before=str(revision.marker), after=None)
         released = draft(
             state,
@@ -219,7 +218,7 @@ def release(state: KeyState) -> list[PlannedAction]:
 
 
 def release_warnings(desired: DesiredJob | None, actions: Iterable[PlannedAction]) -> tuple[PlanWarning, ...]:
-    """Say what the next plan makes of a key that is released and still declared."""
+    """Warn of what the next plan does about a released key that is still declared."""
     released = [action.before for action in actions if action.reason is Reason.RELEASED and action.before]
     if desired is None or desired.is_absent or not released:
         return ()
@@ -235,7 +234,7 @@ def release_warnings(desired: DesiredJob | None, actions: Iterable[PlannedAction
 
 @dataclass(frozen=True)
 class RenamedStack:
-    """A stack under its old name: what it owns, what is known of it, and how it is to be called."""
+    """A stack under its old name, and how to give it its new one."""
 
     old: str
     ownership: Ownership
@@ -243,9 +242,9 @@ class RenamedStack:
     context: PlanContext
 
     def moved(self, view: KeyView, desired: DesiredJob | None, key: str) -> list[PlannedAction]:
-        """Move the revisions of one key; `view` is what the stack has of it under its new name."""
+        """Move the revisions of one key; `view` is what the stack owns of it under its new name."""
         theirs = state_of(key, None, Snapshot(self.ownership), self.context)
-        # Nothing of what the new stack has is touched, so none of it stands for the key.
+        # Leave out what the new stack owns already: it is not touched.
         state = replace(theirs, view=KeyView(key, self.context.stack), entry=desired)
         if theirs.unreadable:
             return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, theirs.unreadable)]
@@ -279,33 +278,33 @@ class RenamedStack:
         )
 
     def left_behind(self, declared: Iterable[str]) -> tuple[PlanWarning, ...]:
-        """Say which keys stay with the old stack, for nobody declares them here."""
-        left = [key for key in self.ownership.owned_keys if key not in set(declared)]
-        if not left:
+        """Warn of the keys that stay with the old stack because they are not declared here."""
+        keys = [key for key in self.ownership.owned_keys if key not in set(declared)]
+        if not keys:
             return ()
-        why = f"not declared here, so still owned by stack {self.old}: {', '.join(left)}"
+        why = f"not declared here, so still owned by stack {self.old}: {', '.join(keys)}"
         return (PlanWarning(what="left with the old stack", why=why),)
 
     def aged_out(
         self, declared: Iterable[str], seen: Iterable[ObservedJob], ours: HistorySnapshot
     ) -> tuple[PastRevision, ...]:
-        """The revisions of declared keys that only the history of the old stack knows.
+        """Return the revisions of declared keys that only the old stack's history knows.
 
-        `ours` is the history of the stack under its new name.
+        `ours` is the history under the new name.
         """
-        there = {job.id for job in seen}
+        listed = {job.id for job in seen}
         known = {(past.key, past.number): past for revisions in ours.by_key.values() for past in revisions}
         return tuple(
             past
             for key in sorted(declared)
             for past in self.memory.by_key.get(key, ())
-            if past.job not in there
+            if past.job not in listed
             and past.released_at_s is None
             and past.says_more_than(known.get((past.key, past.number)))
         )
 
     def taken_over(self, aged_out: Sequence[PastRevision]) -> tuple[PlanWarning, ...]:
-        """Say what is taken over although no job shows it."""
+        """Warn of revisions that are taken over although the service has no job for them."""
         if not aged_out:
             return ()
         named = ", ".join(f"{past.key} r{past.number}" for past in aged_out)

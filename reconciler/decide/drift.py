@@ -1,7 +1,7 @@
-"""Drift: what changed on the service behind the manifest's back, told apart from what changed in it.
+"""Drift: what changed on the service behind the manifest's back, as opposed to edits of the manifest.
 
-One event is told once: what ended is not modified as well, and a job that lost its marker is not
-missing as well. Source: docs/concepts/drift.md; docs/concepts/revisions.md, "Phases".
+One event is reported once, in one class. Source: docs/concepts/drift.md; docs/concepts/revisions.md,
+"Phases".
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from reconciler.secrets import matches_redacted, show
 
 
 class _FieldDrift(NamedTuple):
-    """Mutable fields of a job: `modified` ones differ from what `basis` says, `pending` ones were edited."""
+    """The mutable fields of a job: `modified` ones differ from `basis`, `pending` ones were edited."""
 
     modified: tuple[Change, ...]
     pending: tuple[Change, ...]
@@ -79,22 +79,21 @@ class _FieldDrift(NamedTuple):
 def _compare_fields(
     declared: DesiredJob, revision: Revision, applied: Declared | None, cloud: Cloud
 ) -> _FieldDrift:
-    """Compare a job with what was last applied to it, and where that is not known with what is declared."""
+    """Compare a job with what was last applied to it, or, if that is not recorded, with the declaration."""
     job, marker = revision.job, revision.marker
-    # A renaming that waits to be applied is said apart, so the key is the one on the marker.
+    # A pending rename is reported separately, so compare under the key of the marker.
     as_named = replace(declared, key=marker.key)
-    wanted = mutable_changes(as_named, job, marker, cloud, applied.mutable if applied else None)
-    # What the marker says of the schedule was written by an apply, as its digest was: the manifest is ahead.
-    pending = tuple(change for change in wanted.now if change.path == MARKER_SCHEDULE)
-    differing, basis = mask(wanted.now), "is declared"
+    to_declared = mutable_changes(as_named, job, marker, cloud, applied.mutable if applied else None)
+    # Only an apply writes the schedule of a marker: a difference is an edit, not drift.
+    pending = tuple(change for change in to_declared.now if change.path == MARKER_SCHEDULE)
+    differing, basis = mask(to_declared.now), "is declared"
     if applied is not None:
-        # A secret is not recorded, so the declared one stands for it. Neither is a text that only has the
-        # letters of one; a short secret may be an ordinary word.
+        # Secrets, and texts that look like one, are redacted in the record: restore them where possible.
         description = _restored(applied.description, declared.description, job.text)
         if show(declared.description) == description:
             description = declared.description
         elif any(isinstance(part, Reference) for part in parts_of(description)):
-            description = job.text  # of a secret only the name is recorded: nobody knows the text
+            description = job.text  # only the name of a secret is recorded, not the text
         body = _restored(applied.mutable, declared.body, job.body)
         as_applied = DesiredJob(
             key=marker.key,
@@ -103,22 +102,22 @@ def _compare_fields(
             description=description,
             lifecycle=Lifecycle(protect=applied.protect),
         )
-        since = mutable_changes(as_applied, job, marker, cloud, applied.mutable)
-        differing, basis = mask(since.now, [applied]), "was last applied"
+        to_applied = mutable_changes(as_applied, job, marker, cloud, applied.mutable)
+        differing, basis = mask(to_applied.now, [applied]), "was last applied"
         below = tuple(f"{path}." for path in edited_paths(declared, applied))
-        edits = mask(wanted.now, [applied])
+        edits = mask(to_declared.now, [applied])
         pending = (*(change for change in edits if f"{change.path}.".startswith(below)), *pending)
-    # The changes of an update seen from the other side: what was left, and what is there now.
+    # An update would undo the drift, so swap its before and after.
     modified = tuple(
-        one.model_copy(update={"before": one.after, "after": one.before})
-        for one in differing
-        if one.path != MARKER_SCHEDULE
+        change.model_copy(update={"before": change.after, "after": change.before})
+        for change in differing
+        if change.path != MARKER_SCHEDULE
     )
-    return _FieldDrift(modified, pending, basis, wanted)
+    return _FieldDrift(modified, pending, basis, to_declared)
 
 
 def _restored(recorded: Any, *others: Any) -> Any:
-    """What was recorded; in the place of a text that was redacted the first other that it may have been."""
+    """Return the recorded value, with redacted texts replaced by the first of `others` that matches."""
     if isinstance(recorded, str):
         texts = (one for one in others if isinstance(one, str) and matches_redacted(recorded, one))
         return next(texts, recorded)
@@ -140,7 +139,7 @@ STUCK_AFTER_S = 3600.0
 
 
 class Findings(NamedTuple):
-    """What was found of one key."""
+    """The findings for one key."""
 
     drift: tuple[Drift, ...] = ()
     pending: Pending | None = None
@@ -148,25 +147,25 @@ class Findings(NamedTuple):
 
 
 def check_key(state: KeyState, rerun: str = "") -> Findings:
-    """Compare one key with what was left.
+    """Compare one key with what the last apply left.
 
-    `rerun` says why the key is about to run again because of what it needs: how its job ended is no drift
-    then.
+    `rerun` says why the key is about to run again because of a needed key: then how its job ended is no
+    drift.
     """
     check = _KeyCheck(state, rerun)
-    if why := check.unjudged():
-        detail, revision = why
+    if unknown := check.unjudged():
+        detail, revision = unknown
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, revision, detail)))
     drift = (*(check.of_declared() if state.declared else check.of_undeclared()), *check.stuck())
     pending = None
-    if said := "; ".join(check.pending()):
+    if summary := "; ".join(check.pending()):
         job = state.latest.job.id if state.latest and not state.latest.is_aged_out else None
-        pending = Pending(key=state.key, job=job, detail=said)
+        pending = Pending(key=state.key, job=job, detail=summary)
     return Findings(drift, pending, tuple(check.warnings()))
 
 
 def rests_on_absence(state: KeyState) -> bool:
-    """Whether the key may be missing, so that searches are not enough: nothing says where its job is."""
+    """Whether the key may be missing, so that only a full scan can tell."""
     view = state.view
     if not state.declared or view.owned or _is_hidden(state):
         return False
@@ -174,7 +173,7 @@ def rests_on_absence(state: KeyState) -> bool:
 
 
 def _is_hidden(state: KeyState) -> bool:
-    """Whether the newest revision may be there all the same: a job without a marker has its name."""
+    """Whether the latest revision may exist without a marker, as an unmanaged job with a name of the key."""
     view = state.view
     unmanaged = {one.job.id for one in view.conflicting_jobs if one.standing is OwnershipState.UNMANAGED}
     return view.remembered[-1].job in unmanaged if view.remembered else bool(unmanaged)
@@ -185,10 +184,10 @@ class _KeyCheck:
     state: KeyState
     rerun: str
 
-    # --- what cannot be judged
+    # --- unknown
 
     def unjudged(self) -> tuple[str, Revision | None] | None:
-        """Why the key cannot be judged, and the revision that it is about; None if it can."""
+        """Return why the key cannot be judged, and the revision concerned; None if it can."""
         state, view = self.state, self.state.view
         if state.unreadable:
             return state.unreadable, state.latest
@@ -201,10 +200,10 @@ class _KeyCheck:
             return "a job could not be read, so it is unknown whether this one exists", None
         if view.history_problem is None:
             return None
-        # Only the history store can say whose job holds a newer name, why nothing is owned, who began to end
-        # an undeclared job, and what was last applied.
-        rests_on_it = bool(not view.owned or state.name_holders or (self._fields and self._fields.modified))
-        if bool(state.live) if state.declared is None else rests_on_it:
+        # Only the history knows who owns a newer name, why nothing is owned, whether an apply was ending an
+        # undeclared job, and what was last applied.
+        needs_history = bool(not view.owned or state.name_holders or (self._fields and self._fields.modified))
+        if bool(state.live) if state.declared is None else needs_history:
             return f"the history could not be read: {view.history_problem}", state.latest
         return None
 
@@ -227,18 +226,18 @@ class _KeyCheck:
         if not (fields and fields.modified and latest) or self.rerun or self._retry(latest):
             return
         if ended is None or ended.job != latest.job.id:
-            spelt = []
-            for one in fields.modified:
+            differences = []
+            for change in fields.modified:
                 values = (
                     "(none)" if value is None else json.dumps(show(value), ensure_ascii=False)
-                    for value in (one.before, one.after)
+                    for value in (change.before, change.after)
                 )
-                spelt.append(f"{one.path} {' -> '.join(values)}")
-            detail = f"differs from what {fields.basis}: {'; '.join(spelt)}"
+                differences.append(f"{change.path} {' -> '.join(values)}")
+            detail = f"differs from what {fields.basis}: {'; '.join(differences)}"
             yield self.entry(DriftClass.MODIFIED, latest, detail, changes=fields.modified)
 
     def of_undeclared(self) -> Iterator[Drift]:
-        """What runs although nothing declares it, unless that is what the next apply will change."""
+        """Yield active jobs that are not declared, unless the next apply will end them as pending."""
         if self._removal_is_pending:
             yield from self._duplicates()
             return
@@ -248,9 +247,9 @@ class _KeyCheck:
 
     @property
     def _removal_is_pending(self) -> bool:
-        """Whether the last apply that dealt with the key declared it, or its entry did before an edit.
+        """Whether the job is active because its removal from the manifest is not applied yet.
 
-        One that did not has begun to end the job: a job that runs all the same was started again.
+        If an apply has begun to end it and it is active all the same, it was started again.
         """
         state = self.state
         was_declared = state.former_entry is not None or any(p.declared for p in state.view.remembered)
@@ -267,11 +266,11 @@ class _KeyCheck:
             yield self.entry(DriftClass.DUPLICATE, latest, detail, work=self._work_of(others), others=ids)
 
     def unowned(self) -> Iterator[Drift]:
-        """Jobs without a believed marker that have one of the key's names, or once were its jobs."""
-        for one in self.state.view.conflicting_jobs if self.state.declared else ():
-            if one.standing is OwnershipState.UNMANAGED:
-                job = one.job
-                detail = f"{job.name} has a name of this key but no valid marker ({one.why})"
+        """Yield jobs without a valid marker that have a name of the key, or are known as its jobs."""
+        for holder in self.state.view.conflicting_jobs if self.state.declared else ():
+            if holder.standing is OwnershipState.UNMANAGED:
+                job = holder.job
+                detail = f"{job.name} has a name of this key but no valid marker ({holder.why})"
                 if self.state.view.past_of(job.id) is not None:
                     detail = f"{job.name} is known from history; its marker was removed"
                 work = self._work_of([job]) if job.is_active else None
@@ -279,7 +278,7 @@ class _KeyCheck:
 
     def _missing(self) -> Drift | None:
         latest, view = self.state.latest, self.state.view
-        if _is_hidden(self.state) or self._was_never_had or self.rerun:
+        if _is_hidden(self.state) or self._was_never_applied or self.rerun:
             return None
         detail = "declared, but no job exists"
         if latest is not None:
@@ -295,11 +294,10 @@ class _KeyCheck:
         return self.entry(DriftClass.MISSING, None, detail)
 
     @property
-    def _was_never_had(self) -> bool:
-        """Whether the stack never had this key: the history store says so, or the stack was never applied.
+    def _was_never_applied(self) -> bool:
+        """Whether the key was never applied, by the history or because nothing of the stack is known.
 
-        A store in which only observations were recorded says nothing of what was there before them. Where
-        neither the service nor a store knows anything of the stack, nothing of it was ever applied.
+        A history without applies (only observations) says nothing about what was there before.
         """
         memory = self.state.snapshot.memory
         if memory.knows_applies:
@@ -307,7 +305,7 @@ class _KeyCheck:
         return not (self.state.ownership.owned_keys or memory.knows_stack or memory.elsewhere)
 
     def _ended(self, last: Revision) -> Drift | None:
-        """How the last revision ended, with all the work that it did in vain, if that is drift."""
+        """Return how the last revision ended, with all its work, if that is drift."""
         job, latest = last.job, self.state.latest
         if self._stopped_itself(last) or (last.is_aged_out and _is_hidden(self.state)):
             return None
@@ -326,7 +324,7 @@ class _KeyCheck:
         return stopped_itself(self.state.made_as(revision), revision.job)
 
     def _terminated_by(self, last: Revision) -> str:
-        """By whom a job was terminated, as far as the history says; "" if an apply did it."""
+        """Say who terminated a job, as far as the history knows; "" if an apply did."""
         keys = (self.state.key, *(self.state.entry.formerly if self.state.entry else ()))
         for change in filter(None, map(self.state.snapshot.changes.get, keys)):
             if change.job == last.job.id and change.call == Call.TERMINATE and change.kind != RunKind.APPLY:
@@ -334,14 +332,14 @@ class _KeyCheck:
         return "" if last.marker.stopped else "outside reconciler"
 
     def _retry(self, last: Revision) -> Attempt | None:
-        """The retry of a job that failed, if one is due or waited for: the next apply makes it."""
+        """Return the retry of a failed job if it is due or waited for."""
         if last.job.phase is None or not last.job.phase.ended_badly:
             return None
         attempt = self.state.retry_of(last)
         return None if attempt is None or attempt.reason is Reason.RETRIES_EXHAUSTED else attempt
 
     def _missed(self) -> Iterator[Drift]:
-        """A time of the schedule at which nothing was active, and for which nothing was started in time."""
+        """Yield a scheduled time at which no job was active and after which none was started in time."""
         view, latest, schedule = self.state.view, self.state.latest, self.state.desired.schedule
         since_s = view.last_start_s
         if latest is None or schedule is None or since_s is None or _is_hidden(self.state):
@@ -351,7 +349,7 @@ class _KeyCheck:
             return
         since_s = max(since_s, counts_from_s)
         for revision in view.ever_owned:
-            # One whose end nobody saw was active until it was seen last.
+            # If its end was not seen, assume that it was active until last seen.
             past = view.past_of(revision.job.id) if revision.is_aged_out else None
             seen_s = past.seen_at_s if past is not None and not past.has_ended else None
             since_s = max(since_s, revision.job.ended_at_s() or 0.0, seen_s or 0.0)
@@ -361,10 +359,10 @@ class _KeyCheck:
             yield self.entry(DriftClass.MISSED, latest, detail, began_at_s=time_s)
 
     def stuck(self) -> Iterator[Drift]:
-        """Terminations that do not come to an end.
+        """Yield terminations that do not end.
 
-        The service shows when one began by a duration that has come to a halt. Where the duration goes on,
-        or there is none, the history has the first look that saw the job terminating.
+        A termination began when the job's duration stopped, or when the history first saw the job
+        terminating.
         """
         for revision in self.state.view.owned:
             job, past = revision.job, self.state.view.past_of(revision.job.id)
@@ -394,7 +392,7 @@ class _KeyCheck:
         elif clash := state.rename_problem:
             yield clash
         elif latest is None:
-            if self._was_never_had:
+            if self._was_never_applied:
                 yield "new in the manifest"
         elif not (latest.is_aged_out and _is_hidden(state)):
             if self.rerun:
@@ -409,15 +407,15 @@ class _KeyCheck:
     def _pending_revision(self, latest: Revision, declared: DesiredJob) -> Iterator[str]:
         phase, digest = latest.job.phase, latest.marker.digest
         if self._is_edited:
-            said = f"changed since r{latest.number} ({latest.job.phase_text})"
-            then = self.state.previous_declaration(latest)
-            now = declared.covered_by(digest[:1])
-            changes = changes_between(then, now, forces_new_job=True) if then is not None else ()
+            summary = f"changed since r{latest.number} ({latest.job.phase_text})"
+            before = self.state.previous_declaration(latest)
+            after = declared.covered_by(digest[:1])
+            changes = changes_between(before, after, forces_new_job=True) if before is not None else ()
             paths = [change.path for change in changes]
-            for change in (one for one in changes if one.path == "code" and declared.code):
+            for change in (c for c in changes if c.path == "code" and declared.code):
                 if files := self.state.context.changed_files(declared, change.before):
                     paths[paths.index("code")] = f"code ({files})"
-            yield said + (f": {', '.join(paths)} changed" if paths else "")
+            yield summary + (f": {', '.join(paths)} changed" if paths else "")
         elif _was_stopped(latest) and not (
             self._stopped_itself(latest) or (phase is Phase.TERMINATED and self._terminated_by(latest))
         ):
@@ -428,13 +426,13 @@ class _KeyCheck:
 
     @property
     def _is_edited(self) -> bool:
-        """Whether the manifest is ahead of what was declared for the job."""
+        """Whether the manifest was edited since the job was created."""
         state = self.state
         return bool(state.declared and state.latest) and not (state.has_declared_digest or state.ignored)
 
     @cached_property
     def _fields(self) -> _FieldDrift | None:
-        """The mutable fields of the revision that stands for the key; None where none can be compared."""
+        """The compared mutable fields of the latest revision; None if they cannot be compared."""
         latest, declared = self.state.latest, self.state.declared
         if latest is None or declared is None or latest.is_aged_out:
             return None
@@ -444,7 +442,7 @@ class _KeyCheck:
         declared = self.state.numbered_as(latest)
         return _compare_fields(declared, latest, past.declared if past else None, self.state.context.cloud)
 
-    # --- what a person should know
+    # --- warnings
 
     def warnings(self) -> Iterator[PlanWarning]:
         state, latest, key = self.state, self.state.latest, self.state.key
@@ -457,7 +455,7 @@ class _KeyCheck:
                 yield PlanWarning(what="unexpected phase", why=why, key=key)
         if state.declared is None:
             return
-        # Names that the next revision may need, and that another stack has by now.
+        # Names that the next revision may need, taken by other stacks.
         for one in state.name_holders:
             if one.standing is not OwnershipState.UNMANAGED:
                 why = f"{one.job.name} is held by job {one.job.id} ({one.why})"
@@ -466,7 +464,7 @@ class _KeyCheck:
             return
         if self._fields is not None:
             yield from self._fields.compared.warnings(key, latest.job)
-        # Two that are active are a duplicate; here the one that counts has ended.
+        # If the latest is active, too, this is drift: duplicate.
         for revision in () if latest.job.is_active else state.live:
             if revision is not latest:
                 active = f"{revision.job.name} is {revision.job.phase_text}"
@@ -487,13 +485,13 @@ class _KeyCheck:
         changes: tuple[Change, ...] = (),
         others: tuple[str, ...] = (),
     ) -> Drift:
-        """One entry of the report; `work` are the node-hours that it has cost, `others` further jobs."""
+        """Return a report entry; `work` is its cost in node-hours, `others` are further job ids."""
         state, fix = self.state, REMEDIES[class_]
         if isinstance(of, Revision):
             of = None if of.is_aged_out else of.job
         job = of.id if of else None
         if state.declared and state.declared.edits_wait:
-            # An edit alone does nothing before the next time of the schedule.
+            # Edits wait for the schedule.
             edit = "edit `lifecycle.rerun`"
             fix = fix.replace(edit, f"set `lifecycle.on_change: replace` and {edit}")
         lifecycle = state.desired.lifecycle if state.entry else Lifecycle()
@@ -504,7 +502,7 @@ class _KeyCheck:
             fix = fix.replace("set `lifecycle.on_terminated: recreate`", again)
         has_ended, on_change = class_ in (DriftClass.FAILED, DriftClass.TERMINATED), lifecycle.on_change
         if has_ended and self._is_edited and on_change in (None, "replace") and not state.desired.edits_wait:
-            # Nothing more is to be edited, and how often the same may be tried counts no more.
+            # The edit is made already, and starts a new count of retries.
             fix = (
                 "reconciler jobs logs KEY; then run reconciler apply, which starts KEY as it is declared now"
             )
@@ -527,17 +525,17 @@ class _KeyCheck:
 
 
 def is_expected(before: Phase, now: Phase) -> bool:
-    """Whether a job that was seen in one phase may be seen in another at the next look.
+    """Whether a job seen in one phase may next be seen in another.
 
-    Between two looks an active job may have gone any number of steps, and so be in any phase, unless it was
-    ending. From an end only the service's own restart leads on, and that is one step.
+    Between two observations an active job may have taken any number of steps, unless it was terminating. An
+    ended one can only be restarted by the service, in one step.
     """
     is_live = before.is_active and before is not Phase.TERMINATING
     return is_live or now in {before, *RULES[before].expected_next}
 
 
 def _was_stopped(revision: Revision) -> bool:
-    """Whether we ended it, or have begun to."""
+    """Whether we terminated it, or are doing so."""
     return revision.marker.stopped and revision.job.phase in (Phase.TERMINATED, Phase.TERMINATING)
 
 
@@ -576,35 +574,34 @@ class DriftReport(Head):
 
     @property
     def has_drifted(self) -> bool:
-        """Whether anything but what could not be read is not as it was left."""
+        """Whether there is drift, unknown entries aside."""
         return any(item.class_ is not DriftClass.UNKNOWN for item in self.drift)
 
     @property
     def is_due(self) -> bool:
         """Whether the check has something to report.
 
-        That is any drift, or with `since_last` drift that is new, has changed, or has lasted since it was
-        last reported for longer than it may.
+        With `since_last` that is drift that is new, has changed, or has lasted for the reminder interval.
         """
         if not self.since_last or self.comparison is None:
             return self.has_drifted
         return bool(self.comparison.reported)
 
     def has_judged(self, key: str) -> bool:
-        """Whether a drift of the key that is not in the report is there no more."""
+        """Whether drift of the key that is not in the report is gone."""
         unknown = (entry.key for entry in self.drift if entry.class_ is DriftClass.UNKNOWN)
         return self.proves_absence and key not in unknown and (key in self.keys or not self.is_partial)
 
     @property
     def word(self) -> str:
-        """How the check ended, in a word or two."""
+        """The result in a word or two."""
         return "unknown" if not self.complete else "drift" if self.has_drifted else "no drift"
 
     @property
     def exit_code(self) -> ExitCode:
-        """The code of `drift`: a check that compared nothing proves nothing.
+        """The exit code of `drift`: UNKNOWN if nothing was compared.
 
-        Neither does one that is to say what is new, and does not know what was there before.
+        Also if drift was found with `--since-last` and the last check could not be read.
         """
         comparison = self.comparison
         cannot_compare = self.since_last and self.has_drifted and comparison and comparison.problem
@@ -614,15 +611,15 @@ class DriftReport(Head):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the history says of the check: how much of what, and what became of it since the last one."""
+        """Counts for the history: drift by class, and its changes since the last check."""
         counts = {name.value: count for name, count in self.summary.items()} | {"ignored": len(self.ignored)}
         if self.comparison is not None:
-            of = self.comparison
-            counts |= {"new": len(of.new), "changed": len(of.changed), "gone": len(of.gone)}
+            diff = self.comparison
+            counts |= {"new": len(diff.new), "changed": len(diff.changed), "gone": len(diff.gone)}
         return {name: count for name, count in counts.items() if count} | {"pending": len(self.pending)}
 
     def document(self) -> dict[str, Any]:
-        """The report as plain JSON data, as `drift --json` shows it. No secret is in it."""
+        """Return the report as plain JSON data, as `drift --json` prints it, without secrets."""
         document = super().document()
         for entries in ("drift", "ignored", "new", "changed", "gone"):
             for entry in document[entries]:
@@ -634,21 +631,21 @@ class DriftReport(Head):
 
 
 def needs_whole_list(stack: Stack, snapshot: Snapshot, context: PlanContext) -> bool:
-    """Whether a report rests on a job not being there, so that a filtered look is not enough."""
+    """Whether the report depends on a job being absent, so that filtered searches are not enough."""
     return any(rests_on_absence(state_of(key, job, snapshot, context)) for key, job in stack.jobs.items())
 
 
 def make_drift_report(
     stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity
 ) -> DriftReport:
-    """Look at every key in view and at what the stack owns."""
+    """Check every key in view, and every key that the stack owns."""
     keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
     reruns = upstream_reruns(stack, snapshot, context)
-    entries, found = SweepEntries(stack), []
+    entries, findings = SweepEntries(stack), []
     for key in keys:
         former = entries.former_entry(key, snapshot.memory.sweeps)
         state = replace(state_of(key, stack.jobs.get(key), snapshot, context), former_entry=former)
-        found.append(check_key(state, reruns.get(key, "")))
+        findings.append(check_key(state, reruns.get(key, "")))
     warnings = [*snapshot_warnings(stack, snapshot)]
     rules = []
     for rule in stack.ignored_drift:
@@ -661,7 +658,7 @@ def make_drift_report(
         warnings.append(PlanWarning(what=what, why=why, fix=fix))
     drift: list[Drift] = []
     ignored: list[IgnoredDrift] = []
-    for entry in chain.from_iterable(one.drift for one in found):
+    for entry in chain.from_iterable(one.drift for one in findings):
         by = next((rule for rule in rules if rule.matches(entry.key, entry.class_.value)), None)
         if by is None:
             drift.append(entry)
@@ -674,10 +671,10 @@ def make_drift_report(
         **context.head(target),
         complete=unknown == 0 and snapshot.ownership.is_complete,
         drift=tuple(drift),
-        pending=tuple(one.pending for one in found if one.pending),
+        pending=tuple(one.pending for one in findings if one.pending),
         ignored=tuple(ignored),
         summary=dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift),
-        warnings=few_of_a_kind((*warnings, *chain.from_iterable(one.warnings for one in found))),
+        warnings=few_of_a_kind((*warnings, *chain.from_iterable(one.warnings for one in findings))),
         compared=0 if snapshot.ownership.problem is not None else len(keys) - unknown,
         keys=tuple(keys),
         declared=tuple(stack.whole or stack.jobs),
@@ -687,11 +684,11 @@ def make_drift_report(
 
 
 def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_last: bool) -> DriftReport:
-    """The report with when each drift was first seen.
+    """Add to the report when each drift was first seen.
 
-    With `since_last` it tells what became of each drift since the last check, and only that counts.
+    With `since_last` only what is new, changed or gone since the last check counts.
     """
-    # The entries that were compared are those of the report, in its order.
+    # The comparison lists the entries of the report in the same order.
     entries = zip((*report.drift, *report.ignored), comparison.standing, strict=True)
     seen = [entry.model_copy(update={"since": standing.entry.since}) for entry, standing in entries]
     update: dict[str, Any] = {
@@ -704,9 +701,9 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
         update |= {name: getattr(comparison, name) for name in ("new", "changed", "gone")}
         update["compared_with"] = timestamp_or_none(comparison.compared_with_s)
     problem = comparison.problem
-    # The same may be said of all records.
+    # A warning about all records may name the same problem.
     if problem is not None and not any(problem in warning.why for warning in report.warnings):
         why = f"{problem}; since when drift stands is unknown"
-        unread = PlanWarning(what="the last check could not be read", why=why)
-        update["warnings"] = (*report.warnings, unread)
+        warning = PlanWarning(what="the last check could not be read", why=why)
+        update["warnings"] = (*report.warnings, warning)
     return report.model_copy(update=update)

@@ -1,7 +1,7 @@
-"""Drift as plain data, what is written down of drift checks, and a check compared with the last one.
+"""Drift as plain data, the records of drift checks, and the comparison with the last check.
 
-Of each drift there is one record, however many checks saw it, and it goes when the drift does; what was new,
-changed or gone is an event of the check that saw it. Times are seconds since 1970.
+Each drift has one record, however many checks saw it, which is removed with the drift; new, changed and gone
+drift are events of a check. Times are seconds since 1970.
 
 Source: docs/concepts/drift.md; docs/operations/records.md, "Drift checks".
 """
@@ -20,7 +20,7 @@ from reconciler.core.record import REMIND_S
 from reconciler.core.values import Change, Frozen, Source, timestamp
 from reconciler.secrets import without_secrets
 
-# --- what is not as it was left
+# --- entries
 
 
 class DriftClass(StrEnum):
@@ -38,7 +38,7 @@ class DriftClass(StrEnum):
     UNKNOWN = "unknown"
 
 
-#: What to do about each class: a command to run, or an edit. KEY and JOB stand for the key and the job's id.
+#: A command to run, or an edit, for each class. KEY and JOB stand for the key and the job's id.
 REMEDIES: dict[DriftClass, str] = {
     DriftClass.MISSING: "reconciler plan --only KEY shows whether apply creates it; "
     "edit `lifecycle.rerun` of KEY to run it again, or remove KEY from the manifest",
@@ -58,7 +58,7 @@ REMEDIES: dict[DriftClass, str] = {
     DriftClass.UNKNOWN: "check again; reconciler doctor says what cannot be reached",
 }
 
-#: Beside a reference pydantic leaves out the description of a field, or not, by the model it builds first.
+#: Without a reference in the schema: whether pydantic puts a description beside one depends on build order.
 _PublishedClass = Annotated[
     DriftClass, WithJsonSchema({"type": "string", "enum": [one.value for one in DriftClass]})
 ]
@@ -105,7 +105,7 @@ class IgnoredDrift(Drift):
 
     @classmethod
     def of(cls, entry: Drift, **why: Any) -> IgnoredDrift:
-        """The same drift, and why it is known."""
+        """Mark drift as ignored by a rule."""
         return cls.model_construct(**{name: getattr(entry, name) for name in Drift.model_fields}, **why)
 
 
@@ -117,11 +117,11 @@ class Pending(Frozen):
     detail: str = Field("", description="What is yet to be applied, for people.")
 
 
-# --- what is written down of checks
+# --- records of checks
 
 
 class DriftId(NamedTuple):
-    """What makes two entries of two checks the same drift; `job` is "" where there is none."""
+    """What identifies a drift across checks; `job` is "" if there is none."""
 
     key: str
     class_: str
@@ -129,17 +129,15 @@ class DriftId(NamedTuple):
 
     @classmethod
     def of(cls, entry: Drift) -> DriftId:
-        """The id of an entry."""
         return cls(entry.key, entry.class_.value, entry.job or "")
 
 
 class StandingDrift(NamedTuple):
-    """A drift as the last check that looked at its key left it.
+    """A drift as the last check of its key left it.
 
-    `content` is what makes it another one if it changes, see `content_of`. `since_s` is the first check that
-    saw it, `reported_at_s` the last one that reported it; None: none has yet. `is_hidden` says that it was
-    ignored then. `delivered` are the times of the checks that sent it to some URLs while another one failed,
-    by the key path of the URL.
+    If `content` changes, the drift has changed; see `content_of`. `since_s` is the first check that saw it,
+    `reported_at_s` the last that reported it (None: not reported yet); `is_hidden` means that it was ignored.
+    If a check could not notify all URLs, `delivered` has its time for those it could, by their key paths.
     """
 
     entry: Drift
@@ -151,20 +149,19 @@ class StandingDrift(NamedTuple):
 
     @property
     def id(self) -> DriftId:
-        """What it is known by."""
         return DriftId.of(self.entry)
 
     @property
     def counts(self) -> bool:
-        """Whether it is drift that somebody has to know of; what could not be read says nothing of drift."""
+        """Whether it is drift to report: neither ignored nor unknown."""
         return not self.is_hidden and self.entry.class_ is not DriftClass.UNKNOWN
 
 
 class LastCheck(NamedTuple):
     """What the record store has of earlier checks of a scope.
 
-    `at_s` is the last check that could compare, None if there was none. `problem` says why the store could
-    not be read: then nothing is known of earlier checks, and nothing may be taken for new.
+    `at_s` is the last check that could compare, or None. If `problem` is set, the store could not be read,
+    and nothing may be taken for new.
     """
 
     at_s: float | None = None
@@ -176,7 +173,7 @@ NO_CHECK = LastCheck()
 
 
 class DriftChange(StrEnum):
-    """What became of a drift since the last check."""
+    """How a drift has changed since the last check."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -184,17 +181,17 @@ class DriftChange(StrEnum):
 
 
 class DriftEvent(NamedTuple):
-    """Something that became of a drift."""
+    """A drift that is new, changed or gone."""
 
     change: DriftChange
     entry: Drift
 
 
 class CheckRecord(NamedTuple):
-    """What a check leaves in the store.
+    """The record of a check.
 
-    `compared_at_s` is None for a check that compared nothing. `standing` are the drifts that it saw, and
-    `gone` those that are not there any more; of any other it says nothing.
+    `compared_at_s` is None if it compared nothing. `standing` is the drift that it saw, `gone` what it found
+    gone; other drift is left as recorded.
     """
 
     compared_at_s: float | None = None
@@ -204,28 +201,27 @@ class CheckRecord(NamedTuple):
 
 
 def content_of(entry: Drift, redact: Callable[[str], str]) -> str:
-    """What makes a drift another one if it changes, as text without secrets: its job, its changes.
+    """Return the text that changes if a drift changes, without secrets: class, jobs, changes.
 
-    The detail is none of it, for it names the phases of jobs that run on.
+    The detail is left out, because it names phases, which change as jobs run.
     """
     changes = [[change.path, change.before, change.after] for change in entry.changes]
     tree = [entry.class_.value, entry.job, list(entry.others), changes]
-    # As the store writes it: a text that it would change again would be another one at each check.
+    # Redacted as the store does it, or the text would differ from the stored one at each check.
     return redact(json.dumps(without_secrets(tree, redact), separators=(",", ":")))
 
 
-# --- a check compared with the last one
+# --- comparison with the last check
 
 
 class DriftComparison(NamedTuple):
-    """What became of each drift since the last check that could compare; drift that is hidden is in none.
+    """How drift has changed since the last check that could compare. Hidden drift is only in `standing`.
 
-    `compared_with_s` is the time of that check, None if there was none: everything is new then. `due` are
-    those that have to be told now: new, changed, never reported, or not for longer than `remind_s`; and
-    `reported` those of them that the exit code reports: not what is due only because a notification failed.
-    `standing` is every drift that the check saw, hidden ones and what could not be read included, in the
-    order in which it was found. `problem` says why the last check could not be read; then all lists but
-    `standing` are empty.
+    `compared_with_s` is the time of that check; if None, everything is new. `due` is what to notify of now:
+    new, changed, never reported, or not reported for `remind_s`; `reported` is the part of it that sets the
+    exit code: not what is due only because a notification failed. `standing` is all drift that was seen,
+    hidden and unknown included, in order. If `problem` is set, the last check could not be read, and all
+    lists but `standing` are empty.
     """
 
     at_s: float
@@ -242,11 +238,11 @@ class DriftComparison(NamedTuple):
 
     @property
     def visible(self) -> tuple[Drift, ...]:
-        """Every drift that counts: what is new first, then what changed, then what lasts."""
+        """All drift that counts: new, then changed, then lasting."""
         return (*self.new, *self.changed, *self.lasting)
 
     def record(self, *, compared: bool) -> CheckRecord:
-        """What is written down of the check; what was reported of it is written later."""
+        """Return what to record of the check, without what was reported, which is recorded later."""
         events = tuple(DriftEvent(change, entry) for change in DriftChange for entry in getattr(self, change))
         return CheckRecord(self.at_s if compared else None, self.standing, self.removed, events)
 
@@ -261,13 +257,12 @@ def compare(
     remind_s: float = REMIND_S,
     notified: Collection[str] = (),
 ) -> DriftComparison:
-    """Compare what a check found with what stood at the last one.
+    """Compare the drift that a check found with that of the last one.
 
-    `is_judged` says of a key whether the check could judge it: of any other one nothing is gone, for nobody
-    saw that it is. `notified` are the classes of drift that count as reported once a notification told of
-    them.
+    `is_judged` tells whether the check could judge a key; drift of other keys is never gone. `notified` are
+    the classes that count as reported only once a notification has been sent.
     """
-    # Each drift stood before as that of the same job, else as one of the same class.
+    # Match each drift with an earlier one of the same job, else of the same class.
     left = {one.id: one for one in last.standing}
     exact = {id_: left.pop(id_, None) for id_ in map(DriftId.of, found)}
     by_class: dict[tuple[str, str], list[StandingDrift]] = {}
@@ -276,12 +271,12 @@ def compare(
     pairs: list[tuple[StandingDrift, StandingDrift | None]] = []
     for entry in found:
         id_ = DriftId.of(entry)
-        others = by_class.get(id_[:2])
-        old = exact[id_] or (others.pop(0) if others else None)
-        pairs.append((_stands(entry, content_of(entry, redact), old, at_s, remind_s), old))
+        same_class = by_class.get(id_[:2])
+        old = exact[id_] or (same_class.pop(0) if same_class else None)
+        pairs.append((_as_standing(entry, content_of(entry, redact), old, at_s, remind_s), old))
     seen = {old.id for _, old in pairs if old is not None}
     over = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
-    # A drift that is about another job by now stands under another id.
+    # Drift that is about another job now has another id.
     moved = seen.difference(now.id for now, _ in pairs)
     comparison = DriftComparison(
         at_s=at_s,
@@ -292,15 +287,15 @@ def compare(
     )
     if last.problem is not None:
         return comparison
-    # A check that could not judge every key had another exit code than that of drift.
-    has_told = last.at_s is not None and not any(
+    # The last check's exit code reported drift only if every key was known.
+    was_reported = last.at_s is not None and not any(
         one.entry.class_ is DriftClass.UNKNOWN for one in last.standing
     )
     entries: dict[str, list[Drift]] = {name: [] for name in ("new", "changed", "lasting", "due", "reported")}
     for now, old in pairs:
         if not now.counts:
             continue
-        # Nobody saw it while it was ignored.
+        # Drift that is no longer ignored counts as new.
         change = DriftChange.NEW if old is None or old.is_hidden else None
         if old is not None and now.content != old.content:
             change = DriftChange.CHANGED
@@ -309,9 +304,9 @@ def compare(
         if change is None and reported_at_s is not None and at_s - reported_at_s <= remind_s:
             continue
         entries["due"].append(now.entry)
-        # The exit code told of it, and is not to remind, which it does whenever the drift has lasted for
-        # another `remind_s`: only a notification is missing.
-        is_shown = change is None and reported_at_s is None and has_told and bool(remind_s)
+        # An earlier exit code has reported it, and no reminder is due (one each `remind_s`): only a
+        # notification is missing.
+        is_shown = change is None and reported_at_s is None and was_reported and bool(remind_s)
         if is_shown and last.at_s is not None:
             is_shown = (at_s - since_s) // remind_s == (last.at_s - since_s) // remind_s
         if not (is_shown and now.entry.class_.value in notified):
@@ -320,13 +315,13 @@ def compare(
     return comparison._replace(**lists, gone=tuple(one.entry for one in over if one.counts))
 
 
-def _stands(
+def _as_standing(
     entry: Drift, content: str, old: StandingDrift | None, at_s: float, remind_s: float
 ) -> StandingDrift:
-    """What is known of a drift by now."""
+    """Return the record of a drift, given the earlier one."""
     since_s, reported_at_s, delivered = at_s, None, dict[str, float]()
     if old is not None:
-        # That another job failed is another event; that the key has several is the same one.
+        # Another job is another event, except for a duplicate.
         if entry.job == old.entry.job or entry.class_ is DriftClass.DUPLICATE:
             since_s = old.since_s
         if old.content == content:

@@ -1,4 +1,4 @@
-"""A fleet: what a command found in each of many stacks, and the one report of it.
+"""A fleet: the results of one command in many stacks, and the report on them.
 
 Source: docs/operations/fleets.md.
 """
@@ -20,16 +20,14 @@ from reconciler.text import format_count
 
 @dataclass(frozen=True)
 class StackResult:
-    """What a command found in one stack; it travels between processes, and holds no secret.
+    """The result of a command in one stack. It travels between processes, and holds no secret.
 
-    `root` is the directory of the stack, relative to PATH. `parts` are what the command prints for the
-    stack, by the names of the formats that were asked for; `errors` say why there is none, and
-    `traceback` is that of an internal error. `messages`, each of a level of `-v`, and `problems` are said on
-    stderr. `summary` counts what the command counts, and `last_line`
-    says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and that the
-    stack does not have, `undeclared` variables that were given and that it does not declare; both None
-    where that is not known. `approved` names what an apply is to be allowed to do. The run ended at
-    `ended_at_s`, in seconds since 1970.
+    `root` is the directory of the stack, relative to PATH. `parts` are the outputs for the stack by format;
+    if there is none, `errors` say why, with a `traceback` for an internal error. `messages`, each with its
+    level of `-v`, and `problems` go to stderr. `summary` has the counts behind `last_line`. `scopes` are what
+    the stack would apply to. `unmatched` are named keys that the stack lacks, `undeclared` given variables
+    that it does not declare; None if unknown. `approved` names what an apply may do. `ended_at_s` is in
+    seconds since 1970.
     """
 
     root: str
@@ -54,16 +52,16 @@ class StackResult:
 
     @property
     def has_actions(self) -> bool:
-        """Whether its plan has something that is carried out."""
-        return any(self.summary.get(one) for one, traits in ACTIONS.items() if traits.is_executed)
+        """Whether its plan has something to execute."""
+        return any(self.summary.get(action) for action, traits in ACTIONS.items() if traits.is_executed)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is nothing that a person has to see."""
+        """Whether there is nothing to show."""
         return not self.errors and not self.has_changes and self.exit_code is ExitCode.DONE
 
 
-#: How the stacks are counted in which a command found something, where it looks for changes.
+#: Label for the number of changed stacks, for commands that look for changes.
 _FOUND = {"plan": "with changes", "apply": "with changes", "drift": "with drift"}
 
 
@@ -77,13 +75,13 @@ class FleetReport:
 
     @classmethod
     def of(cls, command: str, results: Iterable[StackResult], version: str = "") -> FleetReport:
-        """Put results into the order of their roots; two stacks that own the same jobs are errors."""
+        """Sort the results by root; stacks that own the same jobs become errors."""
         in_order = sorted(results, key=lambda result: result.root)
         return cls(command, tuple(_without_shared_scopes(in_order)), version)
 
     @property
     def exit_code(self) -> ExitCode:
-        """The first by the order of docs/reference/exit-codes.md, over all stacks."""
+        """The exit code of all stacks that comes first in docs/reference/exit-codes.md."""
         return first_of(result.exit_code for result in self.results)
 
     @property
@@ -92,13 +90,13 @@ class FleetReport:
 
     @property
     def changed(self) -> tuple[StackResult, ...]:
-        if self.command in ("status", "history"):  # what they have to show is no change
+        if self.command in ("status", "history"):  # these report no changes
             return ()
         return tuple(result for result in self.results if result.has_changes)
 
     @property
     def counts(self) -> dict[str, int]:
-        """The sums of the summaries, in the order of the documents'."""
+        """The sums of the summaries, in the order of the documents."""
         sums: Counter[str] = Counter()
         for result in self.results:
             sums.update(result.summary)
@@ -106,13 +104,13 @@ class FleetReport:
 
     @property
     def last_line(self) -> str:
-        """The last line of the text: the total."""
-        words, counts = [format_count(len(self.results), "stack")], self.counts
+        """The last line of the text, with the totals."""
+        parts, counts = [format_count(len(self.results), "stack")], self.counts
         if found := _FOUND.get(self.command):
-            words.append(f"{len(self.changed)} {found}")
+            parts.append(f"{len(self.changed)} {found}")
         if self.failed:
-            words.append(f"{len(self.failed)} failed")
-        if self.command == "plan" or Action.CREATE in counts:  # what was counted is worded as for one stack
+            parts.append(f"{len(self.failed)} failed")
+        if self.command == "plan" or Action.CREATE in counts:  # worded as for one stack
             counted = last_line({action: counts.get(action, 0) for action in Action}).partition(": ")[2]
         elif self.command == "apply":
             counted = f"{spell_counts(counts) or 'nothing to do'}."
@@ -120,10 +118,10 @@ class FleetReport:
             spelt = {name.replace("_", " "): number for name, number in counts.items() if number}
             listed = (f"{number} {n.removesuffix('s') if number == 1 else n}" for n, number in spelt.items())
             counted = f"{', '.join(listed) or 'none'}."
-        return f"Fleet: {', '.join(words)}; {counted}"
+        return f"Fleet: {', '.join(parts)}; {counted}"
 
     def document(self) -> dict[str, Any]:
-        """The report as plain JSON data, with null for the documents: their texts are parts of the stacks."""
+        """Return the report as plain JSON data; the documents are null, since they are in `parts`."""
         codes = Counter(str(int(result.exit_code)) for result in self.results)
         return {
             "format_version": FORMAT_VERSION,
@@ -147,7 +145,7 @@ def _entry(result: StackResult) -> dict[str, Any]:
 
 
 def _without_shared_scopes(results: list[StackResult]) -> Iterable[StackResult]:
-    """The same results, with an error for each stack that owns the same jobs as another one."""
+    """Turn the result of each stack that owns the same jobs as another one into an error."""
     roots: dict[Scope, list[str]] = defaultdict(list)
     for result in results:
         for scope in set(result.scopes):

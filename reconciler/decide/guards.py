@@ -133,8 +133,7 @@ REVIEW = "review the plan, then "
 class ProposedPlan(NamedTuple):
     """A plan before the guards: every key is decided, and blocked if a policy or pre-flight objects.
 
-    `decided` are the actions before policies and pre-flight; `decisions` include keys out of view that others
-    need.
+    `decided` are the actions before any block; `decisions` include keys out of view that others need.
     """
 
     stack: Stack
