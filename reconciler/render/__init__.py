@@ -1,12 +1,12 @@
-"""What was decided, shown: a content (a plan, a drift report…) in an output format.
+"""Output: a content (a plan, a drift report…) in a format.
 
-A file is a format, which says how a sheet looks, and how a fleet of stacks does; or has the texts of
-contents. Each is imported when it is asked for. A file imports only files that stand before it::
+Each format is a module, with `render` for one content and `render_fleet` for a fleet, imported on demand. A
+module imports only modules listed before it::
 
-    text plan reports history                         the format for people, and the contents' texts
-    sheet                                             what the other formats are made of
-    json markdown html github junit sarif prometheus  a format each
-    commands timeline                                 what single commands show
+    text plan reports history                         the text format
+    sheet                                             the common value behind the other formats
+    json markdown html github junit sarif prometheus  one format each
+    commands timeline                                 the output of single commands
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _CODES = {"green": "32", "yellow": "33", "red": "31", "blue": "34", "magenta": "35", "dim": "2", "bold": "1"}
 
-#: A line of a file.
+#: A line in a file.
 Place: TypeAlias = "Location | Source"
 
 
 class Style(NamedTuple):
-    """What a text may use: colours, and a width in columns (None: as many as it needs).
+    """Whether a text may use colours, and its width in columns (None: unlimited).
 
-    `redact` takes every known secret out of a text that is about to be broken.
+    `redact` redacts a text before it is wrapped.
     """
 
     colour: bool = False
@@ -48,12 +48,11 @@ PLAIN = Style()
 
 
 class View(NamedTuple):
-    """How a value is to be shown. `redact` takes every known secret out of one text.
+    """The options of an output. `redact` redacts one text.
 
-    `verbose` shows whole bodies, and each key by itself. `at_s` is the time, in seconds since 1970, up to
-    which what goes on has lasted. `digest` is that of a saved plan, and `plan` the one that a result is of.
-    `directory` is where in its repository the current directory is, and `run` how the run went, once it has
-    ended.
+    `verbose` shows whole request bodies, and each key by itself. `at_s` is the current time, in seconds since
+    1970. `digest` is that of a saved plan, `plan` the plan of a result. `directory` is the current directory
+    relative to its repository, and `run` the report of a run that has ended.
     """
 
     style: Style = PLAIN
@@ -67,16 +66,12 @@ class View(NamedTuple):
     run: RunReport | None = None
 
     def in_repository(self, file: str) -> str:
-        """The name of a file as the repository has it."""
+        """Return the path of a file relative to the repository."""
         return posixpath.normpath(posixpath.join(self.directory, file))
 
 
 class Content(StrEnum):
-    """What is shown: `text` has the file of its text, `sheet` makes its sheet.
-
-    A saved plan is shown as the plan that it is. The report of a fleet is made of what a format says of each
-    stack, by `render_fleet` of the format's file.
-    """
+    """What can be rendered. A saved plan is rendered as a plan, and a fleet by `render_fleet`."""
 
     PLAN = "plan"
     DRIFT = "drift"
@@ -90,12 +85,12 @@ class Content(StrEnum):
 
 
 class Format(NamedTuple):
-    """An output format: the file of its name in this room has `render(content, value, view)`.
+    """An output format: the module of that name has `render(content, value, view)`.
 
-    `redacts` says that it takes secrets out value by value: replacing them in the finished text would break
-    it. `is_whole` says that a file holds one value: of an apply the result, which takes the place of the
-    plan; of other formats it holds both. `is_final` says that it is written when the run has ended, also
-    where that failed, and tells how; its file has `render_run`, too.
+    `redacts` formats redact each value, because replacing secrets in the finished text would break it. A file
+    of an `is_whole` format holds one value, so the result of an apply replaces its plan; with other formats
+    it holds both. `is_final` formats are written when the run has ended, even if it failed; their modules
+    also have `render_run`.
     """
 
     renders: frozenset[Content]
@@ -120,12 +115,12 @@ FORMATS: dict[str, Format] = {
 
 
 def formats_of(content: Content) -> list[str]:
-    """The names of the formats that can render it, in the order of the table."""
+    """Return the names of the formats that can render a content."""
     return [name for name, format_ in FORMATS.items() if content in format_.renders]
 
 
 def render(content: Content, value: Any, format_: str, view: View) -> str:
-    """Show a plan, a drift report or a result in one of its formats."""
+    """Render a content in one of its formats."""
     module = import_module(f"{__name__}.{format_}")
     if content is Content.FLEET:
         return str(module.render_fleet(value, view))
@@ -133,16 +128,16 @@ def render(content: Content, value: Any, format_: str, view: View) -> str:
 
 
 def render_part(content: Content, value: Any, format_: str, view: View) -> str:
-    """What the report of a fleet has of a stack; of a page, what stands in it."""
+    """Render the part of a stack in the report of a fleet."""
     module = import_module(f"{__name__}.{format_}")
     return str(getattr(module, "render_part", module.render)(content, value, view))
 
 
 def render_run(format_: str, view: View) -> str:
-    """Show how a run went, `view.run`, that had nothing else to show."""
+    """Render `view.run`, the report of a run without other output."""
     return str(import_module(f"{__name__}.{format_}").render_run(view))
 
 
 def step_outputs(content: Content, value: Any, view: View) -> str:
-    """The outputs of a step of a GitHub workflow, a line each, as GITHUB_OUTPUT takes them."""
+    """Render the outputs of a GitHub workflow step, as lines for GITHUB_OUTPUT."""
     return str(import_module(f"{__name__}.github").outputs_of(content, value, view))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """Workflow commands: errors of the whole, errors of jobs, warnings, and a notice."""
+    """Render workflow commands: errors of the whole, errors of jobs, warnings, and a notice."""
     sheet = sheet_of(content, value, view)
     lines = []
     for note in sheet.notes:
@@ -59,7 +59,7 @@ def _command(name: str, properties: Mapping[str, object], message: str) -> str:
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """Workflow commands about all stacks, errors first, for a step shows only some; one notice for all."""
+    """Render workflow commands about all stacks, errors first because GitHub limits their number."""
     found: list[str] = []
     for result in report.results:
         if not result.errors:
@@ -73,11 +73,11 @@ def render_fleet(report: FleetReport, view: View) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# ── the outputs of a step, as GITHUB_OUTPUT takes them ──────────────────────────────────────────────
+# ── step outputs, as lines for GITHUB_OUTPUT ────────────────────────────────────────────────────────
 
 
 def outputs_of(content: Content, value: Any, view: View) -> str:
-    """Whether there are changes, the last line of the text, and the counts; of a result the last line."""
+    """Render `has_changes`, `digest`, `summary` and the counts; for a result only `summary`."""
     values: dict[str, object]
     if content is Content.FLEET:
         values = {"has_changes": bool(value.changed), "summary": value.last_line}
@@ -85,13 +85,13 @@ def outputs_of(content: Content, value: Any, view: View) -> str:
     else:
         sheet = sheet_of(content, value, view)
         values = {"summary": sheet.last_line, **sheet.counts}
-        if content is Content.RESULT:  # beside those of its plan
+        if content is Content.RESULT:  # the others are those of its plan
             values = {"summary": sheet.last_line}
         elif content is Content.VALIDATION:
             values = {"valid": value.valid, **values}
         else:
             values = {"has_changes": sheet.has_changes, "digest": sheet.digest, **values}
-    # Each is one line, of words and numbers of ours: nothing from outside can add an output.
+    # Single lines of our own words and numbers, so untrusted text cannot add an output.
     words = {True: "true", False: "false"}
     return "".join(
         f"{name}={words[one] if isinstance(one, bool) else printable(str(one))}\n"

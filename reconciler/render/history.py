@@ -1,4 +1,4 @@
-"""A history: what was recorded of a stack, newest first."""
+"""The text of a history, newest first."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ COLOURS = {
     "unfinished": "yellow",
     "running": "blue",
 }
-#: As many letters of a digest tell it from others.
+#: Length of an abbreviated digest.
 _SHORT = 12
 
 
 def history_text(report: HistoryReport, view: View) -> str:
-    """Text for people: of one key its revisions and what was done to it, of several the runs, and a table.
+    """Render the runs and a table of revisions; for one key its revisions and the actions on it.
 
     `view.verbose` lists the calls of each run.
     """
@@ -81,11 +81,11 @@ def _run_lines(run: PastRun, view: View) -> Iterator[str]:
     painted = style.paint(printable(run.word), COLOURS.get(run.word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {timestamp(run.at_s)}{_took(run)}"
     yield "    " + printable(f"by {origin_of(run, view.redact)}")
-    # Each action, or where none was recorded how many ended how; of a check both.
+    # The actions, or their counts if none were recorded; both for a drift check.
     counts = spell_counts(run.summary)
     if counts and (is_check or not run.actions):
         yield "    " + printable(counts)
-    # What was done, or of a drift check the class of the drift.
+    # The action, or the class of drift.
     words = [action.reason if is_check else action.action for action in run.actions]
     width = max(map(len, words), default=0)
     for action, what in zip(run.actions, words, strict=True):
@@ -102,7 +102,7 @@ def _run_lines(run: PastRun, view: View) -> Iterator[str]:
 
 
 def origin_of(run: PastRun, redact: Callable[[str], str]) -> str:
-    """Who did it, where, and from what; `redact` would not find a secret that was shortened before."""
+    """Who ran it, where, and from which commit. Redacts before it shortens."""
     parts = [" on ".join(filter(None, (run.who or "somebody", run.where)))]
     if run.plan_digest:
         what = "manifest" if run.kind == RunKind.DRIFT else "plan"
@@ -111,13 +111,13 @@ def origin_of(run: PastRun, redact: Callable[[str], str]) -> str:
 
 
 def _detail_of(action: PastAction) -> str:
-    """Why an action ended as it did, to stand behind its key."""
+    """The suffix of an action's key that explains its outcome."""
     detail = f": {action.detail}" if action.detail else ""
     return detail + (f" ({action.code})" if action.code and action.code not in action.detail else "")
 
 
 def _call_of(step: PastStep) -> str:
-    """One call of a run, and how it ended."""
+    """A call of a run, and its outcome."""
     marks = ", ".join(filter(None, (step.code, step.request_id and f"request {step.request_id}")))
     end = f"failed: {step.message}" + (f" ({marks})" if marks else "")
     end = "no answer recorded" if step.ok is None else "succeeded" if step.ok else end
@@ -146,7 +146,7 @@ def _revision_lines(one: PastRevision, code: RevisionCode | None, style: Style) 
 
 
 def life_of(one: PastRevision) -> Iterator[str]:
-    """When a revision was created, started and ended."""
+    """The times at which a revision was created, started and ended."""
     if one.created_at_s is not None:
         yield f"created {timestamp(one.created_at_s)}"
     if one.started_at_s is not None:
@@ -165,7 +165,7 @@ def _took(one: PastRun | PastStep) -> str:
 
 
 def _declared_spec(declared: Declared) -> dict[str, Any]:
-    """What was declared, as a manifest would say it."""
+    """The declaration of a revision in manifest form."""
     lifecycle = {} if declared.protect is None else {"lifecycle": {"protect": declared.protect}}
     about = {"description": declared.description} if declared.description else {}
     fields: dict[str, Any] = without_wrappers(overlay(declared.immutable, declared.mutable))

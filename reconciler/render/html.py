@@ -1,7 +1,7 @@
-"""Plans, drift reports and results as one HTML page that loads nothing.
+"""Plans, drift reports and results as a self-contained HTML page.
 
-The templates, the style and the script are the files in `page/`. jinja2 escapes every text; beyond that the
-page allows no script and no style but these two, by their hashes.
+Templates, style and script are in `page/`. jinja2 escapes every text, and a content security policy allows
+only this style and script, by their hashes.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _FILES = Path(__file__).parent / "page"
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """A page with a row per job; changes unfold."""
+    """Render a page with a row per job and expandable changes."""
     sheet, part = sheet_of(content, value, view), _part()
     return _page(f"{sheet.title} {sheet.name}", part.head(sheet, 1), part.jobs(sheet), sheet.version)
 
 
 def render_part(content: Content, value: Any, view: View) -> str:
-    """The same as a part of another page, which brings its own style and script, if any."""
+    """Render a part of a page, without style and script."""
     sheet, part = sheet_of(content, value, view), _part()
     return str(part.head(sheet) + part.jobs(sheet))
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """One page with what is said of each stack, under one filter."""
+    """Render one page for all stacks, with one filter."""
     part = _part()
     title = f"{report.command.capitalize()} of {format_count(len(report.results), 'stack')}"
     head, body = part.title(title, printable(report.last_line), 1), part.fleet(report)
@@ -45,7 +45,7 @@ def render_fleet(report: FleetReport, view: View) -> str:
 
 
 def _part() -> Any:
-    """The macros of `page/part.html`, whose texts are escaped."""
+    """The macros of `page/part.html`, with autoescaping."""
     return _environment().get_template("part.html").module
 
 
@@ -55,13 +55,13 @@ def _page(title: str, head: str, body: str, version: str, style: str = "") -> st
 
 
 def page(name: str, style: str = "", **values: Any) -> str:
-    """The page that a template of `page/` makes, with the style of that name, or another one."""
+    """Render a page from a template and a style in `page/`."""
     style = "".join(map(_read, dict.fromkeys(("page.css", f"{style or name}.css"))))
     return fragment(name, **values, style=style) + "\n"
 
 
 def fragment(name: str, **values: Any) -> str:
-    """What a template of `page/` makes; all texts in it are escaped."""
+    """Render a template of `page/`, with autoescaping."""
     return _environment().get_template(f"{name}.html").render(**values)
 
 

@@ -24,7 +24,7 @@ _ID = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha256:[0-9a-f]{64}|[a-z][0-9a-f]{12}|[0-9a-f]{32}"
 )
 _SHORT = 8
-#: Fields by which programs decide; a secret may be one of the words of their closed lists.
+#: Fields with closed lists of words, which are never redacted: a secret may happen to equal such a word.
 _WORDS: Mapping[str, frozenset[str]] = {
     "action": frozenset(Action),
     "blocked_action": frozenset(Action),
@@ -35,22 +35,22 @@ _WORDS: Mapping[str, frozenset[str]] = {
     "type": frozenset(EventType),
 }
 _COUNTS = frozenset({"summary", "sequence", "revision", "line", "column"})
-# json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
-# shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
+# json.dumps escapes C0 controls only. Terminals also obey C1 controls, bidirectional and invisible characters
+# can hide text, and a lone surrogate cannot be encoded.
 _HARMFUL = re.compile(f"[{INVISIBLE}]")
 
 
 def dump(value: Any, *, indent: int | None = 2) -> str:
-    """Plain data as JSON text that is safe to show on a terminal and in the log of a CI job."""
+    """Serialize plain data as JSON that is safe for terminals and CI logs."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     text = _HARMFUL.sub(lambda found: json.dumps(found[0])[1:-1], text)
     return re.sub(COMMAND_MARK, r"\\u0023", text)
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    """Take secrets out of plain data, text by text: in the finished document it would break the JSON."""
+    """Redact plain data, text by text. Redacting the finished document would break the JSON."""
     text = json.dumps(value, ensure_ascii=False)
-    # One look at all of it is quicker than one at each of ten thousand texts.
+    # Scanning the whole document once is faster than scanning thousands of texts.
     return value if redact(text) == text else _redacted(value, redact)
 
 
@@ -59,27 +59,27 @@ def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
         document = {}
         for key, member in value.items():
             name = str(key)
-            # Programs look for the fields of a document, though a secret may have the same letters.
+            # Field names stay, even if a secret has the same letters.
             shown = name if _FIELD.fullmatch(name) else redact(name)
             document[shown] = member if _is_ours(name, member) else _redacted(member, redact)
         return document
     if isinstance(value, list | tuple):
         return [_redacted(item, redact) for item in value]
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return REDACTED if redact(str(value)) == REDACTED else value  # a PIN is a number
+        return REDACTED if redact(str(value)) == REDACTED else value  # e.g. a PIN
     if not isinstance(value, str):
         return value
     text = redact(value)
     if text in (value, REDACTED) or not _ID.fullmatch(value):
         return text
-    # A short secret may be a part of an id or a digest by chance; without that part it names nothing.
+    # A short secret may occur in an id or digest by chance; redacting it would make that useless.
     count = text.count(REDACTED)
     taken_out = len(value) - len(text) + count * len(REDACTED)
     return value if taken_out <= count * _SHORT else text
 
 
 def _is_ours(name: str, value: Any) -> bool:
-    """Whether a field holds a word of a closed list, or a number that we count: never a secret."""
+    """Whether a field holds a word of a closed list or a count, which is never a secret."""
     if isinstance(value, str):
         return value in _WORDS.get(name, ())
     numbers = value.values() if isinstance(value, Mapping) else (value,)
@@ -87,19 +87,19 @@ def _is_ours(name: str, value: Any) -> bool:
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """The document of a plan, a drift report…: what the command prints with `--json`."""
+    """Render the document that the command prints with `--json`."""
     document = value.document()
     return dump(redacted(document, view.redact)) + "\n"
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """The document of docs/operations/fleets.md; those of the stacks hold no secret.
+    """Render the document of docs/operations/fleets.md.
 
-    They come as text, from whoever checked them: here one would be written after the other, however many
-    workers there are. So each takes the place of the null of its entry, the only one on a line so indented.
+    The documents of the stacks are redacted JSON text already, serialized by the workers. Each replaces the
+    null of its entry, which is found by its indent.
     """
     parts = (one.parts.get("json", "null") for one in report.results if not one.errors)
     place = re.compile(r'(?<=^      "document": )null$', re.MULTILINE)
-    # In JSON a line never ends within a string.
+    # JSON strings contain no line breaks.
     indented = (part.rstrip("\n").replace("\n", "\n" + 6 * " ") for part in parts)
     return place.sub(lambda _: next(indented), dump(report.document())) + "\n"

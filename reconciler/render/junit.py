@@ -1,7 +1,7 @@
 """Plans, drift reports and results as JUnit XML: a testcase per key, which fails where it needs attention.
 
-Written for the two schemas that are published, that of Ant (the stricter one) and that of the Jenkins xUnit
-plugin: one failure in a testcase at most, and no attribute that only one of them knows.
+Valid for both published schemas, Ant's (the stricter one) and that of the Jenkins xUnit plugin: at most one
+failure per testcase, and only attributes that both know.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from reconciler.decide.fleet import FleetReport
     from reconciler.decide.policies import CasesReport
 
-#: What XML 1.0 has no way to write, not even escaped; most of it was made visible before.
+#: Characters that XML 1.0 cannot express, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-#: Of what does not depend on the time.
+#: For reports that do not depend on the time.
 _NO_TIME = "1970-01-01T00:00:00"
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """A testcase per key, of a manifest per file; a failure for each that needs attention."""
+    """Render a testcase per key, or per file for validation, with a failure if it needs attention."""
     if content is Content.CASES:
         return _document([_cases(value, view)])
     sheet = sheet_of(content, value, view)
@@ -49,14 +49,14 @@ def _suite(sheet: Sheet) -> Xml.Element:
     for row in sheet.findings:
         findings.setdefault(row.key, []).append(row)
     about = f"{sheet.command}.{sheet.name}"
-    # Neither schema takes a zone.
+    # The schemas allow no time zone.
     created_at = sheet.created_at.removesuffix("Z") or _NO_TIME
     suite = _new_suite(about, created_at, len(sheet.keys), len(findings))
     for key in sheet.keys:
         case = _add_case(suite, key, about)
         if not (rows := findings.get(key)):
             continue
-        # One failure of all that is wrong with a key: its reason, and where the manifest has it.
+        # One failure with all findings about a key.
         lines = []
         for row in rows:
             lines += [row.sentence, *([f"  --> {row.place}"] if row.place else [])]
@@ -65,7 +65,7 @@ def _suite(sheet: Sheet) -> Xml.Element:
         _add_failure(
             case, ", ".join(kinds), "; ".join(row.text or row.rule for row in rows), "\n".join(lines)
         )
-    # Also about the keys that have no failure.
+    # All keys, also those without failures.
     sentences = [row.sentence for row in sorted(sheet.rows, key=lambda row: row.key)]
     words = {Level.ERROR: "refused", Level.WARNING: "warning"}
     notes = (
@@ -76,7 +76,7 @@ def _suite(sheet: Sheet) -> Xml.Element:
 
 
 def _cases(report: CasesReport, view: View) -> Xml.Element:
-    """A testcase for each case of policies; a failure where they did not decide as expected."""
+    """Make a testcase for each case of `policies test`, with a failure if the result is not as expected."""
 
     def clean(text: str) -> str:
         return printable(view.redact(text))
@@ -92,7 +92,7 @@ def _cases(report: CasesReport, view: View) -> Xml.Element:
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """The suites of all stacks; a stack that failed has one testcase, which failed."""
+    """Render the suites of all stacks. A failed stack has a single testcase, with a failure."""
     suites: list[Xml.Element] = []
     for one in report.results:
         if not one.errors:
@@ -138,7 +138,7 @@ def _add_failure(case: Xml.Element, kind: str, message: str, text: str) -> None:
 
 
 def _with_output(suite: Xml.Element, out: str = "", err: str = "") -> Xml.Element:
-    """The suite with what was printed, which comes last."""
+    """Append the printed output to a suite."""
     Xml.SubElement(suite, "system-out").text = _xml(out)
     Xml.SubElement(suite, "system-err").text = _xml(err)
     return suite

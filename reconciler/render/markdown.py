@@ -1,8 +1,8 @@
 """Plans, drift reports and results as Markdown for a comment on a pull request.
 
-The first line names the stack and the target, so that a workflow finds its own comment. Text from outside
-is written as code, which is neither Markdown nor HTML, a mention nor a link, unless it is plain prose.
-Source of what is left out where there is no room: docs/reference/cli.md, "Formats".
+The first line names the stack and the target, so that a workflow finds its own comment. Untrusted text is
+rendered as code unless it is plain prose, so it cannot inject Markdown, HTML, mentions or links.
+Source of what is cut: docs/reference/cli.md, "Formats".
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from reconciler.text import printable
 if TYPE_CHECKING:
     from reconciler.decide.fleet import FleetReport
 
-#: GitHub takes 65,536 characters; a workflow may put some of its own before and behind.
+#: GitHub's limit is 65,536 characters; a workflow may add some of its own.
 MOST_CHARACTERS = 60_000
-#: By which a workflow finds its own comment about a fleet; that about a stack has STACK@TARGET.
+#: The first line of a comment about a fleet, by which a workflow finds it.
 _FLEET_MARK = "<!-- reconciler: fleet -->"
-#: What is kept for the lines that say what was left out.
+#: Reserved for the lines that count what was cut.
 _ROOM_FOR_COUNTS = 600
 _LONGEST_VALUE = 1_000
 _FEW_KEYS = 20
@@ -32,14 +32,14 @@ _MOST_NOTES = 10
 _LONGEST_NOTE = 500
 _MOST_SUMS = 20
 _LONGEST_KEY = 100
-#: Text without a meaning in Markdown, HTML or GitHub's own marks, anywhere in a line.
+#: Text without special meaning in Markdown, HTML or GitHub's extensions, anywhere in a line.
 _PROSE = re.compile(r"(?:[^\W_]|->|[ ,;?()/%+=×→'\"-]|(?<=[^\W_])_+(?=[^\W_])|[.:](?!/))*")
 _LINK = re.compile(r"www\.|[^\W\d]:[^ ]|[0-9a-f]{7,}|GH-\d", re.IGNORECASE)
 _BACKTICKS = re.compile("`+")
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """A comment; what a plan keeps is listed with `view.show_keep` only, unless it ended badly."""
+    """Render a comment. Kept keys are listed with `view.show_keep`, or if they ended badly."""
     sheet = sheet_of(content, value, view)
     by_words: dict[str, list[Row]] = {}
     for row in sheet.folded:
@@ -69,16 +69,16 @@ def render(content: Content, value: Any, view: View) -> str:
         counts = ", ".join(f"{count} {words}" for words, count in left_out.items())
         lines += [f"**Left out, for want of room:** {counts}.", ""]
     lines += tail
-    # Of blank lines one is enough.
+    # Collapse blank lines.
     shown = [line for before, line in zip(["", *lines], lines, strict=False) if before or line]
     return "\n".join(shown).rstrip("\n") + "\n"
 
 
 def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[str, int]]:
-    """Lay sections out in `room` characters; what is left out is counted by its words.
+    """Lay out sections in `room` characters, and count what is cut by its kind.
 
-    What must stay goes first. If not all of it fits, it is listed by key only.
-    The rest is cut by whole jobs: first what starts or edits a job and ends none.
+    Rows that must stay are placed first, by key only if they do not all fit. The rest is cut by whole jobs,
+    beginning with those that end no job.
     """
     staying = [rows for rows in sections if rows[0].must_stay]
     others = [rows for rows in sections if not rows[0].must_stay]
@@ -107,7 +107,7 @@ def _heading(rows: Sequence[Row]) -> list[str]:
 
 
 def _keys_only(rows: Sequence[Row], room: float) -> tuple[list[str], int]:
-    """As many keys of a section as there is room for, and how many jobs that leaves out."""
+    """Return the keys of a section that fit, and the number of jobs cut."""
     block = [*_heading(rows), *_fenced([key for row in rows for key in row.keys], "")]
     missing, over = 0, _size(block) - room
     while over > 0 and len(block) > 5:
@@ -117,7 +117,7 @@ def _keys_only(rows: Sequence[Row], room: float) -> tuple[list[str], int]:
 
 
 def _cut(rows: Sequence[Row], room: float) -> tuple[list[str], int]:
-    """As many rows of a section as there is room for, and how many jobs that leaves out."""
+    """Return the rows of a section that fit, and the number of jobs cut."""
     lines = _heading(rows)
     room -= _size(lines) + 1
     for number, row in enumerate(rows):
@@ -137,7 +137,7 @@ def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
     below = [*_below(row, most_keys)]
     name = "" if len(row.keys) > 1 else row.key
     symbol = row.symbol or row.kind
-    # A row that needs attention says where the manifest has it.
+    # Findings show their place in the manifest.
     place = _short(row.place, _LONGEST_KEY) if row.is_finding and len(row.keys) == 1 else ""
     behind = [text for text in (row.starts, place) if text]
     if not below:
@@ -176,7 +176,7 @@ def _short(text: str, longest: int = _LONGEST_VALUE) -> str:
 
 
 def _notes(notes: Sequence[Note]) -> Iterator[str]:
-    """Why it is refused, then warnings; of many the first, and how many more there are."""
+    """Render refusals, then warnings: the first ones and a count of the rest."""
     words = {Level.ERROR: "Refused", Level.WARNING: "Warning"}
     for level, word in words.items():
         some = [note for note in notes if note.level is level]
@@ -195,9 +195,9 @@ def _notes(notes: Sequence[Note]) -> Iterator[str]:
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """A comment about all stacks: a line for each with something to see, then these stacks in full.
+    """Render a comment about all stacks: a line for each with something to show, then these in full.
 
-    What there is no room for is left out by whole stacks, whose lines stay.
+    If there is no room, whole stacks are reduced to their lines.
     """
     head = [_FLEET_MARK, f"**{prose(report.last_line)}**", ""]
     shown = sorted((one for one in report.results if not one.is_quiet), key=lambda one: not one.errors)
@@ -211,7 +211,7 @@ def render_fleet(report: FleetReport, view: View) -> str:
         listed.append(f"- {code(_one_line(one.root))}: {said}")
     lines, unlisted = _fitting(listed, MOST_CHARACTERS // 2)
     room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - _size((*head, *lines, ""))
-    # The comment about one stack alone, without its mark.
+    # The comment about the stack, without its first line.
     texts = {
         one.root: one.parts["markdown"].rstrip("\n").partition("\n")[2] for one in shown if not one.errors
     }
@@ -226,7 +226,7 @@ def render_fleet(report: FleetReport, view: View) -> str:
 
 
 def _fitting(blocks: Sequence[str], room: int) -> tuple[list[str], int]:
-    """As many blocks as there is room for, in their order, and how many that leaves out."""
+    """Return the blocks that fit, and the number of those cut."""
     found: list[str] = []
     for block in blocks:
         if len(block) + 1 <= room:
@@ -236,15 +236,15 @@ def _fitting(blocks: Sequence[str], room: int) -> tuple[list[str], int]:
 
 
 def _one_line(text: str) -> str:
-    """A text on one line that nothing obeys, and not too long."""
+    """Return a sanitized and shortened text on one line."""
     return _short(" ".join(printable(text).split()), _LONGEST_NOTE)
 
 
-# ── text from outside ───────────────────────────────────────────────────────────────────────────────
+# ── untrusted text ──────────────────────────────────────────────────────────────────────────────────
 
 
 def code(text: str) -> str:
-    """A text as code: one backtick more than it holds stands on each side of it."""
+    """Render a text as a code span, delimited by more backticks than it contains."""
     if not text:
         return ""
     longest = max(map(len, _BACKTICKS.findall(text)), default=0)
@@ -254,7 +254,7 @@ def code(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A text as prose, as far as it is that: `code` in it stays code, and whatever may steer becomes it."""
+    """Render a text as prose. Code spans stay, and whatever has a special meaning becomes one."""
     return _mixed(text, code, str)
 
 

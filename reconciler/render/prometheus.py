@@ -1,7 +1,7 @@
-"""What is measured of plans, drift, runs and checks, and its text in the format of Prometheus.
+"""Metrics of plans, drift, runs and checks, in the text format of Prometheus.
 
-Each sample says whose it is (stack and target, of a run the command too), so that the metrics of several
-stacks stand beside each other.
+Samples are labelled with stack and target, and those of runs with the command, so that the metrics of several
+stacks can be combined.
 Source: docs/reference/cli.md, "Formats"; docs/operations/metrics.md, "Values";
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -25,7 +25,7 @@ GAUGE, COUNTER = "gauge", "counter"
 
 
 class Measurement(NamedTuple):
-    """One metric: its meaning, its type, and a value for each set of labels."""
+    """A metric: its help text, its type, and a value per set of labels."""
 
     name: str
     meaning: str
@@ -34,7 +34,7 @@ class Measurement(NamedTuple):
 
 
 class MetricSource(NamedTuple):
-    """Whose metrics they are."""
+    """The labels that all metrics of a run share."""
 
     stack: str
     target: str
@@ -47,7 +47,7 @@ class MetricSource(NamedTuple):
 NOWHERE = MetricSource("", "")
 
 
-#: What is counted: its meaning, and the label of what it is counted by.
+#: Metrics with one sample per kind: help text and label.
 _COUNTED = {
     "plan_actions": ("Actions of the plan, by kind.", "action"),
     "drift": ("Drift found, by class.", "class"),
@@ -55,14 +55,14 @@ _COUNTED = {
 
 
 def counted(name: str, where: MetricSource, counts: Mapping[str, int]) -> Measurement:
-    """How many of each kind there are: plan_actions or drift."""
+    """Make a metric with counts by kind: plan_actions or drift."""
     meaning, label = _COUNTED[name]
     samples = tuple(({**where.labels, label: kind}, float(count)) for kind, count in counts.items())
     return Measurement(f"reconciler_{name}", meaning, GAUGE, samples)
 
 
 def run_figures(run: RunReport) -> Iterator[Measurement]:
-    """How a run went."""
+    """Make the metrics of a run."""
     failed = "Notifications of the last run that could not be sent."
     if run.command == "watch":
         failed = "Notifications that could not be sent."
@@ -82,7 +82,7 @@ def run_figures(run: RunReport) -> Iterator[Measurement]:
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """How many actions, of the plan that was applied, or drifts of each kind; and how the run went."""
+    """Render the counts of actions (of an apply: those of its plan) or drift, and the metrics of the run."""
     metrics: list[Measurement] = []
     shown = view.plan if content is Content.RESULT else value
     if shown is not None:
@@ -93,7 +93,7 @@ def render(content: Content, value: Any, view: View) -> str:
 
 
 def render_run(view: View) -> str:
-    """How a run went, as far as that is known."""
+    """Render the metrics of a run, as far as they are known."""
     if view.run is None:
         return ""
     where = _where(view.run.stack, view.run.target, view)
@@ -105,7 +105,7 @@ def _where(stack: str, target: str, view: View) -> MetricSource:
 
 
 def render_metrics(metrics: Iterable[Measurement]) -> str:
-    """Any metrics; their labels hold no secret."""
+    """Render metrics. Their labels must be redacted."""
     lines: list[str] = []
     for name, meaning, type_, samples in metrics:
         lines += (f"# HELP {name} {meaning}", f"# TYPE {name} {type_}")
@@ -120,10 +120,9 @@ def _escaped(text: str) -> str:
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """The samples of all stacks, each metric once, and how each run went.
+    """Render the samples of all stacks, grouped by metric.
 
-    The labels are those of a stack alone. Where two stacks would have the same ones, a label `root` tells
-    them apart.
+    The labels are those of a single stack; if two stacks share them, a label `root` is added.
     """
     names = Counter((one.stack or one.root, one.target) for one in report.results)
     lines: dict[str, list[str]] = {}
@@ -141,7 +140,7 @@ def render_fleet(report: FleetReport, view: View) -> str:
         )
         run = render_run(View(run=ended))
         for line in filter(None, (one.parts.get("prometheus", "") + run).split("\n")):
-            # The lines of a metric begin with those about it.
+            # HELP and TYPE lines come before the samples.
             words = line.split(" ", 3)
             name = words[2] if line.startswith("#") else line.partition("{")[0]
             found = lines.setdefault(name, [])

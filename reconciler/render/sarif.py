@@ -1,4 +1,4 @@
-"""Plans, drift reports and results as SARIF 2.1.0: a result per thing to do something about.
+"""Plans, drift reports and results as SARIF 2.1.0: a result per finding.
 
 Source: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
@@ -22,7 +22,7 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """A result per finding; its rule is the reason, the class, the status or the name of the policy."""
+    """Render a result per finding. Its rule is the reason, class or status, or the name of the policy."""
     sheet = sheet_of(content, value, view)
     rules = list(dict.fromkeys(row.rule for row in sheet.findings))
     results = [
@@ -32,7 +32,7 @@ def render(content: Content, value: Any, view: View) -> str:
             "level": row.level.value,
             "message": {"text": _unlinked(row.sentence)},
             "locations": [_location(row.key, f"{sheet.name}/{row.key}", row.source, view)],
-            # So that a finding is the same one after the lines above it moved.
+            # Identifies the finding even if its line number changes.
             "partialFingerprints": {"reconciler/v1": f"{sheet.name}/{row.key}/{row.rule}"},
         }
         for row in sheet.findings
@@ -62,7 +62,7 @@ def _run(about: str, version: str, rules: Sequence[str], results: Sequence[dict[
 def _location(name: str, full_name: str, place: Place | None, view: View) -> dict[str, Any]:
     location: dict[str, Any] = {"logicalLocations": [{"name": name, "fullyQualifiedName": full_name}]}
     if place is not None:
-        # A path as the reference of a URI; the colon of its first part would read as a scheme.
+        # A relative URI reference. A colon in its first segment would be read as a scheme.
         uri = quote(view.in_repository(printable(place.file)), safe="/~@!$&'()*+,;=")
         location["physicalLocation"] = {
             "artifactLocation": {"uri": f"file://{uri}" if uri.startswith("/") else uri},
@@ -72,12 +72,12 @@ def _location(name: str, full_name: str, place: Place | None, view: View) -> dic
 
 
 def _unlinked(text: str) -> str:
-    """A message that makes no link: readers take `[text](place)` for one (section 3.11.6)."""
+    """Escape links in a message: `[text](place)` is one (section 3.11.6)."""
     return text.replace("](", "] (")
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
-    """The runs of all stacks; that of a stack which failed has a result per problem."""
+    """Render the runs of all stacks. A failed stack has a result per problem."""
     runs: list[dict[str, Any]] = []
     for one in report.results:
         if not one.errors:

@@ -1,7 +1,6 @@
-"""A history laid out over time, as one HTML page that loads nothing and has no script.
+"""A history as a timeline: a self-contained HTML page without scripts.
 
-A lane is a picture, as wide as the page, in which each bar and mark says what it is to whoever points at it;
-beside it stands in words what its key came to.
+Each key has a lane, an SVG image whose bars and marks have tooltips, and a summary in words.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from reconciler.render.history import COLOURS, life_of, origin_of
 from reconciler.render.html import fragment, page
 from reconciler.text import format_count, printable
 
-#: How wide a lane is, and the least that can be seen in it, in units of its own.
+#: Width of a lane and minimum width of a bar, in SVG units.
 _WIDTH, _LEAST = 1000.0, 2.0
-#: So many times stand above the lanes.
+#: Number of labels on the time axis.
 _TIMES = 6
-#: How a run is drawn, by the words for how it ended; see `COLOURS`.
+#: Class of a run's mark, by its outcome; see `COLOURS`.
 _RUNS = {
     "green": "complete, no drift",
     "dim": "nothing to do",
@@ -35,7 +34,7 @@ _PHASES = ("creating", "pending", "running", "terminating", "completed", "failed
 
 
 class Shape(NamedTuple):
-    """A bar or a mark in a lane; `css` says how it looks, and `text` what it is."""
+    """A bar or mark in a lane, with its CSS class and its tooltip."""
 
     css: str
     x: str
@@ -46,7 +45,7 @@ class Shape(NamedTuple):
 
 
 class TimelineRow(NamedTuple):
-    """A lane, and what is said of it in words."""
+    """A lane and its summary."""
 
     name: str
     words: str
@@ -55,14 +54,14 @@ class TimelineRow(NamedTuple):
 
 
 def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> str:
-    """A page with a lane per key; no secret that `redact` knows is in it."""
+    """Render a page with a lane per key."""
     report, lanes = timeline.report, render_lanes(timeline, redact, level=1)
     title = printable(redact(f"History {report.stack}@{report.target.name}"))
     return page("timeline", title=title, body=lanes, version=report.version)
 
 
 def render_lanes(timeline: Timeline, redact: Callable[[str], str] = str, *, level: int = 3) -> str:
-    """What the page shows; in the page of a fleet it has a heading of a lower level."""
+    """Render the content of the page. `level` is that of its headings."""
     clean = cache(lambda text: printable(redact(text)))
     report, lanes, runs = timeline.report, timeline.lanes, timeline.runs
     begin_s, span_s = timeline.begin_s, max(1.0, report.at_s - timeline.begin_s)
@@ -83,7 +82,7 @@ def render_lanes(timeline: Timeline, redact: Callable[[str], str] = str, *, leve
         return TimelineRow(name, clean(", ".join(f"{count} {word}" for word, count in words)), "", shapes)
 
     def lane_row(lane: Lane) -> TimelineRow:
-        # One revision stands lower than the next, so that neither hides the other.
+        # Overlapping revisions are drawn at different heights.
         shapes = [
             shape(f"bar {_css(bar)}", 8 + bar.revision.number % 2 * 6, 8, _about_bar(bar), *bar[1:])
             for bar in lane.bars
