@@ -1,7 +1,7 @@
-"""The sections `policies`, `drift` and `notify`, read where a stack has one of them.
+"""The sections `policies`, `drift` and `notify`. Imported only if a stack has one of them.
 
-A URL of `notify` is a secret, whatever it is made of: it is put together only where something is sent, so
-that a check for drift needs no value of it.
+A URL of `notify` is always a secret. It is only expanded to send a notification, so that a drift check does
+not need its values.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from reconciler.secrets import SecretText, whole_url_secrets
 
 
 class NotifySetting(NamedTuple):
-    """The entries of `notify` of a stack that could be read, each with where it stands."""
+    """The valid entries of `notify`, with their origin. `written` are the literal URLs of all entries."""
 
     entries: tuple[tuple[MergedEntry, NotifyEntry], ...]
     values: VariableValues
@@ -65,41 +65,40 @@ class NotifySetting(NamedTuple):
     def read(
         cls, items: Sequence[MergedEntry], values: VariableValues
     ) -> tuple[NotifySetting, list[Diagnostic]]:
-        """Return the setting, and what is wrong with it whatever the environment holds."""
+        """Return the setting and its problems, ignoring values that are not set."""
         entries: list[tuple[MergedEntry, NotifyEntry]] = []
         problems: list[Diagnostic] = []
         written: list[str] = []
         expander = values.expander()
         for item in items:
-            entry, found = validated(NotifyEntry, item.value, item.origin)
+            entry, invalid = validated(NotifyEntry, item.value, item.origin)
             members = item.value if isinstance(item.value, dict) else {"": item.value}
-            written += [str(one) for one in members.values() if isinstance(one, str) and "://" in one]
+            written += [str(text) for text in members.values() if isinstance(text, str) and "://" in text]
             url = members.get("url")
             parts = parts_of(url) if isinstance(url, str) else ()
-            # Where its URL is one expression, its line holds nothing of it.
+            # If the URL is a single expression, its line can be shown.
             is_reference = len(parts) == 1 and isinstance(parts[0], Reference)
-            problems += found if is_reference else [one._replace(snippet=None) for one in found]
+            problems += invalid if is_reference else [problem._replace(snippet=None) for problem in invalid]
             if entry is None:
                 continue
             entries.append((item, entry))
-            wrong = [one for _, one in problems_in(entry.url, expander)]
-            wrong = [one for one in wrong if one.what not in (ENV_NOT_SET, NO_VALUE)]
-            # The URL with something in place of each expression that has no value yet.
-            known = (one if isinstance(one, str) else _known(one, expander) for one in parts)
+            refused = [problem for _, problem in problems_in(entry.url, expander)]
+            refused = [problem for problem in refused if problem.what not in (ENV_NOT_SET, NO_VALUE)]
+            known = (part if isinstance(part, str) else _known(part, expander) for part in parts)
             if why := refused_url("".join(known)):
-                wrong.append(Problem(_NOT_A_DESTINATION, why))
-            problems += [item.diagnose(("url",), *one, show_line=False) for one in wrong]
+                refused.append(Problem(_NOT_A_DESTINATION, why))
+            problems += [item.diagnose(("url",), *problem, show_line=False) for problem in refused]
         return cls(tuple(entries), values, tuple(written)), problems
 
     def destinations(self) -> tuple[Destination, ...]:
-        """Where something is told, in file order; a URL without a value says why it has none."""
+        """Return the destinations in file order. One whose URL has no value has a `problem`."""
         expander = self.values.online().expander()
         return tuple(_destination(*entry, expander) for entry in self.entries)
 
     def secrets(self) -> set[str]:
-        """The URLs, and what in them may be a token, as far as they are known."""
-        found = (_destination(*entry, self.values.expander()).url for entry in self.entries)
-        return {part for url in (*found, *self.written) if url for part in whole_url_secrets(url)}
+        """Return the known URLs, and their parts that may be a token."""
+        urls = (_destination(*entry, self.values.expander()).url for entry in self.entries)
+        return {part for url in (*urls, *self.written) if url for part in whole_url_secrets(url)}
 
 
 _NOT_A_DESTINATION = "notification URL not allowed"
@@ -120,6 +119,7 @@ def _destination(item: MergedEntry, entry: NotifyEntry, expander: Expander) -> D
 
 
 def _known(reference: Reference, expander: Expander) -> str:
+    """Return the text of an expression, or a placeholder if it has no value yet."""
     with suppress(NoValue):
         text = _text(expander.text(reference.text))
         return HOLE if text is None else text
@@ -127,45 +127,45 @@ def _known(reference: Reference, expander: Expander) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """A value as text; None if it is none, or is not known."""
+    """Return a value as text; None if it is not text, or not known."""
     text = scalar_text(value)
     is_known = isinstance(text, str) and not (isinstance(text, SecretText) and not text.has_value)
     return str.__str__(text) if is_known else None
 
 
 def read_policies(entries: Iterable[MergedEntry]) -> tuple[tuple[Policy, ...], list[Diagnostic]]:
-    """Return the policies that all files say together, in file order, and what is wrong with them."""
+    """Return the policies of all files, in file order, and their problems."""
     problems: list[Diagnostic] = []
     policies: dict[str, Policy] = {}
     places: dict[str, Location] = {}
     valid: list[tuple[MergedEntry, PolicyEntry]] = []
     for entry in entries:
-        read, found = validated(PolicyEntry, entry.value, entry.origin)
-        problems += found
-        if read is None:
+        rule, invalid = validated(PolicyEntry, entry.value, entry.origin)
+        problems += invalid
+        if rule is None:
             continue
-        valid.append((entry, read))
-        if read.name in places:
-            why = f'the policy "{read.name}" is already defined at {places[read.name]}'
+        valid.append((entry, rule))
+        if rule.name in places:
+            why = f'the policy "{rule.name}" is already defined at {places[rule.name]}'
             problems.append(entry.diagnose(("name",), "duplicate policy", why, "rename one of them"))
             continue
-        places[read.name] = location_of_key(entry.document, (*entry.steps, "name"))
-        place = location_of_key(entry.document, (*entry.steps, read.effect.value))
-        only = POLICY_ACTIONS if read.only is None else tuple(read.only)
-        policies[read.name] = Policy(read.name, read.effect, read.expression, read.message or "", only, place)
-    # Nothing is started for a stack without policies.
+        places[rule.name] = location_of_key(entry.document, (*entry.steps, "name"))
+        place = location_of_key(entry.document, (*entry.steps, rule.effect.value))
+        only = POLICY_ACTIONS if rule.only is None else tuple(rule.only)
+        policies[rule.name] = Policy(rule.name, rule.effect, rule.expression, rule.message or "", only, place)
+    # Without policies, the evaluator is not started.
     try:
-        found_invalid = find_invalid([read.expression for _, read in valid]) if valid else []
+        expression_problems = find_invalid([rule.expression for _, rule in valid]) if valid else []
     except PackageMissing:
-        # A command that asks a policy fails; `destroy` and `unlock` ask none.
-        found_invalid = [None] * len(valid)
-    for (entry, read), problem in zip(valid, found_invalid, strict=True):
+        # Commands that evaluate policies will fail; `destroy` and `unlock` do not.
+        expression_problems = [None] * len(valid)
+    for (entry, rule), problem in zip(valid, expression_problems, strict=True):
         if problem is not None:
-            steps: tuple[PathStep, ...] = (*entry.steps, read.effect.value)
-            place_inside = (problem.line, problem.column)
+            steps: tuple[PathStep, ...] = (*entry.steps, rule.effect.value)
+            position = (problem.line, problem.column)
             fix = did_you_mean(problem.unknown_name, NAMES) if problem.unknown_name else None
             problems.append(
-                diagnose_inside(entry.document, steps, place_inside, "invalid expression", problem.why, fix)
+                diagnose_inside(entry.document, steps, position, "invalid expression", problem.why, fix)
             )
     return tuple(policies.values()), problems
 
@@ -173,7 +173,7 @@ def read_policies(entries: Iterable[MergedEntry]) -> tuple[tuple[Policy, ...], l
 def read_ignore_rules(
     documents: Iterable[Document], expander: Expander
 ) -> tuple[tuple[IgnoreRule, ...], list[Diagnostic]]:
-    """Return the rules that all files say together, in file order, and what is wrong with them."""
+    """Return the `drift.ignore` rules of all files, in file order, and their problems."""
     problems: list[Diagnostic] = []
     rules: list[IgnoreRule] = []
     for document in documents:
@@ -181,24 +181,24 @@ def read_ignore_rules(
         for steps, problem in problems_in(value, expander, ("drift",)):
             problems.append(diagnose(document, steps, *problem))
         partly = expand_partly(value, expander)
-        section, found = validated(DriftSettings, partly, Origin.at(document, "drift"))
-        problems += found
+        section, invalid = validated(DriftSettings, partly, Origin.at(document, "drift"))
+        problems += invalid
         for position, entry in enumerate(section.ignore if section else ()):
             place = location_of_key(document, ("drift", "ignore", position))
             rules.append(IgnoreRule(entry.key, entry.class_, entry.reason, entry.until, place))
     return tuple(rules), problems
 
 
-# --- Cases for policies: files with a job as in a manifest, and what the policies are to say of it
+# --- Policy cases: files with a job as in a manifest, and the expected verdict of the policies
 
-#: What a case may lack: it says as much of a job as matters.
-_LACKING = frozenset({"missing", "rule"})
-#: What only a stack can make sense of.
-_OF_A_STACK = ("extends", "matrix", "name", "state", "targets", "needs", "formerly", "max_parallel")
+#: Errors that are ignored: a case needs only the relevant fields of a job.
+_IGNORED_ERRORS = frozenset({"missing", "rule"})
+#: Fields that need a stack.
+_STACK_FIELDS = ("extends", "matrix", "name", "state", "targets", "needs", "formerly", "max_parallel")
 
 
 def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
-    """Read the cases that PATH names, or that lie in the directories it names, in the order of their files.
+    """Read the cases in the files and directories of PATH, sorted by path.
 
     Raises:
         WrongUsage: a path does not exist, or there is no case.
@@ -206,13 +206,13 @@ def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
     """
     problems: list[Diagnostic] = []
     cases: list[PolicyCase] = []
-    found = manifest_files(paths, lambda document: document.is_case)
-    for document in sorted(found, key=lambda document: document.path.parts):
+    documents = manifest_files(paths, lambda document: document.is_case)
+    for document in sorted(documents, key=lambda document: document.path.parts):
         document.may_show_lines = True
-        read, wrong = _read(document)
-        problems += wrong
-        if read is not None:
-            cases.append(read)
+        case, case_problems = _read(document)
+        problems += case_problems
+        if case is not None:
+            cases.append(case)
     if problems:
         raise ManifestInvalid(*in_file_order(problems))
     if not cases:
@@ -224,28 +224,27 @@ def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
 def _read(document: Document) -> tuple[PolicyCase | None, list[Diagnostic]]:
     if document.problems:
         return None, document.problems
-    says, problems = validated(CaseFile, document.tree, Origin.at(document))
-    if says is None:
+    case, problems = validated(CaseFile, document.tree, Origin.at(document))
+    if case is None:
         return None, problems
-    job = desugar(says.job)
+    job = desugar(case.job)
     problems = list(_job_problems(document, job))
     if problems:
         return None, problems
-    key = says.key or document.path.stem
+    key = case.key or document.path.stem
     lifecycle = Lifecycle.model_validate(job.get("lifecycle") or {})
     body = create_body(job)
     description = job.get("description") or ""
-    return PolicyCase(document.file, says, DesiredJob(key, body, "", description, lifecycle)), []
+    return PolicyCase(document.file, case, DesiredJob(key, body, "", description, lifecycle)), []
 
 
 def _job_problems(document: Document, job: dict[str, Any]) -> Iterator[Diagnostic]:
-    """What is wrong with the job of a case, apart from what it lacks."""
-    for name in _OF_A_STACK:
+    for name in _STACK_FIELDS:
         if name in job:
             why = f"a case is one job that starts; {name} says more than that"
             yield diagnose(document, ("job", name), "not allowed in a case", why, at_key=True)
     try:
         JobEntry.model_validate(job)
     except ValidationError as error:
-        yield from diagnostics(error, JobEntry, job, Origin.at(document, "job"), _LACKING)
+        yield from diagnostics(error, JobEntry, job, Origin.at(document, "job"), _IGNORED_ERRORS)
     yield from raw_problems(job.get("raw"), Origin.at(document, "job"))

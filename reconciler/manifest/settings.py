@@ -1,4 +1,4 @@
-"""What the files of a stack say of its targets and records, read as far as the environment goes."""
+"""The targets and records of a stack, checked even if the environment lacks values that they use."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ _WHERE_CREDENTIALS_BELONG = (
     "or OS_AUTH_URL with OS_USERNAME and OS_PASSWORD, or write ~/.huaweicloud/credentials"
 )
 _CODE_STORE, _BUCKET = "code_store", r"[a-z0-9][a-z0-9.-]*"
-_HIDDEN_LITERAL = "credentials come from the environment or a credentials file, never from a manifest"
+_NO_CREDENTIALS = "credentials come from the environment or a credentials file, never from a manifest"
 
 
 class Targets(NamedTuple):
-    """The targets of a stack, by name. `expander_on` has the values that hold on one of them.
+    """The targets of a stack by name. `expander_on` returns the expander for a target.
 
-    `code_store_at` is the file that has a `code_store` for those that do not say it themselves.
+    `code_store_at` is the file with the `code_store` of targets without their own.
     """
 
     entries: Mapping[str, MergedEntry]
@@ -79,10 +79,10 @@ class Targets(NamedTuple):
     code_store_at: Document | None = None
 
     def target(self, name: str | None) -> tuple[str, Target]:
-        """Return one target, whole: every expression in it has a value.
+        """Return one target with all its values.
 
         Raises:
-            WrongUsage: there is no target of that name, or none is named and there are several.
+            WrongUsage: no target has that name, or the name is None.
             ManifestInvalid: its entry is invalid, or an expression in it has no value.
         """
         if name is None or name not in self.entries:
@@ -93,20 +93,20 @@ class Targets(NamedTuple):
         return name, target
 
     def check(self, declared: Mapping[str, Variable]) -> tuple[dict[str, Target], list[Diagnostic], set[str]]:
-        """Read every target, whatever the environment holds.
+        """Read all targets, ignoring environment variables that are not set.
 
-        Returns the targets that can be read so far (an expression without a value stays as it is
-        written), the problems, and literal secrets that must not be shown.
+        Returns the targets that can be read, where an expression without a value stays as written, the
+        problems, and literal secrets that must not be shown.
         """
         targets: dict[str, Target] = {}
         problems: list[Diagnostic] = []
         literals: set[str] = set()
-        # Beside a name that is misspelt may stand a secret.
+        # The value of a misspelt variable may be a secret.
         show_line = not any(variable.sensitive for variable in declared.values())
         for name, entry in self.entries.items():
-            target, found_here = self._read(entry, is_used=False)
-            problems += found_here
-            for variable in (one for one in variables_on(entry) if one not in declared):
+            target, entry_problems = self._read(entry, is_used=False)
+            problems += entry_problems
+            for variable in (variable for variable in variables_on(entry) if variable not in declared):
                 words = unknown_variable(variable, declared)
                 steps = (VARIABLES, variable)
                 problems.append(entry.diagnose(steps, *words, at_key=True, show_line=show_line))
@@ -123,7 +123,7 @@ class Targets(NamedTuple):
         return targets, problems, literals
 
     def unknown(self, name: str | None) -> tuple[str, str | None]:
-        """Why no target has that name, and which one may have been meant."""
+        """Return why and fix for a name that is not a target; None if no target is named."""
         names = listed(self.entries)
         if not self.entries:
             return "the stack has no targets", "add targets: {local: {kind: local}} to the root file"
@@ -141,33 +141,33 @@ class Targets(NamedTuple):
             return None, [not_a_mapping(value, origin)]
         problems: list[Diagnostic] = []
         expander = self.expander_on(entry.name)
-        place: dict[str, Any] = {}
-        of_all = {} if self.code_store_at is None else {_CODE_STORE: self.code_store_at.tree[_CODE_STORE]}
-        for name, member in {**of_all, **value}.items():
+        settings: dict[str, Any] = {}
+        shared = {} if self.code_store_at is None else {_CODE_STORE: self.code_store_at.tree[_CODE_STORE]}
+        for name, member in {**shared, **value}.items():
             if _is_credential(name):
-                why = f'"{name}" is not allowed here: {_HIDDEN_LITERAL}'
+                why = f'"{name}" is not allowed here: {_NO_CREDENTIALS}'
                 fix = _WHERE_CREDENTIALS_BELONG
                 problem = entry.diagnose((name,), "literal secret", why, fix, at_key=True, show_line=False)
                 problems.append(problem)
             elif name not in (VARIABLES, DEFAULTS):
                 try:
-                    place[name] = expander.tree(member)
+                    settings[name] = expander.tree(member)
                 except NoValue:
-                    place[name] = Unexpanded(member) if isinstance(member, str) else member
+                    settings[name] = Unexpanded(member) if isinstance(member, str) else member
                     for steps, words in problems_in(member, expander, (name,)):
                         if is_used or words.what != ENV_NOT_SET:
                             problems.append(self._diagnose(entry, steps, *words))
         sections = {name: value[name] for name in (VARIABLES, DEFAULTS) if value.get(name) is not None}
-        tree = {**place, **sections}
+        tree = {**settings, **sections}
         try:
             TargetEntry.model_validate(tree)
         except ValidationError as error:
             return None, problems + list(diagnostics(error, TargetEntry, tree, origin))
-        target = Target.model_validate(place)
-        if target.code_store and not isinstance(place[_CODE_STORE], Unexpanded):
+        target = Target.model_validate(settings)
+        if target.code_store and not isinstance(settings[_CODE_STORE], Unexpanded):
             bucket, _, prefix = target.code_store.removeprefix("obs://").partition("/")
-            is_sound = target.code_store.startswith("obs://") and re.fullmatch(_BUCKET, bucket)
-            if not is_sound or {"", ".", ".."} & set(prefix.removesuffix("/").split("/") if prefix else ()):
+            is_valid = target.code_store.startswith("obs://") and re.fullmatch(_BUCKET, bucket)
+            if not is_valid or {"", ".", ".."} & set(prefix.removesuffix("/").split("/") if prefix else ()):
                 why = f"must be obs://BUCKET/PREFIX/, got {describe(target.code_store)}"
                 problems.append(self._diagnose(entry, (_CODE_STORE,), "value not allowed", why))
         for prefix in target.storage if isinstance(target.storage, dict) else ():
@@ -177,7 +177,7 @@ class Targets(NamedTuple):
         return target, problems + list(_rule_problems(target, tree, entry))
 
     def _diagnose(self, entry: MergedEntry, steps: Steps, *words: Any) -> Diagnostic:
-        """A problem with a setting, at the target or for all of them, wherever it stands."""
+        """Report a problem with a setting of a target, at the shared `code_store` if it comes from there."""
         if steps[0] == _CODE_STORE and _CODE_STORE not in entry.value and self.code_store_at is not None:
             return diagnose(self.code_store_at, steps, *words)
         return entry.diagnose(steps, *words)
@@ -197,7 +197,7 @@ def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) 
         yield entry.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
     if target.endpoint is not None and not isinstance(tree["endpoint"], Unexpanded):
         if holds_credentials(target.endpoint):
-            why, fix = f"the endpoint contains a password: {_HIDDEN_LITERAL}", _WHERE_CREDENTIALS_BELONG
+            why, fix = f"the endpoint contains a password: {_NO_CREDENTIALS}", _WHERE_CREDENTIALS_BELONG
             yield entry.diagnose(("endpoint",), "literal secret", why, fix, show_line=False)
         elif problem := endpoint_problem(target.endpoint, target.insecure):
             yield entry.diagnose(("endpoint",), "value not allowed", *problem)
@@ -208,7 +208,7 @@ def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) 
 
 
 class RecordsSetting(NamedTuple):
-    """The URL of a stack's record store, as one of its files says it."""
+    """The URL of a stack's record store, as declared in a file."""
 
     document: Document
     text: str
@@ -216,21 +216,21 @@ class RecordsSetting(NamedTuple):
     root: Path
 
     def reference(self) -> str:
-        """The URL to be written down: without what is secret, or comes from the environment."""
+        """Return the URL for storage, without secrets and values from the environment."""
         return reference_of(self.text, self.values.get)
 
     def check(self) -> list[Diagnostic]:
-        """Look at the URL, whatever the environment holds; what is wrong with it in any case."""
+        """Return the problems of the URL, ignoring environment variables that are not set."""
         problems, _ = self._read(self.values)
         return [problem for problem in problems if problem.what != ENV_NOT_SET]
 
     def url(self) -> str:
-        """Return the URL, whole, a relative path in it reckoned from the root.
+        """Return the URL with all values; a relative path is relative to the root.
 
-        It is a `SecretText` if there is a password or a sensitive value in it.
+        It is a `SecretText` if it contains a password or a sensitive value.
 
         Raises:
-            ManifestInvalid: it is no address of a store, or an expression in it has no value.
+            ManifestInvalid: it is not the URL of a record store, or an expression in it has no value.
         """
         problems, url = self._read(self.values.online())
         if problems or url is None:
@@ -238,12 +238,12 @@ class RecordsSetting(NamedTuple):
         return url
 
     def secrets(self) -> set[str]:
-        """The passwords in the URL, as far as they are known."""
+        """Return the known passwords in the URL, quoted and unquoted."""
         passwords = _passwords_of(self.text, self.values.expander(takes_credentials=True))
-        return {form for one in passwords for form in (one, unquote(one)) if one}
+        return {form for password in passwords for form in (password, unquote(password)) if password}
 
     def _read(self, values: VariableValues) -> tuple[list[Diagnostic], str | None]:
-        # Values that are no secret are looked at as if they were written there.
+        # Values that are not secret are checked as if they were written in the URL.
         written, expander = reference_of(self.text, values.get), values.expander(takes_credentials=True)
         problem = misplaced_credential(written) or _written_password(self.text, *_LITERAL)
         problem = problem or _written_password(written, *_OPEN) or _url_problem(written)
@@ -252,18 +252,18 @@ class RecordsSetting(NamedTuple):
             try:
                 return [], resolve_url(self.text, expander, self.root)
             except NoValue as error:
-                problems = [one for _, one in problems_in(self.text, expander)] or [error.problem]
+                problems = [problem for _, problem in problems_in(self.text, expander)] or [error.problem]
         is_url = not _written_password(self.text, *_LITERAL) and not _url_problem(self.text)
-        # Who knows what stands before an @ in what is no URL.
-        is_open = _skeleton_of(self.text).count("@") <= is_url
-        return [diagnose(self.document, ("records",), *one, show_line=is_open) for one in problems], None
+        # In an invalid URL, anything before an @ may be a password.
+        show_line = _skeleton_of(self.text).count("@") <= is_url
+        return [diagnose(self.document, ("records",), *one, show_line=show_line) for one in problems], None
 
 
 def resolve_url(text: str, expander: Expander, root: Path) -> str:
-    """Return the URL that a text stands for.
+    """Expand a text to the URL of a record store.
 
     Raises:
-        NoValue: an expression in it has no value, or what comes out is no address of a store.
+        NoValue: an expression in it has no value, or the result is not such a URL.
     """
     value = scalar_text(expander.text(text))
     if not isinstance(value, str):
@@ -278,9 +278,9 @@ def resolve_url(text: str, expander: Expander, root: Path) -> str:
 
 
 def reference_of(text: str, value_of: Callable[[str], Any]) -> str:
-    """The text with those expressions kept that stand for what is secret, or comes from the environment."""
+    """Expand a text, but keep expressions for secrets and values from the environment."""
 
-    def shown(part: str | Reference) -> str | Reference:
+    def expanded(part: str | Reference) -> str | Reference:
         if isinstance(part, str) or not part.inner.startswith("var."):
             return part
         try:
@@ -289,24 +289,24 @@ def reference_of(text: str, value_of: Callable[[str], Any]) -> str:
             return part
         return part if isinstance(value, SecretText) or not isinstance(value, str) else value
 
-    return join_parts(map(shown, parts_of(text)))
+    return join_parts(map(expanded, parts_of(text)))
 
 
 def misplaced_credential(text: str) -> Problem | None:
-    """What is wrong if a credential of reconciler itself stands anywhere but in the password of a URL."""
+    """Return the problem of a credential of reconciler itself outside of a URL's password, or None."""
     mark = "\ufdd4"  # no URL holds this character
     parts = parts_of(text)
     for number, part in enumerate(parts):
         if isinstance(part, Reference) and (name := credential_in(part)):
-            others = ((one if isinstance(one, str) else HOLE) for one in parts)
-            url = "".join(mark if at == number else one for at, one in enumerate(others))
+            texts = ((other if isinstance(other, str) else HOLE) for other in parts)
+            url = "".join(mark if index == number else text for index, text in enumerate(texts))
             if mark not in user_password(url):
                 return refused_credential(name, part.text)
     return None
 
 
 def _skeleton_of(text: str) -> str:
-    """The text with something in place of each expression that stands in no URL."""
+    """Replace each expression by a character that no URL contains."""
     return "".join(part if isinstance(part, str) else HOLE for part in parts_of(text))
 
 
@@ -323,20 +323,20 @@ _LITERAL = (
 
 
 def _written_password(text: str, *words: str) -> Problem | None:
-    """These words, if a password is written in a URL with expressions."""
+    """Return a problem with these words if a password in a URL has no expression."""
     passwords = written_passwords(_skeleton_of(text))
     return None if all(HOLE in password for password in passwords) else Problem(*words)
 
 
 def _url_problem(text: str) -> Problem | None:
-    """What is wrong with a URL; one with expressions in it is judged as far as it goes."""
+    """Check a URL, which may have expressions."""
     wrong = store_url_problem(_skeleton_of(text))
     return None if wrong is None else Problem(wrong.what, wrong.why, wrong.fix)
 
 
 def _passwords_of(text: str, expander: Expander) -> Iterator[str]:
-    """The passwords in the URL that a text stands for, and the values that they are put together from."""
-    # A password that was not written as URLs demand ends a URL too early: what it is made from is known.
+    """Yield the passwords in the URL that a text expands to, and the values that they are composed of."""
+    # An unquoted password may end the URL early, so the values in it are looked up as well.
     holes = [part for part in parts_of(text) if isinstance(part, Reference)]
     marked = _skeleton_of(text)
     for password in passwords_in(marked):
@@ -353,17 +353,17 @@ def _text_of(text: str, expander: Expander) -> Iterator[str]:
         value = scalar_text(expander.text(text))
     except NoValue:
         return
-    # Offline, the name stands for a value that is not known.
+    # Offline, a secret without a value is its own reference.
     if isinstance(value, str) and not (isinstance(value, SecretText) and str.__eq__(value, value.reference)):
         yield str.__str__(value)
 
 
 def misplaced_urls(documents: Iterable[Document]) -> set[str]:
-    """URLs of `notify`, and of unknown sections, which may be a misspelt one, and their parts.
+    """Return the URLs in `notify` and in unknown (maybe misspelt) sections, and their parts.
 
-    They are kept out of what is said of a manifest, whatever is wrong with it. OBS paths are no such URLs.
+    They are redacted from all problems of a manifest. OBS paths are not included.
     """
-    found = (
+    urls = (
         text
         for document in documents
         for key, value in document.tree.items()
@@ -371,11 +371,11 @@ def misplaced_urls(documents: Iterable[Document]) -> set[str]:
         for text in _texts_of(value)
         if "://" in text and not text.startswith("obs://")
     )
-    return {part for url in found for part in whole_url_secrets(url)}
+    return {part for url in urls for part in whole_url_secrets(url)}
 
 
 def _texts_of(value: Any) -> Iterator[str]:
-    """Every text in a value, keys included."""
+    """Yield all texts in a value, including keys."""
     if isinstance(value, str):
         yield str(value)
     elif isinstance(value, dict):

@@ -1,9 +1,8 @@
-"""The variables of a stack: what its files declare, which source gives a value, and with which type.
+"""The variables of a stack: their declarations, and their values by source and type.
 
-First found wins: `--var`, `--var-file` (the later file), the variable's own `env:`, the target's `variables`,
-its `default:`. An environment variable that is empty counts as not there: CI systems hand a missing secret
-over that way. What a file of the stack gives may hold expressions; what comes from outside is never
-expanded.
+Sources in order of precedence: `--var`, `--var-file` (the last file first), the variable's `env:`, the
+target's `variables`, `default:`. An empty environment variable counts as unset, since CI systems pass missing
+secrets that way. Only values in files of the stack may have expressions; others are never expanded.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ from reconciler.secrets import SecretText, leaves, looks_secret
 if TYPE_CHECKING:
     from reconciler.core.settings import Variable, VariableSource
 
-#: What may give a variable its value, in the order in which they are asked.
+#: Sources of a value, in order of precedence.
 OPTION, FILE, ENV, TARGET, DEFAULT = "--var", "--var-file", "env", "target", "default"
-#: Those that are files of the stack, where expressions may stand.
-_OF_STACK = (TARGET, DEFAULT)
-#: Each type of a variable in words, and that of a whole number, which only a default asks for.
+#: Sources in files of the stack, whose values may have expressions.
+_STACK_SOURCES = (TARGET, DEFAULT)
+#: Types for messages. Only a default can imply `integer`.
 _TYPES = {
     "string": "text",
     "number": "a number",
@@ -69,10 +68,10 @@ _TYPES = {
 
 
 def _typed(value: Any, variable: Variable, subject: str) -> Any:
-    """Return a value as one of the declared type. A number may be written as text, and a text as a number.
+    """Convert a value to the declared type. Numbers may be written as text, and text as a number.
 
     Raises:
-        NoValue: it is of another type, or not one of the allowed values; `subject` says whose value it is.
+        NoValue: it has another type, or is not one of the allowed values; `subject` names it in the message.
     """
     if variable.type is not None:
         value = _converted(value, variable.type, variable, subject)
@@ -80,10 +79,10 @@ def _typed(value: Any, variable: Variable, subject: str) -> Any:
 
 
 def _typed_text(text: str, variable: Variable, subject: str) -> Any:
-    """Return a text from outside as a value of the declared type; without one it takes that of the default.
+    """Convert a text from outside to the declared type, else to the type of the default.
 
-    With neither, or a default that is an expression, it is a number, or true or false, only if it reads
-    back the same.
+    With neither, or if the default is an expression, it becomes a number or boolean only if that is spelled
+    exactly like the text.
 
     Raises:
         NoValue: see `_typed`.
@@ -112,29 +111,29 @@ def _converted(value: Any, kind: str, variable: Variable, subject: str, like: st
     except ValueError:
         why = f"{subject} must be {_TYPES[kind]}{like}{_got(value, variable)}"
         raise NoValue("wrong type", why) from None
-    # A secret stays text, whatever it reads as: only text is kept out of sight.
+    # A secret stays text: only text can be redacted.
     return value if isinstance(value, SecretText) else read
 
 
 def _read_as(kind: str, value: Any) -> Any:
-    """A value as one of a type, or ValueError."""
+    """Convert a value to a type. Raises ValueError if that fails."""
     if kind == "string":
         read = scalar_text(value)
-        is_one = isinstance(read, str)
+        is_valid = isinstance(read, str)
     elif kind in ("list", "mapping"):
         read = _flow_value(value) if isinstance(value, str) else value
-        is_one = isinstance(read, list if kind == "list" else dict)
+        is_valid = isinstance(read, list if kind == "list" else dict)
     else:
         read = parse_scalar(value.strip()) if isinstance(value, str) and value.strip() else value
         is_number = isinstance(read, int if kind == "integer" else int | float) and not is_boolean(read)
-        is_one = is_boolean(read) if kind == "bool" else is_number
-    if not is_one:
+        is_valid = is_boolean(read) if kind == "bool" else is_number
+    if not is_valid:
         raise ValueError
     return read
 
 
 def _flow_value(text: str) -> Any:
-    """The value of YAML on one line, or of JSON on any number of them; None if it is neither."""
+    """Parse YAML in flow style, or JSON. Returns None if it is invalid."""
     document = parse(b"{value: " + text.encode() + b"\n}", Path(), "")
     return None if document.problems or document.tree.keys() != {"value"} else document.tree["value"]
 
@@ -144,39 +143,39 @@ def _got(value: Any, variable: Variable) -> str:
 
 
 def _allowed(value: Any, allowed: list[Any], variable: Variable, subject: str) -> Any:
-    """The one of the allowed values that it equals, spelled as it is there."""
+    """Return the equal value from `allowed`, with the spelling there."""
     is_secret = isinstance(value, SecretText)
     if is_secret and not value.has_value:
         return value
     text = str.__str__(value) if is_secret else value
-    for one in allowed:
-        if _equal(text, one):
-            return value if is_secret else one
-    shown = ", ".join(
-        describe(one) if isinstance(one, dict | list) else shorten(str(scalar_text(one))) for one in allowed
+    for choice in allowed:
+        if _equal(text, choice):
+            return value if is_secret else choice
+    choices = ", ".join(
+        describe(choice) if isinstance(choice, dict | list) else shorten(str(scalar_text(choice)))
+        for choice in allowed
     )
-    rule = f"must be one of {'the values under allowed' if variable.sensitive else shown}"
+    rule = f"must be one of {'the values under allowed' if variable.sensitive else choices}"
     raise NoValue("value not allowed", f"{subject} {rule}{_got(value, variable)}")
 
 
-def _equal(value: Any, one: Any) -> bool:
-    """Whether two values are the same; a number and the text that spells it are."""
-    is_same = bool(plain(value) == plain(one))
-    if isinstance(value, dict | list) or isinstance(one, dict | list):
+def _equal(value: Any, other: Any) -> bool:
+    """Whether two values are equal. A number equals the text that spells it."""
+    is_same = bool(plain(value) == plain(other))
+    if isinstance(value, dict | list) or isinstance(other, dict | list):
         return is_same
-    return (is_same and is_boolean(value) == is_boolean(one)) or bool(scalar_text(value) == scalar_text(one))
+    return (is_same and is_boolean(value) == is_boolean(other)) or bool(
+        scalar_text(value) == scalar_text(other)
+    )
 
 
-#: A variable, the source of its value (None: it has none), the problem, and below which path of the value.
+#: A variable, the source of its value (None: it has none), the problem, and its path in the value.
 _ValueProblem = tuple[str, str | None, Problem, tuple[PathStep, ...]]
 
 
 @dataclass(eq=False, repr=False)
 class VariableValues:
-    """What `${var.NAME}` stands for. The values are looked up when the first of them is used.
-
-    `on_target` are those that the target gives.
-    """
+    """The values of `${var.NAME}`, resolved on first use. `on_target` are the values from the target."""
 
     declared: Mapping[str, Variable]
     given: Mapping[str, str] = field(default_factory=dict)
@@ -190,10 +189,10 @@ class VariableValues:
     _problems: list[_ValueProblem] = field(default_factory=list, init=False)
 
     def get(self, name: str) -> Any:
-        """Return the value of a variable; text that must not be seen is a `SecretText`.
+        """Return the value of a variable, a `SecretText` if it is sensitive.
 
         Raises:
-            NoValue: there is no such variable, or it has no value, or not one of its type.
+            NoValue: the variable is not declared, has no value, or has a value of another type.
         """
         self._resolve()
         if name not in self._known:
@@ -204,36 +203,35 @@ class VariableValues:
         return value
 
     def problems(self) -> Sequence[_ValueProblem]:
-        """What is wrong with the values of the declared variables, used or not; each thing once."""
+        """Return each problem with the values of declared variables once, used or not."""
         self._resolve()
         return self._problems
 
     def expander(self, budget: ExpansionBudget | None = None, **options: bool) -> Expander:
-        """What puts the values in the place of expressions, see `Expander` for the options."""
         return Expander(self.get, self.environ, budget=budget or self.budget, **options)  # type: ignore[arg-type]
 
     def on(self, on_target: Mapping[str, Any]) -> VariableValues:
-        """The same with the values that another target gives."""
+        """Return the values on another target."""
         return replace(self, on_target=on_target)
 
     def online(self) -> VariableValues:
-        """The same, for what is to be sent: each variable needs its value."""
+        """Return the values for requests, where each variable must have one."""
         return replace(self, offline=False, budget=settings_budget())
 
     def secrets(self) -> set[str]:
-        """The values of the sensitive variables, those that hold a secret included."""
+        """Return all sensitive values, including those of variables that use a sensitive one."""
         self._resolve()
-        found = (value for value in self._known.values() if isinstance(value, SecretText))
-        return {str.__str__(value) for value in found if value.has_value}
+        secrets = (value for value in self._known.values() if isinstance(value, SecretText))
+        return {str.__str__(value) for value in secrets if value.has_value}
 
     def sources(self, name: str, env: Any) -> Iterator[Any]:
-        """Yield whatever is given for a name from outside, though another source may outdo it."""
+        """Yield the values of a name from all outside sources, regardless of precedence."""
         yield self.given.get(name)
         yield self.from_files.get(name)
         yield self.environ.get(env) if isinstance(env, str) else None
 
     def raw(self, name: str) -> tuple[str | None, Any]:
-        """What the first source says that says anything, as it says it; None if none does."""
+        """Return the source with the highest precedence and its unexpanded value; None if there is none."""
         variable = self.declared[name]
         if name in self.given:
             return OPTION, self.given[name]
@@ -246,28 +244,28 @@ class VariableValues:
         return (None, None) if variable.default is None else (DEFAULT, variable.default)
 
     def _resolve(self) -> None:
-        """Find the values of all variables, each after those that it is made of."""
+        """Resolve all variables in the order of their dependencies."""
         if self._is_resolved:
             return
         self._is_resolved = True
         raw = {name: self.raw(name) for name in self.declared}
-        made_of = {
+        uses = {
             name: tuple(part for text in texts_in(value) for part in variables_of(text) if part in raw)
             for name, (source, value) in raw.items()
-            if source in _OF_STACK
+            if source in _STACK_SOURCES
         }
-        for cycle in cycles(made_of, tuple(self.declared)):
+        for cycle in cycles(uses, tuple(self.declared)):
             why = " uses ".join((*cycle, cycle[0]))
             problem = Problem("variable cycle", why, "remove one of these expressions")
             self._problems.append((cycle[0], raw[cycle[0]][0], problem, ()))
             self._known.update(dict.fromkeys(cycle, NoValue(NO_VALUE, why)))
-            made_of.update(dict.fromkeys(cycle, ()))
+            uses.update(dict.fromkeys(cycle, ()))
         expander = self.expander()
-        order = TopologicalSorter(made_of).static_order() if any(made_of.values()) else ()
+        order = TopologicalSorter(uses).static_order() if any(uses.values()) else ()
         for name in dict.fromkeys((*order, *self.declared)):
             if name not in self._known:
                 self._known[name] = self._value(name, *raw[name], expander)
-        # A value in a file of the stack that another source outdoes today has to be right all the same.
+        # Values in files of the stack must be valid even if another source overrides them.
         for name, variable in self.declared.items():
             for other, value in ((TARGET, self.on_target.get(name)), (DEFAULT, variable.default)):
                 if other != raw[name][0] and _is_literal(value):
@@ -277,20 +275,20 @@ class VariableValues:
                         self._problems.append((name, other, error.problem, ()))
 
     def _value(self, name: str, source: str | None, value: Any, expander: Expander) -> Any:
-        """The value of a variable, or `NoValue`; what is wrong with it is a problem."""
+        """Return the value of a variable, or a `NoValue`, and record its problems."""
         variable, reference = self.declared[name], f"${{var.{name}}}"
         problems: Sequence[tuple[tuple[PathStep, ...], Problem]] = ()
         try:
             if source is None:
-                raise NoValue(NO_VALUE, *_ways_to_give(name, variable))
+                raise NoValue(NO_VALUE, *_ways_to_set(name, variable))
             subject = _subject(name, variable, source)
             if source in (OPTION, ENV):
                 if not is_utf8(value):
-                    giver = f"--var {name}" if source == OPTION else _giver(variable, source)
-                    raise NoValue(*not_utf8(giver))
+                    origin = f"--var {name}" if source == OPTION else _source_name(variable, source)
+                    raise NoValue(*not_utf8(origin))
                 value = _typed_text(value, variable, subject)
             else:
-                if source in _OF_STACK:
+                if source in _STACK_SOURCES:
                     try:
                         value = expander.tree(value)
                     except NoValue as error:
@@ -300,23 +298,23 @@ class VariableValues:
             return _secret(name, value, reference) if variable.sensitive else value
         except NoValue as error:
             problems = problems or [((), error.problem)]
-            # There is nothing wrong but that somebody has not given a value yet.
-            is_missing = {one.what for _, one in problems} <= {NO_VALUE, ENV_NOT_SET}
+            # The only problem is that a value has not been set yet.
+            is_missing = {problem.what for _, problem in problems} <= {NO_VALUE, ENV_NOT_SET}
             if variable.sensitive and self.offline and is_missing:
                 return SecretText(reference, reference, has_value=False)
-            # That another variable has no value is told there.
+            # If another variable has no value, that is reported there.
             own = ((steps, one) for steps, one in problems if source is None or one.what != NO_VALUE)
-            self._problems += [(name, source, one, steps) for steps, one in own]
+            self._problems += [(name, source, problem, steps) for steps, problem in own]
             return error
 
 
-def _giver(variable: Variable, source: str) -> str:
-    givers = {ENV: f"the environment variable {variable.env}", TARGET: "the target", DEFAULT: "its default"}
-    return givers.get(source, source)
+def _source_name(variable: Variable, source: str) -> str:
+    names = {ENV: f"the environment variable {variable.env}", TARGET: "the target", DEFAULT: "its default"}
+    return names.get(source, source)
 
 
 def _subject(name: str, variable: Variable, source: str) -> str:
-    return f'the value of "{name}" from {_giver(variable, source)}'
+    return f'the value of "{name}" from {_source_name(variable, source)}'
 
 
 def _secret(name: str, value: Any, reference: str) -> SecretText:
@@ -327,11 +325,11 @@ def _secret(name: str, value: Any, reference: str) -> SecretText:
     return SecretText(str.__str__(text) if has_value else reference, reference, has_value=has_value)
 
 
-def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
+def _ways_to_set(name: str, variable: Variable) -> tuple[str, str]:
     ways = [
         f"--var {name}=VALUE",
         f"a line {name}: VALUE in a --var-file",
-        _giver(variable, ENV) if variable.env else "env: NAME and that environment variable",
+        _source_name(variable, ENV) if variable.env else "env: NAME and that environment variable",
     ]
     if not variable.sensitive:
         ways += [f"variables.{name} of the target", f"default: under variables.{name}"]
@@ -339,30 +337,28 @@ def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """The texts in a value; a number is a text as well, for a secret may look like one."""
+    """Return the texts in a value. Numbers count as text, since a secret may look like one."""
     texts = map(scalar_text, leaves(value))
     return (text for text in texts if isinstance(text, str) and text)
 
 
 _MARK = "sensitive"
-#: What stands beside a value that is marked as sensitive, and is none.
-_BESIDE_VALUE = frozenset(
-    ("sensitive", "name", "description", "i18n_description", "env", "type", "constraint")
-)
+#: Fields next to `sensitive` that are not the value.
+_METADATA = frozenset(("sensitive", "name", "description", "i18n_description", "env", "type", "constraint"))
 
 
 @lru_cache(maxsize=4096)
 def _is_mark(name: str) -> bool:
-    """Whether a name says `sensitive`, or was meant to."""
+    """Whether a name is `sensitive`, or a misspelling of it."""
     return name.lower() == _MARK or (
         abs(len(name) - len(_MARK)) < 4 and did_you_mean(name, (_MARK,)) is not None
     )
 
 
 def marked_texts(tree: Any) -> Iterator[str]:
-    """The literal texts in mappings that say `sensitive`, misspelt and misplaced ones too.
+    """Yield the literal texts in mappings with a `sensitive` field, misspelt or misplaced ones included.
 
-    Where a manifest is wrong, what was meant as a secret may stand where no secret is looked for.
+    An invalid manifest may have a secret where none is expected.
     """
     if isinstance(tree, list):
         for item in tree:
@@ -370,7 +366,7 @@ def marked_texts(tree: Any) -> Iterator[str]:
     elif isinstance(tree, dict):
         is_marked = any(plain(mark) is not False for name, mark in tree.items() if _is_mark(name))
         for name, member in tree.items():
-            if name.lower() in _BESIDE_VALUE:
+            if name.lower() in _METADATA:
                 continue
             if is_marked:
                 for text in texts_in(member):
@@ -380,10 +376,10 @@ def marked_texts(tree: Any) -> Iterator[str]:
 
 
 def read_value_files(paths: Sequence[Path]) -> list[Document]:
-    """Read the files of values (--var-file).
+    """Read the variable files (--var-file).
 
     Raises:
-        WrongUsage: one of them does not exist.
+        WrongUsage: a file does not exist.
     """
     missing = [path for path in paths if not path.is_file()]
     if missing:
@@ -392,7 +388,7 @@ def read_value_files(paths: Sequence[Path]) -> list[Document]:
 
 
 def value_file_problems(files: Sequence[Document]) -> list[Diagnostic]:
-    """What is wrong with files of values; a line that cannot be read may hold a secret."""
+    """Return the problems of variable files, without snippets: a broken line may contain a secret."""
     mapping = "a mapping of names to values"
     return [
         problem._replace(why=problem.why.replace(MANIFEST_MAPPING, mapping), snippet=None)
@@ -402,7 +398,6 @@ def value_file_problems(files: Sequence[Document]) -> list[Diagnostic]:
 
 
 def unknown_variable(name: str, declared: Collection[str]) -> Problem:
-    """The words for a name that no file of the stack declares."""
     why = f'undefined variable "{shorten(name)}"'
     if not declared:
         return Problem(UNKNOWN_VARIABLE, f"{why}; declare it under `variables:`")
@@ -422,13 +417,13 @@ def unknown_names(
             what, why, fix, _ = unknown_variable(name, declared)
             yield Diagnostic(what, f"--var {shorten(name)}: " + why, fix)
     for document in files:
-        for name in (one for one in document.tree if one not in known):
-            # Beside a name that is misspelt may stand a secret, and nobody knows that it is one.
+        for name in (name for name in document.tree if name not in known):
+            # The value of a misspelt variable may be a secret.
             yield diagnose(document, (name,), *unknown_variable(name, declared), at_key=True, show_line=False)
 
 
 def declared_sensitive(documents: Iterable[Document]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the variables that a file declares as sensitive, be the declaration valid or not."""
+    """Yield each variable that a file declares as sensitive, including invalid declarations."""
     for document in documents:
         section = document.tree.get("variables")
         for name, entry in section.items() if isinstance(section, dict) else ():
@@ -438,7 +433,7 @@ def declared_sensitive(documents: Iterable[Document]) -> Iterator[tuple[str, dic
 
 @dataclass(frozen=True)
 class LoadInputs:
-    """What a stack is read with, its files aside, and what that may come to on all targets; see `load`."""
+    """The arguments of `load` apart from the files, and the expansion budgets shared by all targets."""
 
     given: Mapping[str, str]
     value_files: Sequence[Document]
@@ -451,10 +446,7 @@ class LoadInputs:
 
 
 class VariableSection:
-    """The variables of one stack on one target.
-
-    `problems` are those of the declarations; `value_problems` tells those of the values.
-    """
+    """The variables of one stack on one target. `problems` are those of the declarations."""
 
     def __init__(
         self,
@@ -491,47 +483,48 @@ class VariableSection:
         if variable is not None and variable.sensitive:
             places: list[tuple[MergedEntry, tuple[str, ...], Any]] = [(entry, ("default",), variable.default)]
             places += [
-                (one, (VARIABLES, name), variables_on(one).get(name)) for one in self._targets.values()
+                (target, (VARIABLES, name), variables_on(target).get(name))
+                for target in self._targets.values()
             ]
             why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
             fix = "use env: NAME instead"
-            for where, steps, value in places:
+            for part, steps, value in places:
                 if _is_literal(value):
-                    problem = where.diagnose(steps, "literal secret", why, fix, at_key=True, show_line=False)
+                    problem = part.diagnose(steps, "literal secret", why, fix, at_key=True, show_line=False)
                     self.warnings.append(problem._replace(severity=Severity.WARNING))
-        # One that is invalid is declared all the same, and has a value, or that would be told too.
+        # An invalid variable counts as declared and set, to avoid further problems.
         return variable if variable is not None and is_named else Variable(default="")
 
     def value_problems(self) -> Iterator[Diagnostic]:
-        """Yield what is wrong with the values, used or not, each where it comes from."""
+        """Yield the problems of the values, used or not, each at its source."""
         files_are_broken = any(document.is_broken for document in self._files)
         for name, source, problem, below in self.values.problems():
-            # Who knows what a broken file would have given.
+            # A broken file may have the value.
             if source is None and files_are_broken:
                 continue
             document, steps = self._place(name, source)
             show_line = source != FILE
             if source in (OPTION, ENV):
-                # What gave it is no file: the declaration is shown that it does not fit.
+                # The source is not a file, so point to the declaration that it violates.
                 rule = "type" if self.declared[name].type else "default"
                 steps = (*steps, "allowed" if problem.what == "value not allowed" else rule)
-            elif source in _OF_STACK:
+            elif source in _STACK_SOURCES:
                 show_line = not self.declared[name].sensitive
             steps = (*steps, *below)
             yield diagnose(document, steps, *problem, at_key=source is None, show_line=show_line)
 
     def _place(self, name: str, source: str | None) -> tuple[Document, tuple[PathStep, ...]]:
-        """Where a value stands in a file; for one from outside, where the variable is declared."""
+        """Return the path of a value in its file, or the variable's declaration for a value from outside."""
         entry = self._entries[name]
         if source == FILE:
             files = reversed(self._files)
-            return next(one for one in files if one.tree.get(name) is not None), (name,)
+            return next(file for file in files if file.tree.get(name) is not None), (name,)
         if source == TARGET and self._target is not None:
             return self._target.document, (*self._target.steps, VARIABLES, name)
         return entry.document, (*entry.steps, "default") if source == DEFAULT else entry.steps
 
     def describe_source(self, name: str) -> str | None:
-        """Which source gave the value of a variable, with its place where that is a file."""
+        """Describe the source of a variable's value: file and line if it is a file; None if it has none."""
         source = self.values.raw(name)[0] if name in self.declared else None
         if source is None or source == OPTION:
             return source
@@ -541,15 +534,15 @@ class VariableSection:
         return f"{location.file}:{location.line}"
 
     def secrets(self, documents: Iterable[Document]) -> set[str]:
-        """Every value of a sensitive variable, of declarations that are wrong or contradict another too.
+        """Return all values of sensitive variables, including those of invalid or conflicting declarations.
 
-        What another target or another source gives it counts as well: a job may take that from elsewhere.
+        Values from other targets and overridden sources are included, since jobs may get them elsewhere.
         """
         values = self.values
         secrets = values.secrets()
 
         def texts_of(value: Any, values: VariableValues) -> Iterator[str]:
-            """The texts in a value that a file gives, as they are there and with their expressions."""
+            """Yield the texts in a value, both as written and expanded."""
             for text in texts_in(value):
                 yield text
                 if "${" in text:
@@ -558,23 +551,23 @@ class VariableSection:
                         if not isinstance(expanded, SecretText) or expanded.has_value:
                             yield from texts_in(expanded)
 
-        there = [
+        by_target = [
             (on_target, values if target is self._target else values.on(on_target))
             for target in self._targets.values()
             for on_target in [variables_on(target)]
         ]
         for name, entry in declared_sensitive(documents):
             secrets.update(texts_of(entry.get("default"), values))
-            for on_target, values_there in there:
-                secrets.update(texts_of(on_target.get(name), values_there))
+            for on_target, target_values in by_target:
+                secrets.update(texts_of(on_target.get(name), target_values))
             for value in values.sources(name, entry.get("env")):
                 secrets.update(texts_in(value))
         return secrets
 
     def saved_sources(self) -> dict[str, VariableSource]:
-        """Where the value of each sensitive variable is found again by a plan without its manifest.
+        """Return where a saved plan finds the value of each sensitive variable that has one.
 
-        One without a value has no source. Source: docs/reference/saved-plans.md, "Secrets".
+        Source: docs/reference/saved-plans.md, "Secrets".
         """
         sensitive = [name for name, variable in self.declared.items() if variable.sensitive]
         if not sensitive:
@@ -597,30 +590,30 @@ class VariableSection:
 
 
 def _composed(values: VariableValues, value: Any) -> dict[str, Any]:
-    """The source of a value in a file of the stack: the text around what has its value elsewhere."""
+    """Return the source of a value in a file of the stack: its text with references to other sources."""
     parts = list(_parts(values, value, frozenset())) if isinstance(value, str) else []
     if len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].inner.startswith("env."):
         return {"env": parts[0].inner.removeprefix("env.")}
     literal = "".join(part for part in parts if isinstance(part, str))
     is_composed = any(isinstance(part, Reference) for part in parts)
-    # What looks like a secret itself, or like a part of one, is not written down.
-    is_shown = not looks_secret("", literal) and not re.search(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}", literal)
-    return {"text": join_parts(parts)} if is_composed and is_shown else {"default": True}
+    # Literal text that looks like a secret, or like part of one, is not stored.
+    is_storable = not looks_secret("", literal) and not re.search(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}", literal)
+    return {"text": join_parts(parts)} if is_composed and is_storable else {"default": True}
 
 
-def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:
-    """What a text is made of, where every variable that is not sensitive gives its own text."""
+def _parts(values: VariableValues, text: str, seen: frozenset[str]) -> Iterator[str | Reference]:
+    """Yield the parts of a text, with variables that are not sensitive replaced by their parts."""
     for part in parts_of(text):
         name = None if isinstance(part, str) else part.variable
-        if name is None or name in within or name not in values.declared or values.declared[name].sensitive:
+        if name is None or name in seen or name not in values.declared or values.declared[name].sensitive:
             yield part
             continue
         source, value = values.raw(name)
         if source == ENV:
             env = f"env.{values.declared[name].env}"
             yield Reference(env, f"${{{env}}}", is_closed=True)
-        elif source in _OF_STACK and isinstance(value, str):
-            yield from _parts(values, value, within | {name})
+        elif source in _STACK_SOURCES and isinstance(value, str):
+            yield from _parts(values, value, seen | {name})
         else:
             yield str(scalar_text(value))
 
