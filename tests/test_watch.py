@@ -200,7 +200,7 @@ def test_what_was_compared_within_three_intervals_is_healthy(compared_s: float, 
 # ── docs/operations/watch.md, "Applying": what a check says of its apply, however that ended ──────────
 
 DRIFT: dict[str, Any] = {
-    **{"stack": "vision", "target": {"name": "prod"}, "complete": True, "summary": {}},
+    **{"stack": "vision", "target": {"name": "prod"}, "complete": True, "summary": {"failed": 0}},
     **dict.fromkeys(("drift", "ignored", "new", "changed", "gone", "warnings"), ()),
 }
 PLANNED = {"type": "planned", "summary": {"create": 2}, "applyable": True}

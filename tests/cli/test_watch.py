@@ -345,6 +345,13 @@ def test_files_are_written_after_each_check(watching: Watching) -> None:
     assert "data-key" in Path("drift.html").read_text(encoding="utf-8")
 
 
+def test_metrics_of_a_watch_that_fails_from_the_start_say_whose_they_are(watching: Watching) -> None:
+    write(manifest("a", url="http://127.0.0.1:9"))
+    assert codes(watching("--json", "-o", "prometheus=m.prom")) == [7]
+    said = Path("m.prom").read_text(encoding="utf-8")
+    assert 'reconciler_run_success{stack="test",target="there",command="watch"} 0.0' in said
+
+
 def test_url_that_works_is_not_told_again_while_another_one_fails(watching: Watching) -> None:
     import_module("apprise")  # each check is forked from here
 
