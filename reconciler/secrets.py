@@ -1,4 +1,4 @@
-"""Secrets: how a value is kept out of sight, taken out of texts, and found where nobody calls it one.
+"""Secrets: hold their values, redact them from text, and recognize undeclared ones.
 
 Sources: docs/operations/security.md, "Secrets"; docs/reference/cli.md, "Credentials".
 """
@@ -20,10 +20,10 @@ REDACTED = "(sensitive)"
 
 
 class SecretText(str):
-    """A text made with a sensitive value. It is sent as it is, and shown as `reference`.
+    """Text that contains a sensitive value. It is sent as it is, and shown as `reference`.
 
-    `reference` names where the value comes from, e.g. `Bearer ${var.hf_token}`. Where `has_value` is
-    False nothing gave the value, and the text is the reference: it is compared by name, and never sent.
+    `reference` names the source of the value, e.g. `Bearer ${var.hf_token}`. If `has_value` is False, the
+    value is missing, and the text equals the reference: it is compared by name, and never sent.
     """
 
     __slots__ = ("has_value", "reference")
@@ -31,7 +31,7 @@ class SecretText(str):
     has_value: bool
 
     def __new__(cls, value: str, reference: str, has_value: bool = True) -> SecretText:
-        """Wrap `value`; `reference` is what everybody may read."""
+        """Wrap `value`. `reference` may be shown to anyone."""
         self = super().__new__(cls, value)
         self.reference = reference
         self.has_value = has_value
@@ -45,8 +45,8 @@ class SecretText(str):
 
 
 def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of plain data with another value for each that is neither a mapping nor a list."""
-    # Whether a text is a Mapping takes longer to find out than all else; nearly all leaves are texts.
+    """Return a copy of plain data with `change` applied to each value that is not a mapping or a list."""
+    # isinstance(x, Mapping) is slow, and nearly all leaves are texts.
     if isinstance(tree, str):
         return change(tree)
     if isinstance(tree, (dict, Mapping)):
@@ -57,9 +57,9 @@ def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def map_beside(tree: Any, other: Any, change: Callable[[Any, Any], Any]) -> Any:
-    """The same, where `change` is also given what stands in that place of `other`.
+    """Like `map_leaves`, but `change` also gets the value at the same place in `other`.
 
-    Where that is no mapping, or no list of the same length, a mapping or a list is changed as one value.
+    Where the two differ in kind, or lists in length, a mapping or a list is passed to `change` whole.
     """
     if isinstance(tree, Mapping) and isinstance(other, Mapping):
         return {key: map_beside(value, other.get(key), change) for key, value in tree.items()}
@@ -69,7 +69,7 @@ def map_beside(tree: Any, other: Any, change: Callable[[Any, Any], Any]) -> Any:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Yield every value in plain data that is neither a mapping nor a list."""
+    """Yield each value in plain data that is not a mapping or a list."""
     if isinstance(tree, Mapping | list | tuple):
         for value in tree.values() if isinstance(tree, Mapping) else tree:
             yield from leaves(value)
@@ -83,7 +83,7 @@ def show(tree: Any) -> Any:
 
 
 def secrets_in(tree: Any) -> Iterator[SecretText]:
-    """Yield every secret in plain data, with its value or without."""
+    """Yield each secret in plain data, with or without a value."""
     return (leaf for leaf in leaves(tree) if isinstance(leaf, SecretText))
 
 
@@ -92,29 +92,29 @@ def holds_secret(tree: Any) -> bool:
 
 
 def matches_redacted(redacted: str, text: str) -> bool:
-    """Whether `redacted` is redacted, and may have been made of `text`."""
+    """Whether `redacted` contains a redaction, and may have been made from `text`."""
     pieces = redacted.split(REDACTED)
     return len(pieces) > 1 and re.fullmatch(".+".join(map(re.escape, pieces)), text, re.DOTALL) is not None
 
 
 # ── redaction by value ─────────────────────────────────────────────────────────────────────────
 
-#: Shorter values are not looked for: they stand in half of all words.
+#: Shorter values are not searched for, as too many words contain them.
 SHORTEST_SCANNED = 4
-#: A shorter one of ASCII letters or of digits only is looked for as a whole word.
+#: Shorter secrets of only ASCII letters or only digits are matched as whole words.
 _LONG_WORD = 8
-#: A secret stands out if it is so long, or not shorter than the second and of several kinds of characters.
+#: A secret is distinctive from `_LONG` characters on, or from `_SHORT` if they are of several kinds.
 _LONG, _SHORT = 16, 6
-#: A line of a secret, and what is left of one that was cut, is known by so many characters.
+#: The minimum length of a line, or of the rest of a truncated secret, that is recognized.
 _SHORTEST_PART = 8
 _PASSES = 3
 _CUT = r"…|\.\.\."
-#: A longer one is looked for with its white space as it is: a pattern takes a thousand times its memory.
+#: Longer secrets must match white space exactly, since their pattern would need too much memory.
 _LONGEST_PATTERN = 10_000
 
 
 class Form(NamedTuple):
-    """One form of a secret. `is_word`: only as a whole word; `is_base64`: also within longer base64."""
+    """One form of a secret. `is_word`: matched as a whole word; `is_base64`: also inside longer base64."""
 
     text: str
     is_word: bool = False
@@ -122,14 +122,14 @@ class Form(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What is in a text wherever the form is; a terminal may break lines where it has white space."""
+        """Text that every occurrence contains, even if a terminal has wrapped lines at white space."""
         return self.text if len(self.text) > _LONGEST_PATTERN else max(self.text.split() or [""], key=len)
 
 
 class Redactor:
-    """Takes every known secret out of a text, in each of its forms: see `forms_of`.
+    """Removes the known secrets from text, in all their forms: see `forms_of`.
 
-    Threads may share one. What was learnt before a text is begun is not in it afterwards.
+    Thread-safe. A secret that was learned before a call is removed by it.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -138,51 +138,51 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Add values that must not be seen from now on."""
+        """Add values to remove from now on."""
         for secret in map(str, secrets):
             if len(secret) >= SHORTEST_SCANNED and not secret.isspace():
                 self._forms_by_secret.setdefault(secret, ())
 
     def __call__(self, text: str) -> str:
-        """Return the text without secrets; the very same if it holds none."""
+        """Return the text without secrets, or the same object if there are none."""
         forms = self._forms()
-        # Where one was taken out beside it, another one may be a word of its own.
+        # Redacting one secret can turn its neighbour into a whole word.
         for _ in range(_PASSES):
-            shown = _redact(forms, text)
-            if shown == text:
+            redacted = _redact(forms, text)
+            if redacted == text:
                 break
-            text = shown
+            text = redacted
         return text
 
-    def held_back(self, text: str) -> int:
-        """Return how many characters at the end of a text may be the first lines of a secret that goes on."""
+    def incomplete_suffix_length(self, text: str) -> int:
+        """Return how many characters at the end may be the first lines of a secret that continues."""
         plain = text.replace("\r\n", "\n")
-        found = 0
+        length = 0
         for secret in list(self._forms_by_secret):
             lines = secret.strip().replace("\r\n", "\n").splitlines(keepends=True)
-            begins = ("".join(lines[:count]) for count in range(1, len(lines)))
-            found = max([found, *(len(begin) for begin in begins if plain.endswith(begin))])
-        return found + text[-found:].count("\r") if found else 0
+            prefixes = ("".join(lines[:count]) for count in range(1, len(lines)))
+            length = max([length, *(len(prefix) for prefix in prefixes if plain.endswith(prefix))])
+        return length + text[-length:].count("\r") if length else 0
 
     def _forms(self) -> tuple[tuple[str, Form], ...]:
-        """The forms of all that was learnt, with their keys. Two threads may make them both."""
+        """Return all forms with their keys. Harmless if two threads compute them."""
         count, forms = self._known
         if count != len(self._forms_by_secret):
             secrets = list(self._forms_by_secret)
             for secret in secrets:
                 self._forms_by_secret[secret] = self._forms_by_secret[secret] or tuple(forms_of(secret))
-            made = dict.fromkeys(form for one in secrets for form in self._forms_by_secret[one])
-            forms = tuple((form.key, form) for form in made)
+            unique = dict.fromkeys(form for one in secrets for form in self._forms_by_secret[one])
+            forms = tuple((form.key, form) for form in unique)
             self._known = (len(secrets), forms)
         return forms
 
 
 def forms_of(secret: str) -> Iterator[Form]:
-    """Yield the forms in which a secret may stand in an output.
+    """Yield the forms in which a secret may occur in output.
 
-    It stands there as it is, as URLs, JSON, Python and YAML spell it, or in base64, also of a longer text. Of
-    a secret with several lines, such as a key, each line is one. A short secret that consists of letters or
-    of digits only is looked for as a whole word, since `train` is a part of other words.
+    These are the text itself, its encodings in URLs, JSON, Python and YAML, and base64, also of a longer
+    text. Each line of a secret with several lines, such as a key, counts by itself. A short secret of only
+    letters or only digits is matched as a whole word, since other words contain e.g. `train`.
     """
     for text in dict.fromkeys(_texts(secret)):
         yield Form(text, is_word=is_short_word(text))
@@ -192,42 +192,42 @@ def forms_of(secret: str) -> Iterator[Form]:
         in_json = [json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]
         in_json += [one.replace("/", "\\/") for one in in_json]
         written = [*urls, *in_json, repr(text)[1:-1], text.replace("'", "''")]
-        # An answer in JSON may hold JSON, and a traceback is itself a text in a document.
+        # A JSON response may contain JSON, and a document a traceback.
         within_json = [json.dumps(one, ensure_ascii=False)[1:-1] for one in written]
         written += [*within_json, *(repr(one)[1:-1] for one in written)]
         yield from (Form(one) for one in dict.fromkeys(written) if one != text)
     for text in (secret, secret.strip()):
         raw = text.encode("utf-8", "surrogatepass")
         for shift, first in enumerate((0, 2, 3)):
-            # These letters depend on the secret alone, wherever in a longer text it begins; those beside
-            # them hold the rest of its first and last byte.
+            # The base64 characters that do not depend on the offset in a longer text; their neighbours also
+            # encode parts of the first and last byte.
             core = base64.b64encode(bytes(shift) + raw)[first : (shift + len(raw)) * 8 // 6].decode()
             for one in (core, core.translate(str.maketrans("+/", "-_"))):
                 yield Form(one, is_base64=True)
 
 
 def _texts(secret: str) -> Iterator[str]:
-    """The secret, and what of it is one by itself: without space around it, line by line."""
+    """Yield the secret as it is, stripped, and line by line."""
     yield secret
     if len(secret.strip()) >= SHORTEST_SCANNED:
         yield secret.strip()
-    # In an environment variable the lines of a key often are parted by a backslash and an n.
+    # Environment variables often write the line breaks of a key as a backslash and an n.
     lines = [line.strip() for line in secret.replace("\\n", "\n").splitlines()]
     for line in lines if len(lines) > 1 else ():
-        # That a key begins or ends hides nothing.
+        # The BEGIN and END lines of a key are public.
         if len(line) >= _SHORTEST_PART and not re.fullmatch(r"-----(BEGIN|END) [A-Z0-9 ]+-----", line):
             yield line
 
 
 def is_short_word(text: str) -> bool:
-    """Whether a text could be a word or a number: no service issues a token or a key like that."""
+    """Whether the text could be a word or a number, which no issued token or key is."""
     return len(text) < _LONG_WORD and text.isascii() and (text.isalpha() or text.isdigit())
 
 
-def stands_out(value: str) -> bool:
-    """Whether a secret can be told from other texts, and be looked for wherever it stands.
+def is_distinctive(value: str) -> bool:
+    """Whether a secret is distinctive enough to be removed wherever it occurs.
 
-    A password such as `test` is hidden where it stands as one: jobs and buckets may have that in their names.
+    A password such as `test` is not: jobs and buckets may have that in their names.
     """
     kinds = [any(map(is_one, value)) for is_one in (str.islower, str.isupper, str.isdigit)]
     others = any(not char.isalnum() for char in value)
@@ -241,8 +241,8 @@ def _redact(forms: Iterable[tuple[str, Form]], text: str) -> str:
         spans += (span for form in plain for span in _cut_spans(form.text, text))
     if not spans:
         return text
-    # What stands for a secret is none, though one may be a part of it.
-    shown = [found.start() for found in re.finditer(re.escape(REDACTED), text)]
+    # Keep existing redactions intact, even if a secret is part of that word.
+    redactions = [match.start() for match in re.finditer(re.escape(REDACTED), text)]
     pieces: list[str] = []
     end = 0
     joined: list[tuple[int, int]] = []
@@ -251,8 +251,8 @@ def _redact(forms: Iterable[tuple[str, Form]], text: str) -> str:
             start, stop = joined[-1][0], max(stop, joined.pop()[1])
         joined.append((start, stop))
     for start, stop in joined:
-        before = bisect_right(shown, start) - 1
-        if before < 0 or stop > shown[before] + len(REDACTED):
+        before = bisect_right(redactions, start) - 1
+        if before < 0 or stop > redactions[before] + len(REDACTED):
             pieces += (text[end:start], REDACTED)
             end = stop
     return "".join((*pieces, text[end:]))
@@ -264,12 +264,12 @@ def _spans(form: Form, text: str) -> Iterator[tuple[int, int]]:
         pattern = r"\s+".join(map(re.escape, re.split(r"\s+", form.text)))
     if form.is_word:
         kind = "[0-9]" if form.text.isdigit() else "[A-Za-z]"
-        # Behind an escape, the last letter of which is no part of the word, one begins as well.
+        # A word may also follow an escape, whose last letter does not belong to it.
         escapes = (r"\\[nrtbf]", r"\\u[0-9A-Fa-f]{4}", r"\\x[0-9A-Fa-f]{2}", "%[0-9A-Fa-f]{2}")
         before = "|".join((f"(?<!{kind})", *(f"(?<={escape})" for escape in escapes)))
         pattern = f"(?:{before}){pattern}(?!{kind})"
-    for found in re.finditer(pattern, text):
-        start, end = found.span()
+    for match in re.finditer(pattern, text):
+        start, end = match.span()
         if form.is_base64:
             start -= bool(re.match("[A-Za-z0-9+/_-]", text[start - 1 : start]))
             rest = re.match("[A-Za-z0-9+/_-]?={0,2}", text[end : end + 3])
@@ -278,7 +278,7 @@ def _spans(form: Form, text: str) -> Iterator[tuple[int, int]]:
 
 
 def _cut_spans(secret: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the beginning of a secret stands before a mark of cutting, or its end behind one."""
+    """Yield where a secret is cut off at an ellipsis: its beginning before it, or its end after it."""
     first, last = secret[:_SHORTEST_PART], secret[-_SHORTEST_PART:]
     if len(secret) <= _SHORTEST_PART or not (first in text or last in text):
         return
@@ -301,10 +301,10 @@ _T = TypeVar("_T")
 
 
 def without_secrets(value: _T, redact: Callable[[str], str]) -> _T:
-    """Return a copy in which each secret is shown by its name, or redacted; the same where there is none.
+    """Return a copy in which each secret is replaced by its reference or redacted; the same if there is none.
 
-    It is for plans, findings and results that a program gets. Numbers, times and words of ours (enums) stay
-    what they are, so that a value keeps its type.
+    For plans, findings and results that a program receives: types are kept, and numbers, times and enums
+    unchanged.
     """
     cleaned: _T = _clean(value, redact)
     return cleaned
@@ -317,7 +317,7 @@ def _clean(value: Any, redact: Callable[[str], str]) -> Any:
         return {_clean(name, redact): _clean(member, redact) for name, member in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_clean(item, redact) for item in value)
-    # Models of pydantic are known by their fields: the library is not imported for them.
+    # Recognize pydantic models by their fields, without importing the library.
     is_model, is_tuple = hasattr(type(value), "model_fields"), hasattr(value, "_fields")
     if isinstance(value, type) or not (is_model or is_tuple or is_dataclass(value)):
         return value
@@ -327,7 +327,7 @@ def _clean(value: Any, redact: Callable[[str], str]) -> Any:
         names = value._fields if is_tuple else tuple(one.name for one in fields(value))
     members = {name: getattr(value, name) for name in names}
     cleaned = {name: _clean(member, redact) for name, member in members.items()}
-    # A secret is equal to text that has its letters, and is not that text.
+    # A secret compares equal to plain text with the same characters.
     changed = {n: v for n, v in cleaned.items() if v is not members[n] and repr(v) != repr(members[n])}
     if not changed:
         return value
@@ -338,25 +338,24 @@ def _clean(value: Any, redact: Callable[[str], str]) -> Any:
 
 # ── what looks like a secret ───────────────────────────────────────────────────────────────────
 #
-# A value that was declared once and is declared no more may have been sensitive then, and no manifest says
-# so any more. It is shown unless a name or a look says that it is one: hiding everything would hide what
-# people have to read.
+# A value that is no longer declared may have been sensitive, but no manifest says so any more. It is shown
+# unless its name or its form suggests a secret: hiding every value would hide what people have to read.
 
 
 def _set_of(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-#: Words of a name each of which makes its value a secret. A name is split at `_`, `-`, `.` and camel case,
-#: and whole words count: `monkey`, `keyboard`, `tokenizer` and `max_tokens` are none.
+#: A name that contains one of these words has a secret value. Names are split at `_`, `-`, `.` and camel
+#: case, and whole words count: not `monkey`, `keyboard`, `tokenizer` or `max_tokens`.
 _SECRET_WORDS = _set_of("""
     secret secrets password passwords passwd passphrase passcode pwd credential credentials apikey
     apikeys accesskey secretkey privatekey sshkey apitoken authtoken accesstoken hftoken ghtoken
     authorization bearer jwt oauth cookie cookies htpasswd kubeconfig ak sk
 """)
-#: A word that ends like this is one, whatever stands before: `dbpassword`.
+#: Words with these endings count as well, e.g. `dbpassword`.
 _SECRET_ENDINGS = ("password", "passwd", "secret", "credential", "credentials")
-#: Words that mean a secret unless one of these stands beside them: `api_key`, and `key_frames`.
+#: Words that mean a secret unless next to one of these: `api_key`, but not `key_frames`.
 _HARMLESS_NEIGHBOURS = {
     "key": _set_of("""
         frame frames point points pair pairs name names dim dims size length len type types value values
@@ -380,20 +379,20 @@ _HARMLESS_NEIGHBOURS = {
         all per train training eval validation warmup through rate
     """),
 }
-#: Two words that mean a secret only together, for the plural means many things.
+#: Pairs of words that mean a secret only together, since the plurals have many meanings.
 _SECRET_PAIRS = frozenset(
     (first, second)
     for first in ("api", "access", "auth", "secret", "private", "refresh", "ssh", "encryption")
     for second in ("keys", "tokens")
 )
-#: Names whose values are long and random, and no secrets: what a thing is, or which one it is.
+#: Names of identifiers, whose values may be long and random without being secret.
 _IDENTITY_WORDS = _set_of("""
     commit sha md hash digest checksum crc revision rev version uuid guid id ids image tag etag path dir
     directory checkpoint ckpt fingerprint
 """)
-#: What says nothing, so that it can be no secret.
+#: Values that cannot be secrets.
 _EMPTY_WORDS = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null"))
-#: Forms by which secrets are known, wherever they stand in a text.
+#: Formats of known kinds of secrets.
 _KNOWN_FORMS = r"""(?xi)
       \bhf_[A-Za-z0-9]{16,}                           # Hugging Face
     | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_\w{16,} | \bglpat-[\w-]{16,}
@@ -410,33 +409,33 @@ _KNOWN_FORMS = r"""(?xi)
     | [?&](?:sig|signature|token|access_token|x-amz-signature|api_?key)=[^\s&$]{8,}
     | \b(?:bearer|basic)\s+[A-Za-z0-9+/._~-]{12,}
 """
-#: `--token VALUE`, `TOKEN=VALUE`, `"password": "VALUE"`: the name, and the value behind it. Every word
-#: is tried as a name, for in `export TOKEN=VALUE` the assignment is also what stands behind a name.
+#: `--token VALUE`, `TOKEN=VALUE`, `"password": "VALUE"`: the name and its value. Every word is tried as a
+#: name, since in `export TOKEN=VALUE` the assignment also looks like the value of `export`.
 _ASSIGNMENT = r"""(?x)(?<![\w.-])(?=
       (?P<dashes>--?)? (?P<name>[A-Za-z][A-Za-z0-9_.-]*) ["']? (?P<sign>\s*[=:]\s*|\s+) ["']?
       (?P<value>[^\s"',;&|]+)
     )"""
 _UUID = r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+"
-#: How long what is random has to be, and how long hex digits; and how long words are in the mean at least.
+#: Minimum lengths of random text and of hex digits, and the mean length of words in text that is not random.
 _LONG_RANDOM, _LONG_HEX, _SHORT_WORD = 20, 32, 3.5
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a value looks like a secret, by the name it goes by ("": none) or by itself."""
+    """Whether a value looks like a secret, by its name ("" if it has none) or by itself."""
     if value.strip().lower() in _EMPTY_WORDS:
         return False
     return is_secret_name(name) or _is_secret_text(value, is_identity=is_identity_name(name))
 
 
 def is_identity_name(name: str) -> bool:
-    """Whether the value of that name says what a thing is, or which one: it may be long and random."""
+    """Whether values of that name identify something, and so may be long and random."""
     return any(word in _IDENTITY_WORDS for word in _words(name))
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Whether a parameter or an environment variable of that name holds a secret, as far as names go."""
+    """Whether a parameter or an environment variable of that name seems to hold a secret."""
     words = _words(name)
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
         if word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) or (before, word) in _SECRET_PAIRS:
@@ -457,16 +456,16 @@ def _is_secret_text(text: str, *, is_identity: bool) -> bool:
     return not is_identity and any(map(_holds_random_piece, text.split()))
 
 
-def _assigns_secret(found: re.Match[str]) -> bool:
-    # Behind a space only an option has its value; `$NAME` names a value that stands elsewhere.
-    is_assigned = bool(found["sign"].strip()) or found["dashes"] is not None
-    value = found["value"]
+def _assigns_secret(match: re.Match[str]) -> bool:
+    # After a space, only an option has a value; `$NAME` refers to a value elsewhere.
+    is_assigned = bool(match["sign"].strip()) or match["dashes"] is not None
+    value = match["value"]
     is_value = value.lower() not in _EMPTY_WORDS and not value.startswith(("$", "-", "/", "obs:"))
-    return is_assigned and is_value and is_secret_name(found["name"])
+    return is_assigned and is_value and is_secret_name(match["name"])
 
 
 def _holds_random_piece(word: str) -> bool:
-    """Whether a part of a word seems to be random: no path, no digest that says so, no UUID."""
+    """Whether part of a word seems random, and is not a path, a labelled digest or a UUID."""
     word = word.strip("\"'`,;()[]{}<>")
     if re.match(r"[a-z][a-z0-9+.-]*://|/|\./|\.\./|~", word) or "sha256:" in word or "://" in word:
         return False
@@ -474,10 +473,10 @@ def _holds_random_piece(word: str) -> bool:
 
 
 def _is_random(piece: str) -> bool:
-    """Whether a piece is long, and its letters and digits make up no words, only short ones."""
+    """Whether a long piece has letters and digits that form only short words."""
     runs = [run for run in re.split(r"[_+/=-]+", piece) if run]
     text = max(runs, key=len, default="")
-    # A key may hold a few of the signs that also join words; where there are many, there are words.
+    # A key may contain a few separators; many of them separate words.
     if len(text) < _LONG_RANDOM and len(runs) - 1 <= sum(map(len, runs)) / 10:
         text = "".join(runs)
     if len(text) < _LONG_RANDOM or text.isdigit():
@@ -489,30 +488,30 @@ def _is_random(piece: str) -> bool:
 
 # ── our own credentials ────────────────────────────────────────────────────────────────────────
 #
-# The environment variables that hold them are read by the backends and refused in a manifest: one that put
-# them into a job would hand them to whatever code the job runs. Names of what is only an address or an id
-# (`OS_AUTH_URL`, `OS_USERNAME`, `OS_PROJECT_ID`…) are no credentials.
+# The backends read these environment variables; a manifest must not use them, since that would pass them to
+# the code that the job runs. Names of mere addresses and ids (`OS_AUTH_URL`, `OS_USERNAME`,
+# `OS_PROJECT_ID`…) are not credentials.
 
 
 class AccessKeyNames(NamedTuple):
-    """Where an access key stands: its two halves, and the token that makes a temporary one valid."""
+    """The variables of an access key: its two halves, and the token that makes a temporary one valid."""
 
     access_key: str
     secret_key: str
     security_token: str | None
 
 
-#: In the order in which they are looked for.
+#: In order of precedence.
 ACCESS_KEYS = (
     AccessKeyNames("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
     AccessKeyNames("HW_ACCESS_KEY", "HW_SECRET_KEY", "HW_SECURITY_TOKEN"),
     AccessKeyNames("OS_ACCESS_KEY", "OS_SECRET_KEY", None),
 )
-#: In the order in which they are looked for.
+#: In order of precedence.
 TOKENS = ("MODELARTS_AUTH_TOKEN", "OS_AUTH_TOKEN", "OS_TOKEN")
 PASSWORD = "OS_PASSWORD"  # noqa: S105  (its name, not its value)
-#: Options of ours that may hold a secret: an address with a password, the values of variables, and what
-#: the emulator asks its clients for.
+#: Our own options that may hold a secret: a URL with a password, values of variables, and the credentials
+#: that the emulator requires.
 OPTIONS = (
     "RECONCILER_RECORDS",
     "RECONCILER_VAR",
@@ -521,21 +520,21 @@ OPTIONS = (
     "RECONCILER_SECRET_KEY",
 )
 
-#: What a service issues; a password is what somebody thought of.
+#: Credentials that a service issues, unlike a password, which a person chooses.
 ISSUED = frozenset((*(name for names in ACCESS_KEYS for name in names if name), *TOKENS))
-_OF_THE_SERVICE = (*ISSUED, PASSWORD)
-#: Every environment variable that holds a credential of ours, or half of one.
-CREDENTIAL_NAMES = frozenset((*_OF_THE_SERVICE, *OPTIONS))
+_SERVICE_CREDENTIALS = (*ISSUED, PASSWORD)
+#: Every environment variable that holds one of our credentials, or half of one.
+CREDENTIAL_NAMES = frozenset((*_SERVICE_CREDENTIALS, *OPTIONS))
 _PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"))
 
 
 def is_credential_name(name: str) -> bool:
-    """Whether an environment variable of that name holds a credential of ours; case does not matter."""
+    """Whether that environment variable holds one of our credentials; case does not matter."""
     return name.upper() in CREDENTIAL_NAMES
 
 
 def holds_credential(name: str, value: str) -> bool:
-    """Whether a variable with that value holds a credential of ours: a proxy may ask for a password."""
+    """Whether a variable holds one of our credentials, such as a proxy URL with a password."""
     if is_credential_name(name):
         return True
     if name.upper() not in _PROXIES:
@@ -548,30 +547,30 @@ def holds_credential(name: str, value: str) -> bool:
 
 
 def service_credentials(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the credentials of the service that the environment holds, in use or not."""
-    values = ((name, environ.get(name, "").strip()) for name in _OF_THE_SERVICE)
+    """Yield the service credentials in the environment, used or not."""
+    values = ((name, environ.get(name, "").strip()) for name in _SERVICE_CREDENTIALS)
     yield from (value for name, value in values if value and not (name in ISSUED and is_short_word(value)))
 
 
 # ── secrets in URLs ────────────────────────────────────────────────────────────────────────────
 #
-# Split by hand: a URL that cannot be parsed has a password all the same.
+# Split by hand, since an invalid URL may contain a password, too.
 
-#: Options of a database's driver that hold one.
+#: Options of database drivers that hold a password.
 PASSWORD_OPTIONS = frozenset(("password", "sslpassword"))
-#: A shorter part of a URL that is a secret as a whole is none, but a word such as `notify`.
+#: Shorter parts of a secret URL are not secret themselves: they are words such as `notify`.
 _SHORTEST_URL_PART = 12
 
 
 def user_info_secrets(url: str) -> Iterator[str]:
-    """Yield what stands before the host: for a proxy the name alone may be a token."""
+    """Yield the user info of a URL; for a proxy, the user name alone may be a token."""
     for user_info in _user_infos(url):
         password = user_info.partition(":")[2]
         yield from filter(None, (password, unquote(password), user_info, unquote(user_info)))
 
 
 def password_secrets(url: str) -> Iterator[str]:
-    """Yield the passwords before the host and among the options; the name of a user is none."""
+    """Yield the passwords in the user info and the options of a URL, but not the user name."""
     address, _, query = url.partition("?")
     options = (option.partition("=") for option in query.split("&"))
     passwords = [user_info.partition(":")[2] for user_info in _user_infos(address)]
@@ -581,9 +580,9 @@ def password_secrets(url: str) -> Iterator[str]:
 
 
 def whole_url_secrets(url: str) -> Iterator[str]:
-    """Yield a URL that is a secret whatever it is made of, and what others may say of it.
+    """Yield a URL that is a secret as a whole, and the forms in which libraries may quote it.
 
-    That is the URL without its scheme, and the long parts between its marks.
+    These are the URL without its scheme, and the long parts between its separators.
     """
     rest = url.partition("://")[2]
     yield from (url, rest)
@@ -594,7 +593,7 @@ def whole_url_secrets(url: str) -> Iterator[str]:
 
 def _user_infos(url: str) -> Iterator[str]:
     rest = url.partition("://")[2] or url
-    # A password may hold what ends the host elsewhere.
+    # A password may contain characters that otherwise end the host.
     for upto in (rest, rest.partition("/")[0]):
         user_info, at, _ = upto.rpartition("@")
         if at:

@@ -1,4 +1,4 @@
-"""The addresses of services and of record stores."""
+"""URLs of services and of record stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, parse_qs, quote, quote_plus, unquote, urls
 from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.secrets import PASSWORD_OPTIONS, REDACTED
 
-_WANTED = "write a URL such as https://modelarts.example.com"
+_WRITE_URL = "write a URL such as https://modelarts.example.com"
 
 
 def is_loopback(host: str) -> bool:
@@ -29,7 +29,7 @@ def is_loopback(host: str) -> bool:
 
 
 def holds_credentials(endpoint: str) -> bool:
-    """Whether an endpoint has a user or a password in it, or looks as if it had."""
+    """Whether an endpoint has, or seems to have, a user name or password."""
     return "@" in endpoint
 
 
@@ -44,17 +44,17 @@ def _split_url(endpoint: str) -> SplitResult | None:
 
 
 def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False) -> tuple[str, str] | None:
-    """Say why an address must not be used, and what to do; None if it may be.
+    """Return why an endpoint must not be used and how to fix it, or None.
 
-    The words never hold the address itself, which may hold a secret. `insecure` allows plain http to
-    other machines; `takes_path` is for a URL that is no endpoint, such as OS_AUTH_URL.
+    The texts do not contain the endpoint, which may hold a secret. `insecure` allows plain http to other
+    machines; `takes_path` is for URLs such as OS_AUTH_URL.
     """
     endpoint = endpoint.strip()
     if holds_credentials(endpoint):
         return "the endpoint contains a user name or password", "set credentials in the environment"
     parts = _split_url(endpoint)
     if parts is None:
-        return "the endpoint is not a valid URL", _WANTED
+        return "the endpoint is not a valid URL", _WRITE_URL
     host = parts.hostname or ""
     if parts.query or parts.fragment or (parts.path.strip("/") and not takes_path):
         return "an endpoint must not have a path, query or fragment", f"write {parts.scheme}://{parts.netloc}"
@@ -66,14 +66,13 @@ def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False)
     return None
 
 
-# --- The URL of a record store: which database it means, its parts, and what of it people may see
+# --- The URL of a record store: its database, its parts, and its form without secrets
 
 
 class StoreKind(NamedTuple):
     """A database that can hold the records.
 
-    `name` is what the program calls it, `form` what users write. A file serves one machine;
-    a server is shared.
+    `name` is the reconciler's name for it, `form` an example URL. A file serves one machine, a server many.
     """
 
     name: str
@@ -90,24 +89,24 @@ STORES = (
 )
 _BY_SCHEME: Mapping[str, StoreKind] = {scheme: kind for kind in STORES for scheme in kind.schemes}
 
-#: Stands in a URL for an expression whose value is not known yet; no URL holds this character.
+#: A placeholder in a URL for an expression without a value yet; no URL contains this character.
 HOLE = "\ufdd3"
-#: Not everybody quotes a slash in a password. A number before a database and its options is a port.
+#: A password may contain an unquoted slash. A number before a database and its options is a port.
 _SERVER = (
     r"(?:(?P<user>[^:/]*)(?::(?!\d+/[^@?]*\?)(?P<password>[^@]*))?@)?(?:\[(?P<ipv6>[^/?]+)\]|(?P<host>[^/:?]+))?"
     r"(?::(?P<port>[0-9]+))?(?:/(?P<database>[^?]*))?(?:\?(?P<options>.*))?"
 )
-#: A password that ends the URL too early: a number behind a colon is a port.
+#: A password that ends the host too early. A number after a colon is a port.
 _UNQUOTED_PASSWORD = r"//[^\s/:@]*:(?!\d*[/?#,])([^\s@]+)@"  # noqa: S105 - a pattern
-#: Whatever may be a password in a URL, though it may be no URL.
+#: Anything that may be a password in a URL, even in text that is not a valid one.
 _LOOKS_LIKE_PASSWORD = r"//[^\s/:@]*:([^\s@]+)@"  # noqa: S105 - a pattern
 
 
 @dataclass(frozen=True)
 class StoreUrl:
-    """A URL, taken apart. `name` is the path of the file as it stands, or the database on the server.
+    """A parsed URL. `name` is the path of the file as written, or the database on the server.
 
-    Behind the question mark stand options of the driver, passwords among them.
+    `options` are those of the driver, which may include passwords.
     """
 
     kind: StoreKind
@@ -128,7 +127,7 @@ class StoreUrl:
         return f"{self.kind.name}://{user}{host}{port}/{name}"
 
     def without_secrets(self, text: str) -> str:
-        """Take the URL's own credentials out of a text, in whichever form they stand there."""
+        """Redact the URL's own credentials in a text, quoted or not."""
         options = (value for name in PASSWORD_OPTIONS for value in self.options.get(name, ()))
         forms = {
             form
@@ -141,20 +140,20 @@ class StoreUrl:
 
 
 def parse_store_url(url: str) -> StoreUrl:
-    """Read a URL.
+    """Parse the URL of a record store.
 
     Raises:
-        WrongUsage: it is not the URL of a store. The words never hold more of it than its scheme.
+        WrongUsage: it is not valid. The message contains nothing of it except its scheme.
     """
     kind, rest = _split(url)
     if kind.is_file:
         if rest[:1] != "/" or not rest.strip("/"):
             raise _wrong("the path of a file follows three slashes; an absolute path starts with a fourth")
         return StoreUrl(kind, rest[1:])
-    found = re.fullmatch(_SERVER, rest)
-    if found is None:
+    match = re.fullmatch(_SERVER, rest)
+    if match is None:
         raise _wrong("it cannot be parsed; characters with a meaning in a URL must be written as %xx")
-    user, password, ipv6, host, port, database, options = found.groups()
+    user, password, ipv6, host, port, database, options = match.groups()
     if "@" in (host or ""):
         raise _wrong("it contains two @; write the one in the password as %40")
     if not database:
@@ -171,7 +170,7 @@ def parse_store_url(url: str) -> StoreUrl:
 
 
 def store_url_problem(url: str) -> Diagnostic | None:
-    """What is wrong with a URL; one that has a `HOLE` is judged as far as it goes."""
+    """Return the problem with a URL, or None. A URL with a `HOLE` is checked as far as possible."""
     if HOLE in url.partition("://")[0]:
         return None
     try:
@@ -179,21 +178,21 @@ def store_url_problem(url: str) -> Diagnostic | None:
         is_open = rest.startswith(HOLE) if kind.is_file else HOLE in rest
         if not is_open:
             parse_store_url(url)
-    except WrongUsage as wrong:
-        return wrong.diagnostics[0]
+    except WrongUsage as error:
+        return error.diagnostics[0]
     return None
 
 
 def absolute_url(url: str, root: str) -> str:
-    """The URL with a relative path in it below `root`; one that means no file stays as it is."""
+    """Return the URL of a file with its path made absolute below `root`; any other URL as it is."""
     scheme, _, rest = url.partition("://")
     kind = _BY_SCHEME.get(scheme)
-    # Four slashes before an absolute path, as everywhere.
+    # An absolute path follows four slashes, as in SQLAlchemy.
     return file_url(join(root, rest[1:])) if kind and kind.is_file and rest[:1] == "/" else url
 
 
 def file_url(path: str) -> str:
-    """The URL of a store in a file, whose path is absolute."""
+    """Return the URL of a store in the file at an absolute path."""
     return f"sqlite:///{path}"
 
 
@@ -213,14 +212,14 @@ def _wrong(why: str) -> WrongUsage:
 
 
 def user_password(url: str) -> str:
-    """The password before the host of a URL that is one, as it is written there; empty if it has none."""
+    """Return the password in the user info of a valid URL, still quoted, or ""."""
     _, separator, rest = url.partition("://")
     userinfo, at, _ = re.split("[/?#]", rest, maxsplit=1)[0].rpartition("@")
     return userinfo.partition(":")[2] if separator and at else ""
 
 
 def passwords_in(url: str) -> Iterator[str]:
-    """The passwords of a URL that is one, as they are written there."""
+    """Yield the passwords of a valid URL, still quoted."""
     if password := user_password(url):
         yield password
     for option in url.partition("?")[2].split("&"):
@@ -230,11 +229,11 @@ def passwords_in(url: str) -> Iterator[str]:
 
 
 def written_passwords(url: str) -> Iterator[str]:
-    """The passwords of a URL, those included that were not written as URLs demand."""
+    """Yield the passwords of a URL, including those that are not quoted as they must be."""
     yield from passwords_in(url)
     yield from re.findall(_UNQUOTED_PASSWORD, url)
 
 
 def looks_like_passwords(text: str) -> Iterator[str]:
-    """What stands in a text where URLs have a password, and is written there as it is."""
-    return (found for found in re.findall(_LOOKS_LIKE_PASSWORD, text) if "${" not in found)
+    """Yield what looks like a URL's password in any text."""
+    return (password for password in re.findall(_LOOKS_LIKE_PASSWORD, text) if "${" not in password)

@@ -1,4 +1,4 @@
-"""The create body of a job: made of what is declared, summed up, and its digest."""
+"""The create body of a job: how it is built, summarized and hashed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reconciler.text import format_duration, parse_duration
 
 
 def one_spelling(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job that the service returned, in manifest form, in the spelling of the create body."""
+    """Return a job from the service, in manifest form, with the names that the create body uses."""
     result = with_algorithms(job, _algorithm)
     if isinstance(spec := job.get("spec"), dict) and isinstance(volumes := spec.get("volumes"), list):
         result["spec"] = {**spec, "volumes": [_volume(volume) for volume in volumes]}
@@ -34,9 +34,9 @@ def one_spelling(job: Mapping[str, Any]) -> dict[str, Any]:
 def with_algorithms(
     job: Mapping[str, Any], rewrite: Callable[[Mapping[str, Any], tuple[str | int, ...]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """A job with its algorithm, those of its tasks, and what these were made of, each rewritten.
+    """Return a job with all its algorithms rewritten: its own, its tasks', and their `job_config`.
 
-    `rewrite` gets the path to it, too.
+    `rewrite` also gets the path of each.
     """
     result = dict(job)
     if isinstance(algorithm := job.get("algorithm"), dict):
@@ -58,7 +58,7 @@ def _algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any]:
     for kind in ("inputs", "outputs"):
         items = result.get(kind)
         if isinstance(items, dict) and "name" in items:
-            items = [items]  # a task's answer has one object where the request has a list
+            items = [items]  # a task's response has one object where the request has a list
         if isinstance(items, list):
             result[kind] = [_data(item) for item in items]
     return result
@@ -76,23 +76,23 @@ def _volume(volume: Any) -> Any:
     return {"nfs": volume} if is_flat else volume
 
 
-# --- The create body: from what people write below a job to what the service is sent, and back to paths
+# --- The create body: from a manifest entry to the request, and back to manifest form
 
-#: Members of the service's `metadata` that stand on the first level of an entry.
+#: Members of the service's `metadata` that are on the top level of an entry.
 HOISTED = ("description", "annotations", "training_experiment_reference")
 #: Keys of an entry that are the reconciler's own, and never sent.
 OWN_KEYS = frozenset({"code", "lifecycle", "state", "needs", "formerly", "max_parallel", "targets", "raw"})
-#: What `raw` must not hold: it would forge the job's identity, or is never sent.
+#: What `raw` must not set: the job's identity, or what is never sent.
 RAW_FORBIDDEN = {"metadata": ("name", "description", "workspace_id", "id")}
 
-#: Lists of an algorithm whose items have a name.
+#: Lists of an algorithm whose items have names.
 NAMED_LISTS = ("parameters", "inputs", "outputs")
 
 
 def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry (or a part of one, such as `defaults`) with its mapping forms as lists.
+    """Return an entry (or part of one, such as `defaults`) with its mapping forms as lists.
 
-    Values of the wrong type are left as they are: saying so is the models' work.
+    Values of the wrong type are kept, for the models to report.
     """
     result = with_algorithms(entry, _desugar_algorithm)
     spec = result.get("spec")
@@ -102,7 +102,7 @@ def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _span(text: str) -> Any:
-    """A span as the service has it, of text such as `8h`; what it is not is for the models to refuse."""
+    """Convert text such as `8h` to the service's form. Invalid text is kept, for the models to report."""
     try:
         seconds = parse_duration(text)
     except ValueError:
@@ -126,7 +126,7 @@ def _desugar_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any
         if isinstance(value, list):
             result[kind] = [_hide_sensitive(item) for item in value] if kind == "parameters" else value
     environments = result.get("environments")
-    # An item that cannot be read is for the models to refuse.
+    # Invalid items are kept, for the models to report.
     if isinstance(environments, list) and all(
         isinstance(item, Mapping) and (not is_named_environment(item) or isinstance(item["name"], str))
         for item in environments
@@ -149,7 +149,7 @@ def _desugar_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any
 def is_named_environment(item: Mapping[str, Any]) -> bool:
     """Whether an item of a list of environments is one variable, `{name: …, value: …, sensitive: …}`.
 
-    Else it is a map of variables to values, as some of the service's documents have it.
+    Otherwise it maps variables to values, as in some of the service's documents.
     """
     return "name" in item and ("value" in item or "sensitive" in item)
 
@@ -165,7 +165,7 @@ def _named(kind: str, name: str, item: Any) -> Any:
 
 
 def _hide_sensitive(parameter: Any) -> Any:
-    """A parameter with its value hidden, if it says so and has one; the value may be inherited."""
+    """Make the value of a parameter secret if it is marked `sensitive`. The value may be inherited."""
     if not isinstance(parameter, dict) or plain(parameter.get("sensitive")) is not True:
         return parameter
     if "value" not in parameter:
@@ -178,7 +178,7 @@ def _environment_value(name: str, value: Mapping[str, Any]) -> Any:
         return value
     sensitive = plain(value.get("sensitive", False))
     if not isinstance(sensitive, bool):
-        return value  # for the models to refuse: a secret must not slip through a typo
+        return value  # the models report it: a typo must not expose a secret
     return _secret(value["value"], f"environment.{name}") if sensitive else value["value"]
 
 
@@ -192,9 +192,9 @@ def _secret(value: Any, name: str) -> Any:
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two desugared trees: mappings member by member, named lists by name, the rest is `over`'s.
+    """Merge two desugared trees: mappings by member, named lists by name; else the value of `over` wins.
 
-    A null in `over` takes the value away. What replaces a sensitive value is sensitive.
+    A null in `over` removes a value. A value that replaces a sensitive one is sensitive.
     """
     result = dict(under)
     for key, value in over.items():
@@ -202,7 +202,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(below, dict) and isinstance(value, dict):
             result[key] = merge(below, _hidden_as(below, value) if key == "environments" else value)
         elif key in NAMED_LISTS and is_named_list(below) and is_named_list(value):
-            # An item that says of its value only that there is none takes the one of its name away.
+            # An item whose only member besides its name is null removes the inherited one.
             named = {item["name"]: item for item in below}
             for item in value:
                 says_null = len(item) > 1 and all(v is None for name, v in item.items() if name != "name")
@@ -218,7 +218,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hidden_as(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables, each hidden that says so below; the mark itself is no longer there."""
+    """Make variables secret that are secret below. Their mark is gone by now."""
     result = dict(environments)
     for name in environments.keys() & below.keys():
         old, new, reference = below[name], environments[name], f"${{environment.{name}}}"
@@ -237,10 +237,10 @@ def is_named_list(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
 
 
 def create_body(entry: Mapping[str, Any], *, holds_null: bool = True) -> dict[str, Any]:
-    """Build the body from a desugared, validated entry, `raw` merged last.
+    """Build the body from a desugared, validated entry, with `raw` merged last.
 
-    It lacks what identifies the job: `metadata.name`, `.workspace_id` and `.description` are put in
-    by `with_identity` when the revision is known. Secrets stay `SecretText`.
+    It lacks the job's identity: `with_identity` adds `metadata.name`, `.workspace_id` and `.description`
+    when the revision is known. Secrets stay `SecretText`.
     """
     body: dict[str, Any] = {"kind": entry.get("kind") or "job", "metadata": {}}
     for key, value in entry.items():
@@ -251,7 +251,7 @@ def create_body(entry: Mapping[str, Any], *, holds_null: bool = True) -> dict[st
             place[key] = sent
     spec = body.get("spec", {})
     if isinstance(resource := spec.get("resource"), dict) and "node_count" not in resource:
-        # The SDK requires what the OTC documents make optional: say it always.
+        # The SDK requires it, although the OTC documents make it optional.
         body["spec"] = {**spec, "resource": {**resource, "node_count": 1}}
     if isinstance(raw := entry.get("raw"), Mapping):
         body = merge(body, desugar(raw))
@@ -262,7 +262,7 @@ def create_body(entry: Mapping[str, Any], *, holds_null: bool = True) -> dict[st
 
 
 def _sent_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any]:
-    """An algorithm with text in the places where the service demands it."""
+    """Convert values to text where the service requires it."""
     result = dict(algorithm)
     if isinstance(environments := result.get("environments"), dict):
         result["environments"] = _texts(environments)
@@ -284,28 +284,28 @@ def _texts(members: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _body_rule() -> FieldRule:
-    """The rules of a create body: those of a manifest, and below `metadata` once more."""
+    """The rules of a create body: those of a manifest, repeated below `metadata`."""
     rule = FieldRule()
     rule.members = {**rules().members, "metadata": rules()}
     return rule
 
 
 def _typed(value: Any, rule: FieldRule) -> Any:
-    """Copy plain data: text as it was spelled where the service wants text, plain values elsewhere."""
+    """Copy plain data. Where the service wants text, numbers become text as spelled; else plain values."""
     if isinstance(value, dict):
         members, others = rule.members, rule.others
-        # Most members are text or a whole number, and most calls are saved here.
+        # A shortcut for most members, which are text or whole numbers.
         result: dict[str, Any] = {}
         for name, member in value.items():
-            of_member = members.get(name) or others
-            is_same = member.__class__ is str or (member.__class__ is int and not of_member.is_text)
-            result[name] = member if is_same else _typed(member, of_member)
+            below = members.get(name) or others
+            is_same = member.__class__ is str or (member.__class__ is int and not below.is_text)
+            result[name] = member if is_same else _typed(member, below)
         return result
     if isinstance(value, list):
         item = rule.item or _UNKNOWN
         return [_typed(member, item) for member in value]
     if rule.is_text and isinstance(value, int | float):
-        # Version 0.1.0 sent a number here, so its digest is that of a number.
+        # Version 0.1.0 sent a number here, so its digest covers a number.
         return text_released_as(str(scalar_text(value)), scalar(plain(value)))
     return plain(value)
 
@@ -323,7 +323,7 @@ def _sendable(value: Any) -> Any:
 
 
 def algorithms_in(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Wherever a body has an algorithm: its own, those of its tasks, and what these were made of."""
+    """Return every algorithm in a body: its own, its tasks', and their `job_config`."""
     of_tasks = [task.get("algorithm") for task in filter(_is_dict, body.get("tasks") or ())]
     below = [algorithm.get("job_config") for algorithm in filter(_is_dict, of_tasks)]
     return filter(_is_dict, [body.get("algorithm"), *of_tasks, *below])
@@ -336,13 +336,13 @@ def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
 def with_identity(
     body: Mapping[str, Any], *, name: str, workspace_id: str, description: str
 ) -> dict[str, Any]:
-    """The body as it is sent: under its name, in its workspace, with the marker in its description."""
+    """Return the body to send, with name, workspace and description (which ends in the marker)."""
     identity = {"name": name, "workspace_id": workspace_id, "description": description}
     return {**body, "metadata": {**body["metadata"], **identity}}
 
 
 def manifest_form(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a create body, or a job the service returned, with its fields where a manifest has them."""
+    """Return a create body, or a job from the service, with its fields where a manifest has them."""
     flat = {key: value for key, value in body.items() if key not in ("metadata", "status")}
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping):
@@ -350,20 +350,20 @@ def manifest_form(body: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-# --- What a create body starts, in a line for people: nodes, flavor, engine, auto_stop
+# --- A summary of a create body: nodes, flavor, engine, auto_stop
 
 _POOLS = ("pool_id", "pool_group_id")
 
 
 class UsedNodes(NamedTuple):
-    """Nodes (None: no such number) of one flavor; of a pool where the job names no flavor."""
+    """Nodes (None: not a valid number) of a flavor, or of a pool if the job names no flavor."""
 
     nodes: int | None
     name: str
 
 
 def placed(body: Mapping[str, Any], own: str, of_task: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What a body has at a path, and each of its tasks under a name, with the path at which it stands."""
+    """Yield what the body has at path `own`, and each task at `of_task`, with their full paths."""
     yield own, mapping_at(body, *own.split("."))
     tasks = body.get("tasks")
     for index, task in enumerate(tasks if isinstance(tasks, list) else ()):
@@ -371,24 +371,24 @@ def placed(body: Mapping[str, Any], own: str, of_task: str) -> Iterator[tuple[st
 
 
 def mapping_at(tree: Any, *path: str) -> Mapping[str, Any]:
-    """The mapping at a path of plain data; an empty one where there is something else, or nothing."""
+    """Return the mapping at a path of plain data, or an empty one."""
     value = value_at(tree, path)
     return value if isinstance(value, Mapping) else {}
 
 
 def resources(body: Mapping[str, Any]) -> list[UsedNodes]:
-    """The nodes that a job with this body takes, those of its tasks included."""
-    found = []
+    """Return the nodes that a job with this body takes, including those of its tasks."""
+    result = []
     for _, resource in placed(body, "spec.resource", "task_resource"):
         if name := next(filter(None, map(resource.get, ("flavor_id", *_POOLS))), None):
             count = resource.get("node_count", 1)
             is_count = _is_positive(count) and isinstance(count, int)
-            found.append(UsedNodes(count if is_count else None, str(name)))
-    return found
+            result.append(UsedNodes(count if is_count else None, str(name)))
+    return result
 
 
 def auto_stop_hours(body: Mapping[str, Any]) -> float | None:
-    """After how many hours the service stops the job; None if it does not, or that cannot be told."""
+    """Return the hours after which the service stops the job; None if it does not, or if unknown."""
     span = mapping_at(body, "spec", "auto_stop")
     duration = span.get("duration")
     if not _is_positive(duration):
@@ -397,14 +397,14 @@ def auto_stop_hours(body: Mapping[str, Any]) -> float | None:
 
 
 def _is_positive(value: Any) -> TypeGuard[float]:
-    """Whether a value is a number that can be reckoned with: `raw` may put anything into a body."""
+    """Whether a value is a positive, finite number: `raw` may put anything into a body."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
 
 
 def summarize(body: Mapping[str, Any]) -> str:
-    """Say what a job with this body takes and runs: `8 × modelarts.p3.large.public, pytorch, at most 48 h`.
+    """Summarize what a job takes and runs: `8 × modelarts.p3.large.public, pytorch, at most 48 h`.
 
-    A heterogeneous job names the nodes of each task. What the body does not say is left out.
+    A heterogeneous job shows the nodes of each task. Missing values are left out.
     """
     body = show(body)
     parts = [f"{count} × {place}" for count, place in _nodes(body)]
@@ -422,7 +422,7 @@ def summarize(body: Mapping[str, Any]) -> str:
 
 
 def nodes_by_place(body: Mapping[str, Any]) -> Counter[str]:
-    """How many nodes a job with this body takes: of each flavor, or of a pool where it names one only."""
+    """Count the nodes that a job with this body takes by flavor, or by pool if it names no flavor."""
     nodes: Counter[str] = Counter()
     for count, place in _nodes(show(body)):
         nodes[place] += count if isinstance(count, int) else 1
@@ -430,7 +430,7 @@ def nodes_by_place(body: Mapping[str, Any]) -> Counter[str]:
 
 
 def _nodes(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
-    """The nodes of the job, and of each of its tasks, with what they are."""
+    """Yield the nodes of the job and of each of its tasks, with their flavor and pool."""
     for _, resource in placed(body, "spec.resource", "task_resource"):
         flavor, pool = resource.get("flavor_id"), next(filter(None, map(resource.get, _POOLS)), None)
         if flavor or pool:
@@ -440,12 +440,12 @@ def _nodes(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
 
 # --- The digest: a letter that names the algorithm, and 12 hex digits over the immutable part
 
-#: lifecycle.rerun is part of what was declared; the space keeps it apart from every field of the service.
+#: The key of `lifecycle.rerun` in the digested form; the space keeps it apart from the service's fields.
 RERUN = "lifecycle rerun"
 
 
 def spell_path(path: Iterable[Any]) -> str:
-    """Write a path as people know it: `algorithm.parameters.lr`, `lifecycle.rerun`."""
+    """Write a path as users know it: `algorithm.parameters.lr`, `lifecycle.rerun`."""
     parts = [str(part) for part in path]
     if parts == [RERUN]:
         return "lifecycle.rerun"
@@ -454,25 +454,25 @@ def spell_path(path: Iterable[Any]) -> str:
     return ".".join(parts)
 
 
-#: Both hash a canonical form in the same way; they give some manifests two forms (see `covered_by`).
+#: They hash canonical forms alike, but some manifests have a different form in each (see `covered_by`).
 ALGORITHMS = ("a", "b")
 CURRENT = "b"
 
 
 def declared(immutable: Canonical, rerun: str | None) -> Canonical:
-    """What the digest covers: the immutable part, and the text of `lifecycle.rerun`."""
+    """Return what the digest covers: the immutable part, and `lifecycle.rerun`."""
     return {**immutable, RERUN: rerun} if rerun else immutable
 
 
 def covered_by(letter: str, body: Mapping[str, Any], rerun: str | None) -> Canonical:
-    """What a digest with that letter covers of a create body and of `lifecycle.rerun`."""
+    """Return what a digest with that letter covers of a create body and of `lifecycle.rerun`."""
     if letter == "a":
         body, rerun = walk_texts(body, as_released), None if rerun is None else as_released(rerun)
     return declared(immutable_part(canonical(manifest_form(body))), rerun)
 
 
 def digest_of(covered: Canonical, algorithm: str = CURRENT) -> str:
-    """Return e.g. `a3f9a2c1b7d4e` for what `declared` returned."""
+    """Return the digest, e.g. `a3f9a2c1b7d4e`, of what `declared` returned."""
     data = _encode(covered).encode("utf-8", "surrogatepass")
     return algorithm + hashlib.sha256(data).hexdigest()[:12]
 
@@ -481,14 +481,14 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 def is_of_same_form(one: str, other: str) -> bool:
-    """Whether two digests are of one canonical form, whichever version computed each.
+    """Whether two digests are of the same canonical form, whatever their algorithms.
 
-    The algorithms hash a form in the same way, so equal digits are an equal form. Unequal ones of two
-    letters say nothing: the letters give some manifests two forms.
+    All algorithms hash a form alike, so equal digits mean equal forms. If the letters differ, different
+    digits prove nothing: a manifest may have a different form in each.
     """
     return one == other or (is_known(one) and is_known(other) and one[1:] == other[1:])
 
 
 def is_known(digest: str) -> bool:
-    """Whether this version can compute a digest with that letter."""
+    """Whether this version can compute digests with that letter."""
     return digest[:1] in ALGORITHMS

@@ -1,9 +1,8 @@
-"""The canonical form of a job: two jobs that mean the same have the same one.
+"""The canonical form of a job, which is equal for jobs that mean the same.
 
-null, absent, "" and empty containers go; values equal to the documented defaults go; `obs://` goes;
-numbers and booleans become text (where the service wants text they are text already, as they were
-spelled); named lists and volumes become mappings; a secret is its name.
-What is special about a field is read off its line in the models (`fields/`).
+It has no null, "", empty containers or documented defaults, and paths lose `obs://`. Numbers and booleans are
+text (where the service wants text, as they were spelled), named lists and volumes are mappings, and a secret
+is its name. The marks on each field of the models (`fields/`) say what applies to it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Canonical = dict[str, Any]
 
 
 class SecretName(str):
-    """The name that stands for a sensitive value in a canonical form; `value` is for comparing only."""
+    """The name of a sensitive value in a canonical form. `value` is for comparisons only."""
 
     __slots__ = ("value",)
     value: str
@@ -36,15 +35,15 @@ class SecretName(str):
 
 
 def by_name(form: Any) -> Any:
-    """A canonical form as plain data: of a secret only the name is left."""
+    """Return a canonical form as plain data, with only the names of secrets."""
     return map_leaves(form, lambda leaf: str(leaf) if isinstance(leaf, SecretName) else leaf)
 
 
 class FieldRule:
-    """What is known of one field, read off its line in the models.
+    """What the models say about one field.
 
-    `is_text` says that the service wants text, so that a number stays as it is spelled; `scalar` is the type
-    of a plain value, None where it is one of several or unknown. `is_rare` says that few manifests have it.
+    `is_text`: the service wants text, so a number keeps its spelling. `scalar`: the type of a plain value, or
+    None if it is unknown or one of several. `is_rare`: few manifests have the field.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class FieldRule:
 
     @property
     def is_filled_in(self) -> bool:
-        """Whether the service may return a value that was never sent."""
+        """Whether the service may return a value that was not sent."""
         return Mark.FILLED_IN in self.marks
 
     @property
@@ -103,7 +102,7 @@ class FieldRule:
 
     @cached_property
     def others(self) -> FieldRule:
-        """The rule of the members that no model knows: it says nothing, or that people's own are text."""
+        """The rule for members that no model knows: text if users choose the names, else unknown."""
         return _ANY_TEXT if self.has_named_members else _UNKNOWN
 
 
@@ -113,13 +112,13 @@ def rules() -> FieldRule:
     root = FieldRule(JobBody)
     output = root.members["algorithm"].members["outputs"].item
     assert output is not None
-    # Response-only, but `raw` can send it: "30s" in the documents' tables, 30 in their examples.
+    # Only documented in responses, but `raw` can send it: "30s" in their tables, 30 in their examples.
     output.members = {**output.members, "period": FieldRule(None, (Mark.SECONDS, Mark.FILLED_IN))}
     return root
 
 
 def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
-    """Take `Annotated` and `| None` off a type; return what is inside, and the metadata passed by."""
+    """Remove `Annotated` and `| None` from a type. Returns the inner type and the metadata."""
     metadata: list[Any] = []
     while True:
         if get_origin(annotation) is Annotated:
@@ -132,7 +131,7 @@ def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
 
 
 def scalar(value: Any) -> str:
-    """A value where a number is wanted, as text: 30 and "30" are the same, and so are 8 and 8.0."""
+    """Write a plain value as text: 30 equals "30", and 8 equals 8.0."""
     if isinstance(value, SecretText):
         return SecretName(value.reference, str.__str__(value))
     if isinstance(value, bool):
@@ -143,7 +142,7 @@ def scalar(value: Any) -> str:
 
 
 def member_rule(rule: FieldRule, name: str) -> FieldRule | None:
-    """The rule of one member in a canonical form, or None for a field that no model knows."""
+    """Return the rule of a member in a canonical form, or None for a field that no model knows."""
     if rule.keyed_by:
         return rule.item
     return _ANY_TEXT if rule.has_named_members else rule.members.get(name)
@@ -158,12 +157,12 @@ def _object(value: Mapping[str, Any], rule: FieldRule) -> Canonical:
     members, others = rule.members, rule.others
     result: Canonical = {}
     for name, member in value.items():
-        of_member = members.get(name) or others
-        # Most members are text that means nothing but itself, and most calls are saved here.
-        if member.__class__ is not str or of_member.marks:
-            if (form := _value(member, of_member)) is not None:
+        below = members.get(name) or others
+        # A shortcut for most members, which are text without marks.
+        if member.__class__ is not str or below.marks:
+            if (form := _value(member, below)) is not None:
                 result[name] = form
-        elif member and member != of_member.default:
+        elif member and member != below.default:
             result[name] = member
     return result
 
@@ -173,8 +172,8 @@ _ANY_TEXT = FieldRule(str)
 
 
 def _value(value: Any, rule: FieldRule) -> Any:
-    """Return the canonical form of one field, or None if it says nothing."""
-    # The order of the questions is that of their frequency: this runs for every field of every job.
+    """Return the canonical form of one field, or None if it is empty or a default."""
+    # Ordered by frequency, since this runs for every field of every job.
     cls = value.__class__
     if cls is str:
         text = value
@@ -201,7 +200,7 @@ def _list(items: list[Any], rule: FieldRule) -> Any:
     if rule.keyed_by:
         return dict(_keyed(items, item_rule, rule.keyed_by))
     if Mark.FREE_MEMBERS in rule.marks:
-        # The documents show environments as a map in places, and as a list of maps in others.
+        # In the documents, environments are a map or a list of maps.
         merged = {k: v for item in items if isinstance(item, Mapping) for k, v in item.items()}
         return _object(merged, rule)
     forms = [form for item in items if (form := _value(item, item_rule)) is not None]
@@ -215,7 +214,7 @@ def _keyed(items: list[Any], rule: FieldRule, keyed_by: str) -> Iterator[tuple[s
             continue
         name = item.get(keyed_by)
         if not name:
-            # A volume has its local_path one level down, under nfs, pfs or obs.
+            # The local_path of a volume is one level down, under nfs, pfs or obs.
             below = (value.get(keyed_by) for value in item.values() if isinstance(value, dict))
             name = next(filter(None, below), None)
         form = _object(item, rule)
@@ -237,7 +236,7 @@ def _obs_path(text: str) -> str:
 def walk_rules(
     rule: FieldRule | None = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldRule]]:
-    """Yield every field with its path, parents first; the members of a list stand under `[]`."""
+    """Yield every field with its path, parents first. Members of list items have `[]` in their path."""
     rule = rules() if rule is None else rule
     if path:
         yield path, rule
@@ -250,12 +249,12 @@ def walk_rules(
 
 @cache
 def mutable_paths() -> tuple[tuple[str, ...], ...]:
-    """The fields that the service can change on a job that exists."""
+    """The paths of all fields that the service can change on an existing job."""
     return tuple(_mutable(rules()))
 
 
 def _mutable(rule: FieldRule, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of the fields below one that can be changed; no rare model and no list has such a field."""
+    """Yield the mutable fields below a field. No rare model and no list has any."""
     for name, member in rule.members.items():
         if member.update:
             yield (*path, name)
@@ -264,7 +263,7 @@ def _mutable(rule: FieldRule, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
 
 
 def rule_at(path: tuple[str, ...]) -> FieldRule:
-    """The rule of the field at a path that `walk_rules` gave; of an item of environments that of all."""
+    """Return the rule at a path from `walk_rules`; below environments, the rule of environments."""
     rule = rules()
     for name in path:
         if Mark.FREE_MEMBERS in rule.marks:
@@ -274,9 +273,9 @@ def rule_at(path: tuple[str, ...]) -> FieldRule:
 
 
 def value_at(tree: Any, path: Sequence[str]) -> Any:
-    """What stands at a path of plain data, or None."""
+    """Return the value at a path of plain data, or None."""
     for name in path:
-        # A dict is nearly all of them, and a look at its class costs a tenth of the question.
+        # Nearly all are dicts, for which a look at the class is the fastest check.
         if tree.__class__ is not dict and not isinstance(tree, Mapping):
             return None
         tree = tree.get(name)
@@ -284,7 +283,7 @@ def value_at(tree: Any, path: Sequence[str]) -> Any:
 
 
 def immutable_part(form: Canonical) -> Canonical:
-    """A canonical form without what can be changed on the job there is: an edit of it needs a new one."""
+    """Return a canonical form without the mutable fields: an edit of the rest needs a new job."""
     for path in mutable_paths():
         if value_at(form, path) is not None:
             form = _without(form, path)
@@ -299,7 +298,7 @@ def _without(form: Canonical, path: tuple[str, ...]) -> Canonical:
 
 
 def overlay(one: Mapping[str, Any], other: Mapping[str, Any]) -> Canonical:
-    """Merge nested mappings; where both have a value, that of `other` stands."""
+    """Merge nested mappings; the values of `other` win."""
     result = dict(one)
     for name, value in other.items():
         below = result.get(name)

@@ -1,7 +1,7 @@
-"""What a target offers to jobs, and what of a create body it does not.
+"""What a target offers to jobs, and what a create body names that is missing there.
 
-Only what certainly is refused counts: a part of the catalog that could not be read says nothing, and rules
-of the public pools say nothing about a job in a dedicated one, nor those of preset engines about an image.
+Only certain refusals count: an unreadable part of the catalog proves nothing, rules of the public pools do
+not apply to dedicated ones, and rules of preset engines do not apply to images.
 
 Source: docs/reference/modelarts.md, "Calls" and "Create request".
 """
@@ -20,14 +20,14 @@ _T = TypeVar("_T")
 
 
 class Offered(NamedTuple, Generic[_T]):
-    """A list of what a target offers; `is_whole` says that what is not on it is not offered."""
+    """A list of offers. `is_whole`: anything that is not listed is not offered."""
 
     items: Sequence[_T]
     is_whole: bool
 
 
 class EngineOffer(NamedTuple):
-    """A preset framework in one version. `reported` is all that the target says of it."""
+    """One version of a preset framework. `reported` is the whole entry of the target."""
 
     engine_id: str
     name: str
@@ -37,9 +37,9 @@ class EngineOffer(NamedTuple):
 
 
 class FlavorOffer(NamedTuple):
-    """A kind of node: cores, memory and cards in words, and the most nodes a job may have (None: not said).
+    """A kind of node: cores, memory and cards as text, and the maximum nodes of a job (None: not reported).
 
-    `reported` is all that the target says of it.
+    `reported` is the whole entry of the target.
     """
 
     flavor_id: str
@@ -52,17 +52,17 @@ class FlavorOffer(NamedTuple):
 
 
 class RecordQuota(NamedTuple):
-    """How many job records there may be, and are; None is not known."""
+    """The limit of job records, and how many there are. None: unknown."""
 
     quota: int | None
     used: int | None
 
 
 class Offers(NamedTuple):
-    """What is offered. None is a part that is not known.
+    """What a target offers. None: unknown.
 
-    `most_nodes` gives for each flavor of the public pools how many nodes a job may have (None: not said);
-    `runs_images` whether the command of an image can run there.
+    `most_nodes` has the maximum nodes of a job for each flavor of the public pools (None: not reported);
+    `runs_images` says whether the command of an image can run there.
     """
 
     most_nodes: Mapping[str, int | None] | None = None
@@ -71,7 +71,7 @@ class Offers(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A value of a create body that the target does not offer."""
+    """A value in a create body that the target does not offer."""
 
     reason: PreflightReason
     path: str
@@ -80,12 +80,12 @@ class Missing(NamedTuple):
 
     @property
     def detail(self) -> str:
-        """In words; a value that is a secret by its name."""
+        """The problem in words; secrets appear by name."""
         return f'{self.path} "{show(self.value)}" {self.why}'
 
 
 class PoolChoice(NamedTuple):
-    """A dedicated pool, and the flavor that is wanted of it, if any."""
+    """A dedicated pool, and the flavor requested from it, if any."""
 
     pool_id: str
     flavor_id: str | None
@@ -95,49 +95,49 @@ class PoolChoice(NamedTuple):
         return f"pool {show(self.pool_id)}{flavor}"
 
 
-#: Kinds of jobs that run neither in the public pools nor in a pool of the project: at an edge, on a cluster
-#: of another service, in several pools. Nothing is documented of what they may name.
+#: Kinds of jobs that run elsewhere than in the project's pools: at an edge, on another service's cluster, in
+#: several pools. What they may name is not documented.
 _RUN_ELSEWHERE = frozenset({"edge_job", "mrs_job", "federated_pool_job", "diag_job"})
-#: A part of a body that names resources or an engine, after the path at which it stands.
+#: A path, and the resources or engine there.
 _Placed = tuple[str, Mapping[str, Any]]
 
 
 def needs_flavors(body: Mapping[str, Any]) -> bool:
-    """Whether a body names a flavor of the public pools."""
-    return any(_is_public(one) and _has_value(one.get("flavor_id")) for _, one in _resources(body))
+    """Whether the body names a flavor of the public pools."""
+    return any(_is_public(item) and _has_value(item.get("flavor_id")) for _, item in _resources(body))
 
 
 def needs_engines(body: Mapping[str, Any]) -> bool:
-    """Whether a body names a preset engine."""
+    """Whether the body names a preset engine."""
     return any(_is_preset(engine) for _, engine in _engines(body))
 
 
 def pools(body: Mapping[str, Any]) -> Iterator[tuple[str, PoolChoice]]:
-    """The dedicated pools that a body names, each with the path at which it does."""
+    """Yield the dedicated pools in a body, each with its path."""
     for path, resource in _resources(body):
         pool_id, flavor_id = resource.get("pool_id"), resource.get("flavor_id")
         if isinstance(pool_id, str) and _has_value(pool_id):
-            wanted = flavor_id if isinstance(flavor_id, str) and _has_value(flavor_id) else None
-            yield f"{path}.pool_id", PoolChoice(pool_id, wanted)
+            flavor = flavor_id if isinstance(flavor_id, str) and _has_value(flavor_id) else None
+            yield f"{path}.pool_id", PoolChoice(pool_id, flavor)
 
 
 def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
-    """What a body names and the target does not offer, in the order of the body."""
-    found: list[Missing] = []
+    """Return what a body names but the target does not offer, in the order of the body."""
+    result: list[Missing] = []
     if offers.engines is not None:
         for path, engine in _engines(body):
-            found += _missing_engine(path, engine, offers.engines)
+            result += _missing_engine(path, engine, offers.engines)
     if offers.most_nodes is not None:
         for path, resource in _resources(body):
-            found += _missing_flavor(path, resource, offers.most_nodes)
+            result += _missing_flavor(path, resource, offers.most_nodes)
     if not offers.runs_images:
         for path, algorithm in placed(body, "algorithm", "algorithm"):
             if command := algorithm.get("command"):
                 why = "needs its container image, and the target runs none"
-                found.append(
+                result.append(
                     Missing(PreflightReason.NEEDS_ITS_CONTAINER_IMAGE, f"{path}.command", command, why)
                 )
-    return found
+    return result
 
 
 def _resources(body: Mapping[str, Any]) -> Iterator[_Placed]:
@@ -147,7 +147,7 @@ def _resources(body: Mapping[str, Any]) -> Iterator[_Placed]:
 
 def _engines(body: Mapping[str, Any]) -> Iterator[_Placed]:
     for path, algorithm in placed(body, "algorithm", "algorithm"):
-        # An algorithm of the service brings its engine; one that is sent beside it has no documented rule.
+        # An algorithm of the service has its own engine; the rules for one sent along are not documented.
         is_by_reference = algorithm.get("id") or algorithm.get("subscription_id")
         if body.get("kind") not in _RUN_ELSEWHERE and not is_by_reference:
             yield f"{path}.engine", mapping_at(algorithm, "engine")
@@ -159,7 +159,7 @@ def _missing_engine(
     if not _is_preset(engine):
         return
     reason = PreflightReason.ENGINE_NOT_OFFERED
-    # `raw` may say a number; a secret stays one.
+    # `raw` may have a number; a secret must stay one.
     engine_id, name, version = (
         value if isinstance(value, str) else str(value or "") for value in map(engine.get, _ENGINE)
     )
@@ -191,8 +191,8 @@ def _missing_flavor(
         return
     if flavor_id not in most_nodes:
         yield Missing(PreflightReason.FLAVOR_NOT_OFFERED, f"{path}.flavor_id", flavor_id)
-    elif (most := most_nodes[flavor_id] or 0) > 0 and isinstance(nodes, int) and nodes > most:
-        reason, why = PreflightReason.TOO_MANY_NODES, f"is more than the {most} that {flavor_id} allows"
+    elif (limit := most_nodes[flavor_id] or 0) > 0 and isinstance(nodes, int) and nodes > limit:
+        reason, why = PreflightReason.TOO_MANY_NODES, f"is more than the {limit} that {flavor_id} allows"
         yield Missing(reason, f"{path}.node_count", str(nodes), why)
 
 
@@ -201,5 +201,5 @@ def _is_public(resource: Mapping[str, Any]) -> bool:
 
 
 def _has_value(text: Any) -> bool:
-    """Whether something is named; a secret to which nothing gave a value can be compared with nothing."""
+    """Whether there is a value. A secret without one cannot be compared."""
     return bool(text) and (text.has_value if isinstance(text, SecretText) else True)

@@ -1,8 +1,8 @@
-"""The code of a job as the core knows it: which files it is, its digest, and where a canonical form says so.
+"""The code of a job: its files, its digest, and its place in a canonical form.
 
-The digest is computed from exactly the list of files that is uploaded: their paths, sizes and contents; no
-times, owners or modes, which an object store does not keep. It stands in the digest of the job as `code`; the
-`code_dir` that follows from it does not, so that the store may move.
+The digest covers exactly what is uploaded: paths, sizes and contents, but no times, owners or modes, which
+object stores do not keep. The digest of the job covers it as `code`, but not the resulting `code_dir`, so the
+store may move.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:  # the supervisor of a job needs what is below, and no models
+if TYPE_CHECKING:  # a job's supervisor imports this module, but no models
     from reconciler.core.canonical import Canonical
 
-#: Files in the code of a job that name the packages it needs; one of a preset image is installed.
+#: Files that list the packages of a job; a preset image installs the one that it finds.
 REQUIREMENTS = ("pip-requirement.txt", "pip-requirements.txt", "requirement.txt", "requirements.txt")
-#: Where the digest of the code stands in a canonical form.
+#: The key of the code's digest in a canonical form.
 CODE = "code"
-#: So many digits of a digest name the place of code in a store.
+#: How many digits of a digest name the code's directory in a store.
 DIGITS = 16
 _PLACE = rf"^(?:obs:)?/+(.+)/([^/]+)/([0-9a-f]{{{DIGITS}}})/[^/]+/?$"
-#: Ends a digest of which only the first digits are known.
+#: The end of a digest of which only the first digits are known.
 _AND_MORE = "…"
 
 
 class CodeFile(NamedTuple):
-    """A file that is code. `path` is relative to the source, with slashes; `size` in bytes."""
+    """A code file. `path` is relative to the source, with slashes; `size` is in bytes."""
 
     path: str
     size: int
@@ -36,9 +36,9 @@ class CodeFile(NamedTuple):
 
 
 class Code(NamedTuple):
-    """The code of a job. `name` is the name of its directory, `files` are sorted by path.
+    """The code of a job. `name` is the name of its directory; `files` are sorted by path.
 
-    They were read in `source`, relative to the directory of the stack's root file, by the rules that follow.
+    They were read in `source`, relative to the stack's root file, with `exclude`, `include` and `max_size`.
     """
 
     name: str
@@ -66,7 +66,7 @@ def digest_of(files: Iterable[CodeFile]) -> str:
 
 
 def etag_of(data: bytes) -> str:
-    """Return the ETag by which an object store knows an object: the MD5 of its bytes, in hex."""
+    """Return the ETag of an object in an object store: the MD5 of its bytes, in hex."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
@@ -75,7 +75,7 @@ def digits(digest: str) -> str:
 
 
 def declared_form(form: Canonical, digest: str) -> Canonical:
-    """Return a canonical form with the digest of the code in the place of where it lies."""
+    """Return a canonical form with the digest of the code instead of its location."""
     algorithm = dict(form.get("algorithm") or {})
     code_dir = str(algorithm.pop("code_dir", ""))
     if "boot_file" in algorithm:
@@ -84,15 +84,15 @@ def declared_form(form: Canonical, digest: str) -> Canonical:
 
 
 def place_of(form: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """Return the store, the stack and the digits in the `code_dir` of a reported job, if it has them."""
-    found = re.search(_PLACE, str((form.get("algorithm") or {}).get("code_dir", "")))
-    return None if found is None else (f"obs://{found[1]}/", found[2], found[3])
+    """Return the store, stack and digits in a reported job's `code_dir`, or None."""
+    match = re.search(_PLACE, str((form.get("algorithm") or {}).get("code_dir", "")))
+    return None if match is None else (f"obs://{match[1]}/", match[2], match[3])
 
 
 def reported_form(form: Canonical, wanted: Canonical, digests: Iterable[str] = ()) -> Canonical:
-    """Return the canonical form of a reported job as its declaration would say it, where that declares code.
+    """Return the canonical form of a reported job with its code as in the `wanted` one, if that has code.
 
-    Its place has the first digits of its digest; the whole is the wanted one, or one of `digests`.
+    The location has the first digits of the digest. The rest comes from `wanted` or `digests`, if they match.
     """
     code, place = wanted.get(CODE), place_of(form)
     if code is None or place is None:
@@ -101,11 +101,11 @@ def reported_form(form: Canonical, wanted: Canonical, digests: Iterable[str] = (
 
 
 def known_code(form: Mapping[str, Any], digests: Iterable[str]) -> str | None:
-    """Return the one of some digests whose digits are in the `code_dir` of a reported job."""
+    """Return the digest whose digits are in a reported job's `code_dir`, or None."""
     place = place_of(form)
     return next((one for one in digests if place and digits(one) == place[2]), None)
 
 
 def is_shortened(form: Canonical) -> bool:
-    """Whether a form has only the first digits of its code, so that no digest covers what it says."""
+    """Whether the code's digest is incomplete, so that no digest of the job covers it."""
     return str(form.get(CODE, "")).endswith(_AND_MORE)

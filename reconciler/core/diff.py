@@ -1,9 +1,9 @@
-"""Which fields differ between two canonical forms, and what was declared for a job that only details show.
+"""Which fields differ between two canonical forms, and what was declared for a job known only by its details.
 
-DeepDiff costs about 1.5 ms a pair, equal or not, so it is asked only about jobs whose digests differ, and
-imported then. The service fills fields in, so a reported value that is declared no more was either removed
-from the manifest or never stood there. The digest tells: declarations are put together from what is declared
-now and what is reported, the likeliest first, and the one whose digest the marker has is what was declared.
+DeepDiff takes about 1.5 ms, so it is imported and called only for jobs whose digests differ. The service
+fills in fields, so a reported value that is not declared any more was either removed from the manifest or
+never in it. The digest decides: candidates are built from what is declared now and what is reported, the
+likeliest first, and the one with the marker's digest is the declaration.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from reconciler.core.fields.field_types import Mark
 from reconciler.core.values import Change
 from reconciler.secrets import REDACTED, map_beside
 
-#: So many declarations are tried for one job; one costs some 20 to 70 µs.
+#: How many candidates are tried for one job; each takes some 20 to 70 µs.
 LIMIT = 1_000
-#: So many of them are of one kind, so that each kind has its turn.
+#: How many of them may be of one kind, so that each kind is tried.
 _SHARE = LIMIT // 6
 
 _Path = tuple[str | int, ...]
 
 
 class _Absent:
-    """Stands for a field that was not declared."""
+    """A field that was not declared."""
 
 
 _ABSENT = _Absent()
@@ -38,7 +38,7 @@ _FREE = FieldRule()
 
 
 class _Option(NamedTuple):
-    """Another value that a field may have had than the likeliest one."""
+    """Another value that a field may have had. `is_put_back`: the reported one, which the base lacks."""
 
     path: _Path
     value: Any
@@ -49,13 +49,13 @@ _Choice = tuple[_Option, ...]
 
 
 def declared_for(reported: Canonical, declared: Canonical, digest: str) -> Canonical | None:
-    """Return the declaration that has a digest, or None if none that can be put together has it.
+    """Return the declaration with this digest, or None if no candidate has it.
 
-    `reported` is the immutable part of the details, `declared` what the digest of the declaration now
-    covers, in the form of the algorithm that the digest names.
+    `reported` is the immutable part of the details, `declared` what the digest covers of the current
+    declaration, in the form of the digest's algorithm.
     """
     guess = _Guess.of(reported, declared)
-    # Where nothing else differs an edited rerun, which nobody can put back, explains the digest best.
+    # If nothing else differs, an edit of `rerun`, which cannot be recovered, is the best explanation.
     is_rerun = RERUN in declared and guess.base == declared
     for options in islice(guess.choices(), LIMIT // 5 if is_rerun else LIMIT):
         form = guess.base
@@ -67,18 +67,18 @@ def declared_for(reported: Canonical, declared: Canonical, digest: str) -> Canon
 
 
 def is_by_reference(declared: Canonical) -> bool:
-    """Whether the algorithm is one of the service, which brings parameters, inputs and outputs along."""
+    """Whether the service's own algorithm is used, which brings its parameters, inputs and outputs."""
     algorithm = declared.get("algorithm", {})
     return "id" in algorithm or "subscription_id" in algorithm
 
 
 @dataclass
 class _Guess:
-    """The likeliest declaration, and in which fields it may have been another.
+    """The likeliest declaration, and the fields in which it may be wrong.
 
-    `likely` and `unlikely` are the other values, in the order in which they are tried; `unknown` those of
-    fields that no model knows, which are the service's own unless `raw` declared them. `secrets` are
-    changes of fields that hold another value than the sensitive one that is declared.
+    `likely` and `unlikely` are alternative values in the order in which they are tried; `unknown` are those
+    of fields that no model knows, which the service adds unless `raw` declares them. `secrets` are changes of
+    fields whose value differs from the sensitive one that is declared.
     """
 
     keeps_named_lists: bool
@@ -90,7 +90,7 @@ class _Guess:
 
     @classmethod
     def of(cls, reported: Canonical, declared: Canonical) -> _Guess:
-        """Lay both forms side by side."""
+        """Compare both forms."""
         guess = cls(keeps_named_lists=not is_by_reference(declared))
         covered = {name: value for name, value in declared.items() if name != RERUN}
         guess.base = guess._object(covered, reported, rules(), ())
@@ -99,29 +99,29 @@ class _Guess:
             guess.likely.insert(0, _Option((RERUN,), _ABSENT))
         return guess
 
-    # --- in which order declarations are tried
+    # --- The order of the candidates
 
     def choices(self) -> Iterator[_Choice]:
-        """Yield what is to be put into the base: nothing, then one thing, then two."""
-        likely, rarely = _choices_among(self.likely)
-        unlikely, hardly = _choices_among(self.unlikely)
+        """Yield the changes to the base: none, then single ones, then pairs."""
+        likely, rare = _choices_among(self.likely)
+        unlikely, rarest = _choices_among(self.unlikely)
         unknown: list[_Choice] = [(option,) for option in self.unknown]
         yield ()
-        yield from (*likely, *rarely)
+        yield from (*likely, *rare)
         yield from islice(_pairs(likely, likely), _SHARE)
-        yield from islice((*unlikely, *hardly), _SHARE)
+        yield from islice((*unlikely, *rarest), _SHARE)
         yield from unknown
         for one, other in (
             (likely, unlikely),
-            (likely, rarely),
+            (likely, rare),
             (likely, unknown),
-            (likely, hardly),
-            (rarely, unlikely),
+            (likely, rarest),
+            (rare, unlikely),
             (unlikely, unlikely),
         ):
             yield from islice(_pairs(one, other), _SHARE)
 
-    # --- what is likely
+    # --- The likeliest declaration
 
     def _object(
         self, declared: Mapping[str, Any], reported: Mapping[str, Any], rule: FieldRule, path: _Path
@@ -130,7 +130,7 @@ class _Guess:
         for name in (*declared, *(name for name in reported if name not in declared)):
             place, below = (*path, name), _rule_below(rule, name, is_declared=bool(declared))
             if name not in reported:
-                # It was added, unless the service reports it never; an item of a list is compared as a whole.
+                # It was added, unless the service never reports it. List items are compared as a whole.
                 is_in_item = any(isinstance(part, int) for part in path)
                 is_shown = below.is_reported if below is not None else place == (CODE,)
                 was_added = is_shown or is_in_item
@@ -140,13 +140,13 @@ class _Guess:
                 value = self._only_reported(reported[name], below, rule, place)
             else:
                 value = self._both(declared[name], reported[name], below, place)
-            # An empty object says nothing, but an argument without a value is one.
+            # An empty object is the same as none, except for an argument without a value.
             if value is not _ABSENT and (value != {} or rule.keyed_by):
                 base[name] = value
         return base
 
     def _both(self, declared: Any, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
-        """A field that is declared and reported: it had the reported value, if that is another one."""
+        """Guess a field that is declared and reported: a different reported value was the declared one."""
         if rule is not None and rule.is_filled_in and not rule.has_named_members:
             self._perhaps_filled_in(path, _ABSENT)
         match declared, reported:
@@ -172,13 +172,13 @@ class _Guess:
         return self._bare(reported, rule, path)
 
     def _only_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
-        """A field that is reported and not declared: removed, or filled in by the service."""
+        """Guess a field that is only reported: removed from the manifest, or filled in by the service."""
         if rule is None:
             self.unknown.append(_Option(path, reported))
             return _ABSENT
         if parent.has_named_members and rule.is_reported:
             if parent.keyed_by == "name" and not self.keeps_named_lists:
-                # It may be the algorithm's own; what the service fills in below it is left out.
+                # It may belong to the algorithm. Leave out what the service fills in below it.
                 bare = _Guess(keeps_named_lists=True)._bare(reported, rule, path)
                 self.likely.append(_Option(path, bare, is_put_back=True))
                 return _ABSENT
@@ -193,7 +193,7 @@ class _Guess:
         return self._bare(reported, rule, path)
 
     def _bare(self, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
-        """A reported value that was declared, without what the service may have filled in below it."""
+        """Return a reported value as it was declared, without what the service may have filled in."""
         if isinstance(reported, dict):
             return self._object({}, reported, rule or _FREE, path)
         if isinstance(reported, list):
@@ -206,14 +206,14 @@ class _Guess:
         self.unlikely.append(_Option(path, value))
 
     def _perhaps_filled_in(self, path: _Path, value: Any) -> None:
-        """A field of which the service may have set the value by itself, or not."""
+        """Add an alternative for a field that the service may have filled in."""
         option = _Option(path, value, is_put_back=value is not _ABSENT)
-        # Below an item of a list the service fills in much that nobody declares.
+        # The service fills in many fields of list items, which are rarely declared.
         is_in_item = any(isinstance(part, int) or part in NAMED_LISTS for part in path)
         (self.unlikely if is_in_item else self.likely).append(option)
 
     def _perhaps_secret(self, path: _Path) -> None:
-        """An argument or environment variable that was marked as sensitive in place is known by its name."""
+        """Add the name as an alternative value of a parameter or variable that may be marked `sensitive`."""
         match path:
             case (*_, "environments", name):
                 self._perhaps(path, f"${{environment.{name}}}")
@@ -222,7 +222,7 @@ class _Guess:
 
 
 def _rule_below(rule: FieldRule, name: str, *, is_declared: bool) -> FieldRule | None:
-    """The rule of a member; what holds of an object that is not declared holds of its fields."""
+    """Return the rule of a member, which inherits the marks of an object that is not declared."""
     member = member_rule(rule, name)
     if member is None or rule.keyed_by:
         return member
@@ -237,27 +237,27 @@ def _rule_below(rule: FieldRule, name: str, *, is_declared: bool) -> FieldRule |
 
 
 def _choices_among(options: list[_Option]) -> tuple[list[_Choice], list[_Choice]]:
-    """What may have been declared at once: one value or all below some object; rarely, two of one object."""
-    together = _below_each_object(option for option in options if option.is_put_back)
-    others = [(option,) for option in options if not option.is_put_back]
+    """Return likely choices (one value, or all below an object) and rare ones (some of one object)."""
+    groups = _below_each_object(option for option in options if option.is_put_back)
+    single = [(option,) for option in options if not option.is_put_back]
     swaps, pairs = _of_one_object(options)
-    rarely = [*swaps, *(pair for pair in pairs if _paths(pair) not in together)]
-    return [*sorted(together.values(), key=len), *others], rarely
+    rare = [*swaps, *(pair for pair in pairs if _paths(pair) not in groups)]
+    return [*sorted(groups.values(), key=len), *single], rare
 
 
 def _of_one_object(options: Iterable[_Option]) -> tuple[list[_Choice], list[_Choice]]:
-    """All options of each object that has both kinds, and each two of them of which one is put back."""
-    beside: dict[_Path, list[_Option]] = {}
+    """Return, by object, all options if both kinds occur, and the pairs with at least one put back."""
+    by_parent: dict[_Path, list[_Option]] = {}
     for option in options:
-        beside.setdefault(option.path[:-1], []).append(option)
-    # One way to name an engine was declared, and the service filled in the other, which is declared now.
-    swaps = [tuple(siblings) for siblings in beside.values() if len({o.is_put_back for o in siblings}) > 1]
-    of_two = chain.from_iterable(combinations(siblings, 2) for siblings in beside.values())
-    return swaps, [pair for pair in of_two if any(option.is_put_back for option in pair)]
+        by_parent.setdefault(option.path[:-1], []).append(option)
+    # E.g. an engine was declared in one way, and the service filled in the other, which is declared now.
+    swaps = [tuple(siblings) for siblings in by_parent.values() if len({o.is_put_back for o in siblings}) > 1]
+    pairs = chain.from_iterable(combinations(siblings, 2) for siblings in by_parent.values())
+    return swaps, [pair for pair in pairs if any(option.is_put_back for option in pair)]
 
 
 def _below_each_object(options: Iterable[_Option]) -> dict[tuple[_Path, ...], _Choice]:
-    """The options that are below one object, by their paths."""
+    """Group options by the objects that contain them, keyed by their paths to remove duplicates."""
     below: dict[_Path, list[_Option]] = {}
     for option in options:
         for length in range(len(option.path) + 1):
@@ -270,7 +270,7 @@ def _paths(options: Iterable[_Option]) -> tuple[_Path, ...]:
 
 
 def _pairs(choices: list[_Choice], others: list[_Choice]) -> Iterator[_Choice]:
-    """Yield one of each, those first that stand in front; of one list each two once."""
+    """Yield pairs, ordered by the sum of their indices; within one list, each pair once."""
     for total in range(len(choices) + len(others) - 1):
         for index in range(max(0, total - len(others) + 1), min(total + 1, len(choices))):
             if choices is not others or index < total - index:
@@ -278,7 +278,7 @@ def _pairs(choices: list[_Choice], others: list[_Choice]) -> Iterator[_Choice]:
 
 
 def _put(form: Any, path: Sequence[str | int], value: Any) -> Any:
-    """Return a form with another value at a path; what is not changed is shared."""
+    """Return a form with another value at a path. Unchanged parts are shared."""
     if not path:
         return value
     name, *below = path
@@ -300,28 +300,27 @@ def changes_between(
 ) -> tuple[Change, ...]:
     """Return the fields that differ, sorted by path. A list that differs is one field.
 
-    `shown` is `after` with the texts that are sent and shown: what was compared may spell them as an
-    earlier version did.
+    `shown` is `after` with the texts to display: the compared ones may be spelled as in an earlier version.
     """
-    found = []
+    changes = []
     for path in differing_paths(before, after):
         one, other = value_at(before, path), value_at(after, path)
-        after_it = other if shown is None else map_beside(other, value_at(shown, path), _respelled)
-        found.append(_change(path, one, after_it, forces_new_job=forces_new_job))
-    return tuple(sorted(found, key=lambda change: change.path))
+        displayed = other if shown is None else map_beside(other, value_at(shown, path), _respelled)
+        changes.append(_change(path, one, displayed, forces_new_job=forces_new_job))
+    return tuple(sorted(changes, key=lambda change: change.path))
 
 
 def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...], ...]:
-    """The places in which two forms differ, sorted. A list that differs is one place."""
+    """Return the paths at which two forms differ, sorted. A list that differs is one path."""
     if before == after:
         return ()
     from deepdiff import DeepDiff
 
     tree = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
-    found = [level.path(output_format="list") for kind in tree.values() for level in kind]
-    # As far as the first list: the place in a list means nothing to people.
-    paths = {tuple(takewhile(lambda part: not isinstance(part, int), path)) for path in found}
-    # DeepDiff tells a secret from its name, which is all that the history has of it.
+    full_paths = [level.path(output_format="list") for kind in tree.values() for level in kind]
+    # Cut paths at the first list, since an index in it means nothing to users.
+    paths = {tuple(takewhile(lambda part: not isinstance(part, int), path)) for path in full_paths}
+    # DeepDiff distinguishes a secret from its name, which is all that the history has.
     return tuple(sorted(path for path in paths if value_at(before, path) != value_at(after, path)))
 
 
@@ -341,12 +340,12 @@ def _change(path: Iterable[Any], before: Any, after: Any, *, forces_new_job: boo
 
 
 def _hidden(value: Any) -> Any:
-    # The name of a secret may be read; a value that a secret replaced, or replaces, may not.
+    # The name of a secret may be shown, but not a value that a secret replaced or replaces.
     return None if value is None else str(value) if isinstance(value, SecretName) else REDACTED
 
 
 def without_wrappers(form: Any) -> Any:
-    """A canonical form as plain data, in which an argument that has nothing but a value is that value."""
+    """Return a canonical form as plain data; an argument that only has a value becomes that value."""
     if isinstance(form, Mapping):
         if set(form) == {"value"}:
             return without_wrappers(form["value"])
@@ -357,11 +356,11 @@ def without_wrappers(form: Any) -> Any:
 
 
 class Comparable(NamedTuple):
-    """Two canonical forms cut down to what can be compared.
+    """Two canonical forms reduced to what can be compared.
 
-    `unreported` are the declared fields that details do not show. `secrets` are changes of
-    fields that hold another value than the sensitive one that is declared: it may have been rotated,
-    which restarts nothing, so they count only where nothing else explains a changed digest.
+    `unreported` are declared fields that details do not show. `secrets` are changes of fields whose value
+    differs from the sensitive one that is declared. It may have been rotated, which restarts nothing, so they
+    count only if nothing else explains a changed digest.
     """
 
     before: Canonical
@@ -371,11 +370,11 @@ class Comparable(NamedTuple):
 
 
 def comparable_with_details(reported: Canonical, declared: Canonical) -> Comparable:
-    """Make a job that the service returned comparable with what is declared now.
+    """Make a job from the service comparable with the current declaration.
 
-    Before is the likeliest declaration: what only the service sets is left out, and what it may fill in never
-    counts as removed. What it does not report cannot be compared. Source: docs/concepts/revisions.md,
-    "Comparison"; docs/reference/modelarts.md, "Responses".
+    `before` is the likeliest declaration. It leaves out what only the service sets; what the service may fill
+    in never counts as removed, and what it does not report cannot be compared.
+    Source: docs/concepts/revisions.md, "Comparison"; docs/reference/modelarts.md, "Responses".
     """
     guess = _Guess.of(reported, declared)
     unreported: list[str] = []
@@ -388,7 +387,7 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
 def unreported_among(
     changes: Iterable[Change], before: Canonical, after: Canonical, reported: Canonical
 ) -> tuple[str, ...]:
-    """The paths of those changes between two declarations that show in no field of the details."""
+    """Return the paths of those changes between two declarations that details do not show."""
     unreported: list[str] = []
     for form in (before, after):
         _reported_part(form, reported, unreported)
@@ -399,13 +398,13 @@ def unreported_among(
 
 
 def _reported_part(form: Canonical, reported: Canonical, unreported: list[str]) -> Canonical:
-    """What of a declaration the service reports; the paths of all else are added to `unreported`."""
+    """Return the part of a declaration that the service reports. Other paths are added to `unreported`."""
 
     def walk(form: Canonical, reported: Canonical, rule: FieldRule, path: tuple[str, ...]) -> Canonical:
         result: Canonical = {}
         for name, value in form.items():
             place, member, other = (*path, name), member_rule(rule, name), reported.get(name)
-            # Where the code of a job lies, and so which it is, is reported.
+            # The location of the code, and thereby its digest, is reported.
             is_unknown_and_unseen = member is None and other is None and place != (CODE,)
             if is_unknown_and_unseen or (member and not member.is_reported):
                 unreported.append(spell_path(place))

@@ -1,4 +1,4 @@
-"""An entry that is written for a job that exists, and what of it is written where."""
+"""Write a manifest entry, or a patch of one, for an existing job."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ from reconciler.secrets import SecretText, is_credential_name, is_identity_name,
 
 Tree = dict[str, Any]
 
-# --- Fields of a job that the models refuse, under `raw`: newer than the models, or never checked
+# --- Fields that the models refuse go under `raw`: they are newer than the models, or have invalid values
 
 _Path = tuple[str, ...]
 
 
 class NotDeclarable(ReconcilerError):
-    """No entry of a manifest can declare a job; `why` says what it has, or lacks."""
+    """No manifest entry can declare the job; `why` names the cause."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -73,20 +73,20 @@ class NotDeclarable(ReconcilerError):
 
 
 def with_raw(tree: Tree) -> Tree:
-    """Return an entry, its named lists as lists, with the fields that the models refuse under `raw`.
+    """Return an entry, with named lists as lists, with the fields that the models refuse under `raw`.
 
     Raises:
-        NotDeclarable: what remains breaks a rule, whatever is moved.
+        NotDeclarable: the rest is invalid, whatever is moved.
     """
     raw: Tree = {}
     errors = first = _errors(tree)
     while errors:
-        found = ((place, _taken(tree, place)) for place in _places(tree, errors[0][0]))
-        place, rest = next((one for one in found if len(_errors(one[1])) < len(errors)), ((), {}))
+        candidates = ((place, _without(tree, place)) for place in _places(tree, errors[0][0]))
+        place, rest = next((one for one in candidates if len(_errors(one[1])) < len(errors)), ((), {}))
         if not place:
             raise NotDeclarable("; ".join(dict.fromkeys(why for _, why in first)))
         value = value_at(tree, place)
-        # `raw` has the names of the create body.
+        # `raw` uses the names of the create body.
         for name in reversed(["metadata", *place] if place[0] in HOISTED else place):
             value = {name: value}
         raw, tree, errors = merge(raw, value), rest, _errors(rest)
@@ -103,7 +103,7 @@ def _errors(tree: Tree) -> list[tuple[Sequence[str | int], str]]:
 
 
 def _places(tree: Tree, path: Sequence[str | int]) -> list[_Path]:
-    """What may be moved for an error: the field that it is about, else each member of the object."""
+    """Return what to move for an error: the field that it names, else each member of the object."""
     names = [
         name for name in path[: 2 if path[:1] in (("algorithm",), ("spec",)) else 1] if isinstance(name, str)
     ]
@@ -113,35 +113,35 @@ def _places(tree: Tree, path: Sequence[str | int]) -> list[_Path]:
     return [(*above, name) for name in value_at(tree, above)]
 
 
-def _taken(tree: Tree, place: _Path) -> Tree:
-    """The tree without what stands at a place."""
+def _without(tree: Tree, place: _Path) -> Tree:
+    """Return the tree without the value at a path."""
     name, *below = place
     rest = {other: value for other, value in tree.items() if other != name}
-    return {**rest, name: _taken(tree[name], tuple(below))} if below else rest
+    return {**rest, name: _without(tree[name], tuple(below))} if below else rest
 
 
 def names_in(tree: Any) -> Iterator[str]:
-    """Every name of a member in plain data."""
+    """Yield every member name in plain data."""
     for value in tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ():
         yield from names_in(value)
     if isinstance(tree, Mapping):
         yield from map(str, tree)
 
 
-# --- variables for the secrets of entries
+# --- Variables for the secrets of entries
 
 IsSecret = Callable[[str], bool]
 
-#: Names that are shown and compared, so that no variable that is sensitive may stand there.
+#: Fields that are displayed and compared, so they cannot contain a sensitive variable.
 _SHOWN = frozenset({"name", "local_path", "description", "kind"})
-#: Environment variables that mean something to every program.
-_TAKEN = frozenset({"HOME", "PATH", "USER", "SHELL", "LANG", "TMPDIR"})
+#: Environment variables with a common meaning.
+_RESERVED = frozenset({"HOME", "PATH", "USER", "SHELL", "LANG", "TMPDIR"})
 
 
 class SecretVariables:
-    """One variable for each secret value, named by the first field that holds it.
+    """One variable for each secret value, named by the first field that has it.
 
-    `value_by_name` are the secrets themselves, which nothing may show.
+    `value_by_name` has the secrets themselves, which must not be shown.
     """
 
     def __init__(self) -> None:
@@ -149,40 +149,40 @@ class SecretVariables:
         self._name_by_value: dict[str, str] = {}
 
     def reference(self, value: str, field: str, key: str) -> str:
-        """The expression for a value: its variable is named after the field, if need be after the key too."""
+        """Return the expression for a value. Its variable is named by the field, and the key if necessary."""
         if value not in self._name_by_value:
-            long = _name(f"{key}_{field}")
+            qualified = _name(f"{key}_{field}")
             names = (
                 _name(field),
-                long,
-                *(f"{long}_{number}" for number in range(2, len(self.value_by_name) + 3)),
+                qualified,
+                *(f"{qualified}_{number}" for number in range(2, len(self.value_by_name) + 3)),
             )
             name = next(name for name in names if name not in self.value_by_name and not _is_in_use(name))
             self._name_by_value[value], self.value_by_name[name] = name, value
         return f"${{var.{self._name_by_value[value]}}}"
 
     def declarations(self, trees: Iterable[Any]) -> dict[str, dict[str, Any]]:
-        """What a manifest says under `variables` of those that are used in entries as written."""
+        """Return the `variables` section for the variables that the written entries use."""
         used = {name for tree in trees for text in texts_in(tree) for name in variables_of(text)}
         return {name: {"env": name, "sensitive": True} for name in sorted(used & self.value_by_name.keys())}
 
 
 def _name(text: str) -> str:
-    """A text as the name of an environment variable: hfToken is HF_TOKEN."""
+    """Convert a text to the name of an environment variable, e.g. hfToken to HF_TOKEN."""
     spread = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).upper()
     name = re.sub(r"[^A-Z0-9]+", "_", spread).strip("_")
     return name if name[:1].isalpha() else f"SECRET_{name}".rstrip("_")
 
 
 def _is_in_use(name: str) -> bool:
-    # A name of one or two letters may be set for some other reason.
-    return len(name) < 3 or is_credential_name(name) or name.startswith("RECONCILER_") or name in _TAKEN
+    # Names of one or two letters may be set for other reasons.
+    return len(name) < 3 or is_credential_name(name) or name.startswith("RECONCILER_") or name in _RESERVED
 
 
 class SecretHider(NamedTuple):
-    """Puts `SecretText` where the tree of an entry holds a secret.
+    """Replaces the secrets in the tree of an entry by `SecretText`.
 
-    `is_secret` says of a text that it holds a value which is known to be secret.
+    `is_secret` tells whether a text contains a known secret.
     """
 
     key: str
@@ -190,25 +190,25 @@ class SecretHider(NamedTuple):
     is_secret: IsSecret
 
     def argument(self, name: str, value: str, *, is_marked: bool = False) -> str:
-        """The value of a parameter or an environment variable, hidden if it is a secret."""
+        """Return the value of a parameter or an environment variable, as `SecretText` if it is secret."""
         if (is_marked and value) or looks_secret(name, value) or self._is_known(value):
             return self._hidden(value, name)
         return value
 
     def tree(self, tree: Any, field: str = "") -> Any:
-        """A tree in which the texts that look secret by themselves, or are known, are hidden."""
+        """Return a tree with `SecretText` for values that look secret by themselves or are known."""
         if isinstance(tree, Mapping):
             return {name: self.tree(value, name) for name, value in tree.items()}
         if isinstance(tree, list):
             return [self.tree(item, field) for item in tree]
         if not isinstance(tree, str) or isinstance(tree, SecretText) or field in _SHOWN:
             return tree
-        # What a field of the service means is known, so its name is no sign of a secret.
+        # The service's own field names say nothing about secrets.
         name = "id" if is_identity_name(field) else ""
         return self._hidden(tree, field) if looks_secret(name, tree) or self._is_known(tree) else tree
 
     def _is_known(self, text: str) -> bool:
-        """Whether a text holds a known secret, as it is or as it is written: escaping may make it one."""
+        """Whether a text contains a known secret before or after escaping."""
         return self.is_secret(text) or self.is_secret(escape(text))
 
     def _hidden(self, text: str, field: str) -> SecretText:
@@ -217,18 +217,18 @@ class SecretHider(NamedTuple):
 
 # --- manifest_entry
 
-#: What the service takes from an algorithm that is given by id or subscription.
-_OF_THE_ALGORITHM = ("code_dir", "boot_file", "command", "engine", "policies")
-#: What it says of an argument by itself.
-_OF_AN_ARGUMENT = ("description", "constraint", "i18n_description")
-#: The rules of a parameter that are no rules, whatever its type.
+#: Fields that the service takes from an algorithm given by id or subscription.
+_ALGORITHM_FIELDS = ("code_dir", "boot_file", "command", "engine", "policies")
+#: Fields of an argument that the service fills in.
+_ARGUMENT_FIELDS = ("description", "constraint", "i18n_description")
+#: Constraints of a parameter that mean nothing, whatever its type.
 _NO_RULES: Tree = {"editable": True, "required": False, "sensitive": False, "valid_type": "None"}
-#: A name beyond which YAML takes a key for something else.
+#: Longer names cannot be keys in YAML.
 LONGEST_NAME = 1000
 
 
 class Omission(NamedTuple):
-    """A field of the job that its entry does not have as it is, and why."""
+    """A field of the job that its entry lacks or changes, and why."""
 
     path: str
     why: str
@@ -236,11 +236,11 @@ class Omission(NamedTuple):
 
 @dataclass(frozen=True)
 class ManifestEntry:
-    """A job as the entry under its key.
+    """A manifest entry for a job.
 
-    `tree` is plain data in the sugar of a manifest; a secret in it is a `SecretText` of a variable.
-    `omissions` are fields that no manifest can have, `unreported` those that the service does not report,
-    and that nobody knows therefore.
+    `tree` is plain data in the short forms of a manifest; secrets are `SecretText` with a variable.
+    `omissions` are fields that no manifest can have, `unreported` those that the service does not report, so
+    that their values are unknown.
     """
 
     key: str
@@ -250,7 +250,7 @@ class ManifestEntry:
     unreported: tuple[str, ...] = ()
 
     def written(self) -> Tree:
-        """The entry as a file says it: secrets by their variables, a literal `${` escaped."""
+        """Return the entry as written to a file: secrets as variables, a literal `${` escaped."""
         saved: Tree = save(self.tree)
         return saved
 
@@ -265,10 +265,12 @@ def manifest_entry(
 ) -> ManifestEntry:
     """Return the entry that declares a job as its details show it.
 
-    `stack` is the one that is to have it: its marker takes room in the description. `key` is by default
-    made of the job's name. `variables` gathers the variables that stand for secrets; jobs that are to stand
-    in one manifest share it. `is_secret` says of a text that it holds a value which is known to be secret;
-    others are recognized by mark, name or look.
+    `stack` will own the job: its marker takes up room in the description. `key` defaults to `job_key`.
+    `variables` collects the variables for secrets; jobs of the same manifest share it. `is_secret` tells
+    whether a text contains a known secret; others are recognized by mark, name or form.
+
+    Raises:
+        NotDeclarable: no entry can declare the job.
     """
     key = key or job_key(job)
     tree = _object({n: value for n, value in _reported(job).items() if n != "description"}, rules())
@@ -286,43 +288,43 @@ def manifest_entry(
     return ManifestEntry(key, tree, job, (*omissions, *omitted), tuple(_unreported(tree)))
 
 
-# --- keys
+# --- Keys
 
 
 def job_key(job: ObservedJob) -> str:
-    """The key under which a job may stand: its marker's, else its name without `-r<N>`, made legal."""
+    """Return the key for a job: its marker's, else its name without `-rN`, made valid."""
     if job.marker is not None:
         return job.marker.key
     return legal_key(parse_remote_name(job.name).key)
 
 
 def legal_key(name: str) -> str:
-    """The key that is nearest to a name."""
+    """Return a valid key close to a name."""
     key = name if KEY_PATTERN.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_KEY] or "job"
     return re.sub(r"-([rR][0-9]+)\Z", r"_\1", key) if key_problem(key) else key
 
 
-# --- what was declared, as far as the models know it
+# --- The fields that the models know
 
 
 def _object(reported: Mapping[str, Any], rule: FieldRule, path: str = "") -> Tree:
-    """The fields that the models know, in the types that they want, without what says nothing.
+    """Return the fields that the models know, converted to their types, without empty values.
 
     Raises:
-        NotDeclarable: a field has neither of the shapes that it may have.
+        NotDeclarable: a field has the wrong type.
     """
     result: Tree = {}
     for name, value in reported.items():
         member = member_rule(rule, name)
         form = None if member is None else _value(value, member, f"{path}.{name}" if path else name)
-        # Of an argument and of an environment variable "" is a value.
+        # For arguments and environment variables, "" is a value.
         if form is not None and (form != "" or rule.has_named_members or name == "value"):
             result[name] = form
     return result
 
 
 def _value(value: Any, rule: FieldRule, path: str) -> Any:
-    """A field as a manifest has it, or None if it says nothing."""
+    """Convert a field, or return None if it is empty or a default."""
     if value in (None, [], {}):
         return None
     if not _fits(value, rule):
@@ -341,12 +343,12 @@ def _is_object(rule: FieldRule) -> bool:
 
 
 def _fits(value: Any, rule: FieldRule) -> bool:
-    """Whether a value has one of the shapes that a field may have; of some nothing is known."""
+    """Whether the value has a type that the field accepts, as far as that is known."""
     is_plain, is_list = rule.is_text or rule.scalar is not None, rule.item is not None
     if isinstance(value, Mapping):
         return _is_object(rule) or not (is_list or is_plain)
     if isinstance(value, list | tuple):
-        # The documents show environments as a map in places, and as a list of maps in others.
+        # In the documents, environments are a map or a list of maps.
         are_maps = all(isinstance(item, Mapping) for item in value)
         return is_list or (Mark.FREE_MEMBERS in rule.marks and are_maps) or not (_is_object(rule) or is_plain)
     return not (_is_object(rule) or is_list)
@@ -361,11 +363,11 @@ def _list(items: list[Any] | tuple[Any, ...], rule: FieldRule, path: str) -> Any
 
 
 def _typed(value: Any, rule: FieldRule) -> Any:
-    """A plain value in the type that a manifest wants: the service's documents give some fields two."""
+    """Convert a plain value to the type that a manifest expects; the documents give some fields two."""
     kind = rule.scalar
     if rule.is_text:
         text = scalar(value)
-        # The service shows some paths without `obs:/`; a task's may be a place in its container.
+        # The service omits `obs:/` from some paths; a task's path may be one in its container.
         lacks_scheme = Mark.OBS_PATH in rule.marks and re.match(r"/(?!home/)[^/]", text)
         return f"obs:/{text}" if lacks_scheme else text
     if not isinstance(value, str):
@@ -377,11 +379,11 @@ def _typed(value: Any, rule: FieldRule) -> Any:
     return value
 
 
-# --- what the service filled in
+# --- Fields that the service filled in
 
 
 def _drop_filled_in(tree: Tree) -> Iterator[Omission]:
-    """Take out what the service puts into every job, or derives from something that is declared."""
+    """Remove what the service adds to every job, or derives from a declared field."""
     template = "Template RL" if tree.get("kind") == "hetero_job" else "Template DL"
     of_the_service = {"key_task": "worker", "job_template": template}
     if own := {k: v for k, v in tree.pop("annotations", {}).items() if of_the_service.get(k) != v}:
@@ -393,9 +395,9 @@ def _drop_filled_in(tree: Tree) -> Iterator[Omission]:
     by_reference = is_by_reference(tree)
     engine = algorithm.get("engine", {})
     if by_reference:
-        for name in _OF_THE_ALGORITHM:
+        for name in _ALGORITHM_FIELDS:
             algorithm.pop(name, None)
-    # One way to name an engine: the service adds the others.
+    # Keep one way to name an engine, since the service adds the others.
     elif "image_url" in engine:
         engine.pop("engine_id", None)
     elif "engine_id" in engine:
@@ -410,16 +412,16 @@ def _drop_filled_in(tree: Tree) -> Iterator[Omission]:
             for index, item in enumerate(_items(place, kind)):
                 if item.get("local_dir") == default.format(name=item.get("name"), index=index):
                     del item["local_dir"]
-                item.pop("period", None)  # the service's own
+                item.pop("period", None)  # set by the service
                 if by_reference:
                     item.pop("description", None)
 
 
 def _drop_rules(parameter: Tree, by_reference: bool) -> None:
-    """Take out what the service says of a parameter that nobody said anything of."""
+    """Remove what the service fills in for a parameter."""
     if by_reference:
-        for name in _OF_AN_ARGUMENT:
-            # By this mark a secret is known.
+        for name in _ARGUMENT_FIELDS:
+            # This constraint marks a secret.
             if name != "constraint" or not _is_marked(parameter):
                 parameter.pop(name, None)
     elif {**_NO_RULES, **parameter.get("constraint", {}), "type": None} == {**_NO_RULES, "type": None}:
@@ -434,11 +436,11 @@ def _items(algorithm: Tree, kind: str) -> list[Tree]:
     return [item for item in algorithm.get(kind) or () if isinstance(item, dict)]
 
 
-# --- secrets, sugar, what is left to say
+# --- Secrets, short forms, remaining checks
 
 
 def _hide_arguments(algorithm: Tree, hider: SecretHider) -> None:
-    # Environment variables first: a secret that stands in several places is best known by their name.
+    # Environment variables first: if a secret occurs several times, they have the best name for it.
     environments = algorithm.get("environments", {})
     for name, value in environments.items():
         environments[name] = hider.argument(name, value)
@@ -451,11 +453,11 @@ def _hide_arguments(algorithm: Tree, hider: SecretHider) -> None:
 
 
 def _sugar(algorithm: Tree) -> None:
-    """Write named lists as mappings, where that says the same."""
+    """Write named lists as mappings where that is equivalent."""
     for kind in NAMED_LISTS:
         items = algorithm.get(kind) or []
         names = [item.get("name") if isinstance(item, dict) else None for item in items]
-        # A name that can stand as a key of YAML, and means nothing else there.
+        # The names must be plain scalars, and thus keys, in YAML.
         is_plain = all(isinstance(name, str) and re.fullmatch("[A-Za-z0-9_.-]+", name) for name in names)
         if names and is_plain and len(set(names)) == len(names):
             algorithm[kind] = {item.pop("name"): _sugared(kind, item) for item in items}
@@ -487,17 +489,17 @@ def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
     if any(len(name) > LONGEST_NAME for name in names):
         raise NotDeclarable(f"it contains a name of more than {LONGEST_NAME} characters")
     for text in (*names, *texts_in(show(tree))):
-        if re.search("[\x00\ud800-\udfff]", text):  # what no file can hold, quoted or not
+        if re.search("[\x00\ud800-\udfff]", text):  # cannot be written to a file, even quoted
             raise NotDeclarable("it contains text that is not valid Unicode, or NUL")
         if is_secret(text):
             raise NotDeclarable("a secret stands where no variable can, in a name")
 
 
 def _unreported(tree: Tree) -> Iterator[str]:
-    """The fields that the job may have, and that the service does not report."""
+    """Yield the fields that the job may have although the service does not report them."""
     for path, rule in walk_rules():
         parent = value_at(tree, path[:-1])
-        # What has an id is found by it, whatever else was said of it.
+        # An algorithm with an id is found by it, so its other fields do not matter.
         is_open = isinstance(parent, Mapping) and path[-1] not in parent and "id" not in parent
         if is_open and not rule.is_reported and "[]" not in path:
             yield ".".join(path)
@@ -507,10 +509,10 @@ def _unreported(tree: Tree) -> Iterator[str]:
 
 
 class JobComparison(NamedTuple):
-    """A job beside a declaration, as far as the service reports it.
+    """A job compared with a declaration, as far as the service reports it.
 
-    `changes` lead from the job to the declaration. What is declared and not reported is `unreported`;
-    `secrets` are sensitive values that the job has otherwise.
+    `changes` lead from the job to the declaration. `unreported` are declared fields that the service does not
+    report; `secrets` are fields whose value differs from the declared sensitive one.
     """
 
     changes: tuple[Change, ...] = ()
@@ -520,7 +522,7 @@ class JobComparison(NamedTuple):
 
 @dataclass(frozen=True)
 class EntryPatch:
-    """What the entry of a key has to say, secrets by the variables that `variables` declares."""
+    """Edits of a key's entry. Secrets are the variables that `variables` declares."""
 
     key: str
     entry: Mapping[str, Any]
@@ -537,13 +539,13 @@ class EntryPatch:
 
 
 def compare_with_job(desired: DesiredJob, job: ObservedJob) -> JobComparison:
-    """Compare what a digest covers of a declaration with the details of a job that nobody declared.
+    """Compare what a declaration's digest covers with the details of a job that was not declared.
 
-    What only the service sets is passed over: docs/concepts/revisions.md, "Comparison".
+    What only the service sets is ignored: docs/concepts/revisions.md, "Comparison".
     """
-    found = _compare(desired.covered_by(desired.digest[:1]), job)
-    changes = changes_between(found.before, found.after, forces_new_job=True)
-    return JobComparison(changes, found.unreported, tuple(change.path for change in found.secrets))
+    compared = _compare(desired.covered_by(desired.digest[:1]), job)
+    changes = changes_between(compared.before, compared.after, forces_new_job=True)
+    return JobComparison(changes, compared.unreported, tuple(change.path for change in compared.secrets))
 
 
 def _compare(wanted: Canonical, job: ObservedJob) -> Comparable:
@@ -553,8 +555,8 @@ def _compare(wanted: Canonical, job: ObservedJob) -> Comparable:
 
 
 def _differing(wanted: Canonical, job: ObservedJob) -> tuple[_Path, ...]:
-    found = _compare(wanted, job)
-    return differing_paths(found.before, found.after)
+    compared = _compare(wanted, job)
+    return differing_paths(compared.before, compared.after)
 
 
 def _reported(job: ObservedJob) -> dict[str, Any]:
@@ -564,9 +566,9 @@ def _reported(job: ObservedJob) -> dict[str, Any]:
 def entry_patch(
     desired: DesiredJob, job: ObservedJob, stack: str, secrets: Collection[str] = ()
 ) -> EntryPatch:
-    """Return what an entry has to say instead, so that it declares the job as it is.
+    """Return the edits of an entry that make it declare the job.
 
-    `secrets` are values that are known to be secret; others are recognized by name or look.
+    `secrets` are known secret values; others are recognized by name or form.
 
     Raises:
         NotDeclarable: no entry can declare the job.
@@ -579,10 +581,10 @@ def entry_patch(
     wanted = desired.covered_by(desired.digest[:1])
     removed = {}
     if any(path == (CODE,) for path in _differing(wanted, job)):
-        # No directory is known to hold that code: the place where it lies is declared.
+        # No local directory is known to hold that code, so declare its location.
         removed = {CODE: None}
         wanted = replace(desired, code=None).covered_by(desired.digest[:1])
-    # What still differs once these fields are those of the job is taken with all that surrounds it.
+    # If differences remain after replacing single fields, replace their whole sections.
     for depth in (2, 1):
         left = _differing(wanted, job)
         if not left:
@@ -595,20 +597,20 @@ def entry_patch(
 
 
 def _patched(desired: DesiredJob, patch: Mapping[str, Any]) -> Canonical:
-    """What a digest would cover of an entry with the patch merged over it."""
+    """Return what a digest covers of an entry with the patch merged over it."""
     own = {name: value for name, value in patch.items() if name != "raw"}
     merged = merge(manifest_form(desired.body or {}), desugar(own))
     return immutable_part(canonical(manifest_form(create_body({**merged, "raw": patch.get("raw")}))))
 
 
 def _section(path: _Path, depth: int) -> _Path:
-    """The field that a path is in, and which is declared as a whole; an argument is one by itself."""
+    """Return the section of a path that is replaced as a whole; an argument is one by itself."""
     is_named = depth > 1 and path[1:2] and path[1] in (*NAMED_LISTS, "environments")
     return path[: depth + 1 if is_named else depth]
 
 
 def _by_name(tree: Mapping[str, Any]) -> Tree:
-    """The tree with the named lists of its algorithm as mappings of whole items."""
+    """Return the tree with the named lists of its algorithm as mappings of whole items."""
     algorithm = desugar(tree).get("algorithm")
     if not isinstance(algorithm, dict):
         return dict(tree)
@@ -620,21 +622,21 @@ def _by_name(tree: Mapping[str, Any]) -> Tree:
 
 
 def _at_sections(sections: Iterable[_Path], declared: Mapping[str, Any], entry: ManifestEntry) -> Tree:
-    """What to merge over a declaration, so that these sections of it are those of an entry."""
-    mine, theirs, reported = _by_name(declared), _by_name(entry.tree), _reported(entry.job)
+    """Return the patch that replaces these sections of a declaration by those of an entry."""
+    current, other, reported = _by_name(declared), _by_name(entry.tree), _reported(entry.job)
     patch: Tree = {}
     raw: Tree = entry.tree.get("raw") or {}
     for section in sorted(sections):
         rule: FieldRule | None = rules()
         for name in section:
             rule = rule and member_rule(rule, name)
-        own, unknown = _instead(
-            value_at(mine, section), value_at(theirs, section), value_at(reported, section), rule
+        known, unknown = _instead(
+            value_at(current, section), value_at(other, section), value_at(reported, section), rule
         )
         for name in reversed(section):
-            own, unknown = {name: own}, {name: unknown}
+            known, unknown = {name: known}, {name: unknown}
         if rule is not None:
-            patch = overlay(patch, own)
+            patch = overlay(patch, known)
         if value_at(unknown, section) not in (None, {}) or rule is None:
             raw = merge(raw, unknown)
     algorithm = patch.get("algorithm") or {}
@@ -645,17 +647,17 @@ def _at_sections(sections: Iterable[_Path], declared: Mapping[str, Any], entry: 
 
 
 def _instead(declared: Any, entry: Any, reported: Any, rule: FieldRule | None) -> tuple[Any, Any]:
-    """What makes a declared value that of an entry; and what `raw` says of members that no model has."""
+    """Return the patch from a declared value to an entry's, and its members for `raw` that no model knows."""
     if rule is None:
         return None, reported
     if not isinstance(declared, Mapping) or not isinstance(entry, Mapping):
         return entry, {}
-    own, raw = {}, {}
+    patch, raw = {}, {}
     for name in {**declared, **entry}:
         one = (declared.get(name), entry.get(name), value_at(reported, (name,)), member_rule(rule, name))
-        own[name], below = _instead(*one)
+        patch[name], below = _instead(*one)
         if one[-1] is None:
-            del own[name]
+            del patch[name]
         if one[-1] is None or below:
             raw[name] = below
-    return own, raw
+    return patch, raw

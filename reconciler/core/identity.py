@@ -1,11 +1,11 @@
-"""Whose job it is: stack, key, revision, remote name, and the marker that says so on the job itself.
+"""The identity of a job: stack, key, revision, remote name, and the marker that stores them on the job.
 
-The marker ends the description of every job we create::
+The marker ends the description of every job that we create::
 
     ResNet-50, nightly reconciler.vision.resnet50.r2.a3f9a2c1b7d4e.s3b1f.protected
 
-It holds letters, digits, `-`, `_` and `.` only, the one character set that every description field
-of the service accepts, and no part contains a dot, so it reads back in one way only.
+It has only letters, digits, `-`, `_` and `.`, which every description field of the service accepts. No part
+contains a dot, so parsing is unambiguous.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 MARKER_BEGIN = "reconciler."
 MAX_DESCRIPTION = 256
 MAX_KEY = 58
-#: Room for the marker is reckoned for a revision of four digits; there may be more than that.
+#: The length of the marker is computed with four digits; more are possible.
 MAX_REVISION = 9999
 #: The service's limit.
 MAX_NAME = 64
-#: A marker has eight hex digits for a time: until 2106.
+#: Eight hex digits of seconds, which end in 2106.
 _LATEST_SINCE_S = 0xFFFF_FFFF
 
 _STACK = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
@@ -40,7 +40,7 @@ _MARKER = (
 
 
 def key_problem(key: str) -> str | None:
-    """Say why `key` cannot name a job, or None if it can."""
+    """Return why `key` is not a valid key, or None."""
     if not KEY_PATTERN.fullmatch(key):
         return f"a key must have 1 to {MAX_KEY} characters of A-Z, a-z, 0-9, _ and -"
     if re.search(_REVISION_SUFFIX, key):
@@ -49,7 +49,7 @@ def key_problem(key: str) -> str | None:
 
 
 def stack_problem(stack: str) -> str | None:
-    """Say why `stack` cannot name a stack, or None if it can."""
+    """Return why `stack` is not a valid stack name, or None."""
     if not STACK_PATTERN.fullmatch(stack):
         return (
             "a stack name must have 1 to 32 characters of a-z, 0-9 and -, "
@@ -59,22 +59,22 @@ def stack_problem(stack: str) -> str | None:
 
 
 def remote_name(key: str, revision: int) -> str:
-    """Return the name of a revision: a pure function, so that a repeated create cannot start twice."""
+    """Return the name of a revision. It is deterministic, so that a repeated create cannot start twice."""
     return key if revision == 1 else f"{key}-r{revision}"
 
 
 class RemoteName(NamedTuple):
-    """What a name on the service means if it is one of ours."""
+    """Key and revision that a job's name stands for."""
 
     key: str
     revision: int
 
 
 def parse_remote_name(name: str) -> RemoteName:
-    """Read a name back into key and revision; the inverse of `remote_name`.
+    """Split a name into key and revision; the inverse of `remote_name`.
 
-    `x-r1`, `x-r0`, `x-r02` and revisions of more than nine digits are never written by `remote_name`,
-    so they are keys of their own.
+    `remote_name` never returns `x-r1`, `x-r0`, `x-r02` or revisions of more than nine digits, so these are
+    keys.
     """
     match = re.match(_REMOTE_NAME, name)
     if match and int(match["revision"]) >= 2:
@@ -83,10 +83,10 @@ def parse_remote_name(name: str) -> RemoteName:
 
 
 class ScheduleMark(NamedTuple):
-    """Which schedule counts from a job on: by the first 4 hex digits of its digest.
+    """The schedule that applies to a job, as the first 4 hex digits of its digest.
 
-    `since_s` is the time, in whole seconds, from which it counts where it was added, edited or adopted after
-    the job was created; None: it counts from the creation of the job.
+    `since_s` is the time, in whole seconds, from which it counts, if it was added, edited or adopted after
+    the job was created; None: from the creation of the job.
     """
 
     digest: str
@@ -96,12 +96,12 @@ class ScheduleMark(NamedTuple):
         return self.digest if self.since_s is None else f"{self.digest}{self.since_s:08x}"
 
     def counting_from(self, at_s: float) -> ScheduleMark:
-        """The same schedule, counting from a time that may be any number."""
+        """Return the same schedule, counting from `at_s`, clamped to what a marker can hold."""
         return self._replace(since_s=int(min(max(at_s, 0.0), _LATEST_SINCE_S)))
 
 
 class Marker(NamedTuple):
-    """Who owns a job, as its description says. `digest` is the algorithm's letter and 12 hex digits."""
+    """The owner of a job, from its description. `digest` is the algorithm's letter and 12 hex digits."""
 
     stack: str
     key: str
@@ -120,22 +120,22 @@ class Marker(NamedTuple):
         return MARKER_BEGIN + ".".join(parts)
 
     def is_on_its_own_job(self, name: str, job_id: str) -> bool:
-        """Whether the job with this name and id is the one the marker was written for.
+        """Whether the marker was written for the job with this name and id.
 
-        A job copied in the console carries the text of another one; it must not count as ours.
+        A job that was copied in the console has the marker of the original; it must not count as ours.
         """
         if self.id_part and job_id.lower().startswith(self.id_part):
             return True
         return name == remote_name(self.key, self.revision)
 
     def for_job(self, name: str, job_id: str) -> Marker:
-        """The same marker, with the `id` part if the job's name is not the one that key and revision give."""
+        """Return the marker with an `id` part if the name is not the remote name of key and revision."""
         is_natural = name == remote_name(self.key, self.revision)
         return self._replace(id_part=None if is_natural else job_id[:8].lower())
 
 
 class Description(NamedTuple):
-    """A job's description, taken apart: what a person wrote, and our marker if it ends with one."""
+    """A job's description: the user's text, and the marker if it ends with one."""
 
     text: str
     marker: Marker | None
@@ -147,7 +147,7 @@ class Description(NamedTuple):
 
 
 def parse_description(description: str) -> Description:
-    """Split a description as the service returned it. White space behind a marker does no harm."""
+    """Split a description from the service. White space after the marker is ignored."""
     trimmed = description.rstrip()
     match = re.search(_MARKER, trimmed)
     if match is None:
@@ -162,12 +162,12 @@ def parse_description(description: str) -> Description:
         protected=match["protected"] is not None,
         stopped=match["stopped"] is not None,
     )
-    before = trimmed[: match.start()]
-    return Description(before.removesuffix(" "), marker)
+    text = trimmed[: match.start()]
+    return Description(text.removesuffix(" "), marker)
 
 
 def read_schedule_mark(text: str) -> ScheduleMark | None:
-    """Read what stands behind `.s` in a marker; None if there is nothing, or something else."""
+    """Parse the text after `.s` in a marker. Returns None if it is empty or invalid."""
     match = re.fullmatch(_SCHEDULE, text)
     return None if match is None else _schedule_of(match)
 
@@ -178,6 +178,6 @@ def _schedule_of(match: re.Match[str]) -> ScheduleMark | None:
 
 
 def room_for_description(stack: str, key: str) -> int:
-    """How many characters a person may write: all optional parts of the marker must still fit."""
+    """Return how many characters the user's text may have, so that the longest marker still fits."""
     widest = Marker(stack, key, MAX_REVISION, "a" + "0" * 12, "0" * 8, ScheduleMark("0" * 4, 0), True, True)
     return MAX_DESCRIPTION - len(str(widest)) - 1

@@ -1,8 +1,7 @@
-"""The lifecycle of a job as its manifest declares it: when it is replaced, retried, and started on schedule.
+"""The lifecycle of a job as declared: when it is replaced, retried, and started on schedule.
 
-Every function is given the time that it is asked about; times are seconds since 1970. What a change of
-daylight saving does to a time is decided by `cronsim`, as Debian's cron does:
-docs/reference/manifest.md, "Schedules".
+All functions take the current time as a parameter; times are seconds since 1970. `cronsim` decides what
+daylight saving does to a schedule, like Debian's cron: docs/reference/manifest.md, "Schedules".
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from reconciler.text import parse_duration
 
 UTC_NAME = "UTC"
 NAME_PATTERN = r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*"
-#: Longer than any name.
+#: Longer than any time zone name.
 _LONGEST_NAME = 256
-#: Names that mean another zone on each machine, and trees that only some machines have.
+#: Names that mean another zone on each machine, and directories that only some machines have.
 _OF_ONE_MACHINE = r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*"
 
 
 def time_zone(name: str) -> tzinfo:
-    """The zone of a name.
+    """Return the time zone with this name.
 
     Raises:
         LookupError: there is none.
     """
     if name == UTC_NAME:
         return UTC
-    from zoneinfo import ZoneInfo  # only where there is a schedule or a window
+    from zoneinfo import ZoneInfo  # only for a schedule or a window
 
     if (
         len(name) > _LONGEST_NAME
@@ -55,29 +54,29 @@ def time_zone(name: str) -> tzinfo:
 
 
 def time_zones() -> list[str]:
-    """The names of the time zones that may be given, sorted."""
+    """Return the names of the supported time zones, sorted."""
     from zoneinfo import available_timezones  # only to suggest one
 
     return sorted(name for name in available_timezones() if not re.fullmatch(_OF_ONE_MACHINE, name))
 
 
-# --- The times at which a schedule starts a job: a cron expression in a time zone
+# --- Schedules: a cron expression in a time zone
 
-#: Longer than any schedule that says something; every item of a list is looked at by itself.
+#: Longer than any useful schedule, since each item of a list costs time.
 _LONGEST = 256
 _FIELDS = 5
-#: Any time; whether an expression ever comes does not depend on it.
+#: Any time: whether an expression ever matches does not depend on it.
 _SOME_TIME_S = 1_767_225_600.0
-#: Up to here calendars go; a service that says otherwise is not believed.
+#: The end of the calendar; later times from the service are clamped.
 _LATEST_S = 250_000_000_000.0
 _MINUTE_S = 60.0
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 class Schedule(NamedTuple):
-    """A valid cron expression of five fields, and the name of the time zone that it is read in.
+    """A valid cron expression of five fields, and the name of its time zone.
 
-    `starting_deadline_s` is how late one of its times may be started; None: half of the interval to the next.
+    `starting_deadline_s` is how late a start may be; None: half of the interval to the next time.
     """
 
     expression: str
@@ -86,26 +85,26 @@ class Schedule(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The first 4 hex digits of SHA-256 over the fields of the expression and the time zone.
+        """4 hex digits of the SHA-256 over the fields and the time zone, separated by single spaces.
 
-        They are separated by one space each. Source: docs/concepts/ownership.md, "Ownership".
+        Source: docs/concepts/ownership.md, "Ownership".
         """
         text = " ".join((*self.expression.split(), self.timezone))
         return sha256(text.encode()).hexdigest()[:4]
 
     def next_after(self, at_s: float) -> float | None:
-        """The first time after `at_s`, or None where the calendar ends before it."""
+        """Return the first time after `at_s`, or None at the end of the calendar."""
         return next(self._after(at_s), None)
 
     def due(self, since_s: float, now_s: float) -> float | None:
-        """The first time after `since_s` that is to be started at `now_s`; None if there is none.
+        """Return the first time after `since_s` to start at `now_s`, or None.
 
-        It has come, and is not late by more than the starting deadline.
+        It has passed, but by no more than the starting deadline.
         """
         if now_s <= since_s:
             return None
         if self.starting_deadline_s is None:
-            # Any earlier one is late by more than its whole interval.
+            # An earlier time is late by more than its whole interval.
             time_s = self._last(since_s, now_s)
             return None if time_s is None or now_s > self.start_by(time_s) else time_s
         earliest_s = now_s - self.starting_deadline_s
@@ -114,22 +113,22 @@ class Schedule(NamedTuple):
         return None if time_s is None or time_s > now_s else time_s
 
     def missed(self, since_s: float, now_s: float) -> float | None:
-        """The first time after `since_s` that is too late to be started at `now_s`; None if there is none."""
+        """Return the first time after `since_s` if it is too late to start it at `now_s`, else None."""
         time_s = self.next_after(since_s)
         return None if time_s is None or now_s <= self.start_by(time_s) else time_s
 
     def start_by(self, time_s: float) -> float:
-        """Until when one of its times may be started."""
+        """Return until when the start for one of its times may happen."""
         if self.starting_deadline_s is not None:
             return time_s + self.starting_deadline_s
         next_s = self.next_after(time_s)
         return math.inf if next_s is None else time_s + (next_s - time_s) / 2
 
     def _last(self, since_s: float, now_s: float) -> float | None:
-        """The last time after `since_s` and not after `now_s`, or None if there is none."""
+        """Return the last time after `since_s` and up to `now_s`, or None."""
         since_s, now_s, span_s = max(since_s, 0.0), min(now_s, _LATEST_S), _MINUTE_S
         while now_s > since_s:
-            # A wider look each time: of a schedule that comes every minute not all times are walked.
+            # Double the span each time, to avoid walking all times of a schedule that runs every minute.
             from_s = max(since_s, now_s - span_s)
             times = deque(takewhile(lambda time_s: time_s <= now_s, self._after(from_s)), maxlen=1)
             if times or from_s <= since_s:
@@ -141,9 +140,9 @@ class Schedule(NamedTuple):
         return (time_s for time_s in self._from(at_s) if time_s > at_s)
 
     def spell(self, time_s: float) -> str:
-        """Say one of its times: `2026-03-29T03:00 Europe/Berlin`.
+        """Format one of its times: `2026-03-29T03:00 Europe/Berlin`.
 
-        With its offset from UTC, where the clock shows that time twice.
+        The offset from UTC is added if daylight saving repeats the time.
         """
         local = _local(time_s, self.timezone)
         is_repeated = local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset()
@@ -151,23 +150,23 @@ class Schedule(NamedTuple):
         return f"{text} {self.timezone}"
 
     def _from(self, at_s: float) -> Iterator[float]:
-        """Its times from about `at_s` on.
+        """Yield its times from about `at_s` on.
 
-        In an hour that comes twice the first of them may be before it: such a time counts in the first pass.
+        In a repeated hour, the first may be before `at_s`: such a time counts in the first pass.
         """
-        from cronsim import CronSim  # only where a job has a schedule
+        from cronsim import CronSim  # only for jobs with a schedule
 
         if at_s < _LATEST_S:
-            # None any more where there is none for fifty years.
+            # Ends if there is no time within fifty years.
             times = CronSim(self.expression, _local(at_s, self.timezone))
             yield from (time.timestamp() for time in times)
 
 
 def spell_relative(time_s: float, now_s: float, timezone: str) -> str:
-    """Say a time as seen from `now_s`: `02:00 tomorrow Europe/Berlin`; UTC is not named.
+    """Format a time relative to `now_s`: `02:00 tomorrow Europe/Berlin`. UTC is left out.
 
     Raises:
-        LookupError: there is no zone of that name.
+        LookupError: there is no time zone with that name.
     """
     local = _local(time_s, timezone)
     days = (local.date() - _local(now_s, timezone).date()).days
@@ -180,20 +179,20 @@ def _local(time_s: float, timezone: str) -> datetime:
     return datetime.fromtimestamp(min(max(time_s, 0.0), _LATEST_S), time_zone(timezone))
 
 
-# --- what may be written
+# --- Validation
 
 
 @lru_cache(maxsize=256)
 def schedule_problem(text: str) -> str | None:
-    """What is wrong with a cron expression, as the rule that it breaks; None if nothing is.
+    """Return the rule that a cron expression breaks, or None.
 
-    The members of a sweep all say the same, so it is looked at once.
+    Cached, since the members of a sweep share their schedule.
     """
     if len(text) > _LONGEST:
         return f"must have at most {_LONGEST} characters"
     if len(text.split()) != _FIELDS:
         return "must have five fields: minute, hour, day of the month, month and day of the week"
-    from cronsim import CronSim, CronSimError  # only where a job has a schedule
+    from cronsim import CronSim, CronSimError  # only for jobs with a schedule
 
     try:
         CronSim(text, datetime.fromtimestamp(_SOME_TIME_S, UTC))
@@ -222,7 +221,7 @@ CronText = Annotated[str, AfterValidator(_check_schedule)]
 TimeZoneName = Annotated[str, AfterValidator(_check_timezone)]
 
 
-# --- lifecycle
+# --- Lifecycle
 
 
 def _seconds(value: Any) -> Any:
@@ -234,16 +233,16 @@ def _seconds(value: Any) -> Any:
         raise PydanticCustomError("duration", "{message}", {"message": str(error)}) from None
 
 
-#: Seconds in the program, `1h30m` in a file.
+#: Seconds; written as e.g. `1h30m` in a manifest.
 Duration = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str)]
 
 
-#: Which job stands while the other one is not there.
+#: What exists during a replace: no job, or both.
 ReplaceOrder = Literal["terminate_first", "create_first"]
 
 
 def _with_spelling(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """The validated text; pydantic would make plain text of one that knows its released form."""
+    """Keep the `ScalarText` of a validated value, which pydantic would turn into plain text."""
     validated = handler(value)
     text = scalar_text(value)
     return text if text == validated else validated

@@ -1,4 +1,4 @@
-"""Secrets in jobs: masked in changes and in the answers of the service."""
+"""Secrets in jobs: masked in changes and in the service's responses."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from reconciler.core.stack import Declared, DesiredJob, Stack
 from reconciler.core.values import Change
 from reconciler.secrets import REDACTED, SecretText, holds_secret, leaves, looks_secret
 
-#: What stands in the place of a value that may be a secret, and how to see it all the same.
+#: Replaces a value that may be a secret, and says how to see it.
 LOOKS_SECRET = "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)"  # noqa: S105 - words
-#: The same for a value that stands in a file.
+#: The same for a value in a file.
 MASKED = "(masked: looks like a secret)"
 
-#: Below these people choose the names.
+#: Users choose the names below these.
 _NAMED_BY_PEOPLE = ("parameters", "environments", "annotations")
-#: What is ours and not the job's holds names and digests only.
+#: Our own fields have only names and digests.
 _OURS = ("marker", "lifecycle")
-#: What a reference may be made of: a variable, or a value that is marked as sensitive in place.
+#: Kinds of references to secrets: a variable, or a value marked `sensitive` in place.
 _SECRET_KINDS = ("var", "parameter", "environment")
 
 
 def mask(changes: tuple[Change, ...], declared: Iterable[Declared | None] = ()) -> tuple[Change, ...]:
-    """The same changes, with the values before them hidden that were, or may have been, secrets.
+    """Return the changes with `before` values masked that were, or may have been, secrets.
 
-    `declared` is what the history has of any revision of the key: a value that one of them calls
-    sensitive is hidden, and one that a record holds in plain text is shown, whatever it looks like.
+    `declared` are the recorded declarations of any revision of the key: values that one of them marks as
+    sensitive are masked, and values that a record has in plain text are shown, whatever they look like.
     """
     if not any(map(_may_be_hidden, changes)):
         return changes
@@ -46,9 +46,9 @@ def mask(changes: tuple[Change, ...], declared: Iterable[Declared | None] = ()) 
 
 
 def mask_declared(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """The same changes between two manifests, with the values on either side hidden that look like a secret.
+    """Return the changes between two manifests with values masked, on either side, that look like secrets.
 
-    Both stand in files, but what is made of them is read by more people than the files are.
+    Both values are in files, but more people read the output than the files.
     """
     sides, nothing = ("before", "after"), (set[str](), dict[str, set[str]]())
     return tuple(
@@ -60,48 +60,48 @@ def _may_be_hidden(change: Change) -> bool:
     return change.before is not None and not change.sensitive and change.path.split(".")[0] not in _OURS
 
 
-#: What records say of the values of a key: the paths that held a secret, and by path what may be shown.
+#: The recorded values of a key: the paths that held a secret, and by path the values that may be shown.
 _Recorded = tuple[set[str], dict[str, set[str]]]
 
 
 def _recorded(declared: Iterable[Declared]) -> _Recorded:
     plain: defaultdict[str, set[str]] = defaultdict(set)
     beside: defaultdict[str, set[str]] = defaultdict(set)
-    for one in declared:
+    for record in declared:
         texts: defaultdict[str, set[str]] = defaultdict(set)
-        for path, text in (*_texts_by_path(one.immutable), *_texts_by_path(one.mutable)):
+        for path, text in (*_texts_by_path(record.immutable), *_texts_by_path(record.mutable)):
             texts[path].add(text)
-        texts["description"].add(one.description)
-        for path, found in texts.items():
-            plain[path] |= found
-            if any(map(_is_secret, found)):
-                # A reference, and what stands beside it in a list, was written down to be read.
-                beside[path] |= found
+        texts["description"].add(record.description)
+        for path, values in texts.items():
+            plain[path] |= values
+            if any(map(_is_secret, values)):
+                # A reference, and what is beside it in a list, was recorded to be shown.
+                beside[path] |= values
     return set(beside), {**plain, **beside}
 
 
-def _masked(change: Change, sides: tuple[str, ...], recorded: _Recorded, words: str) -> Change:
+def _masked(change: Change, sides: tuple[str, ...], recorded: _Recorded, placeholder: str) -> Change:
     values = {side: getattr(change, side) for side in sides}
-    shown = {side: _hide(change.path, value, recorded, words) for side, value in values.items()}
+    shown = {side: _hide(change.path, value, recorded, placeholder) for side, value in values.items()}
     return change if shown == values else change.model_copy(update={**shown, "sensitive": True})
 
 
-def _hide(path: str, value: Any, recorded: _Recorded, words: str) -> Any:
+def _hide(path: str, value: Any, recorded: _Recorded, placeholder: str) -> Any:
     if isinstance(value, Mapping):
         above = path.split(".")
-        return {n: _hide(spell_path([*above, n]), one, recorded, words) for n, one in value.items()}
+        return {n: _hide(spell_path([*above, n]), one, recorded, placeholder) for n, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_hide(path, item, recorded, words) for item in value]
+        return [_hide(path, item, recorded, placeholder) for item in value]
     secret, shown = recorded
     if not isinstance(value, str) or value in shown.get(path, ()):
         return value
     if path in secret:
         return REDACTED
-    return words if looks_secret(_name_of(path), value) else value
+    return placeholder if looks_secret(_name_of(path), value) else value
 
 
 def _name_of(path: str) -> str:
-    """The name by which people know a value; "" where the field's name is the service's."""
+    """Return the name of a value as chosen by the user, or "" for a field name of the service."""
     parts = path.split(".")
     for place, part in enumerate(parts[:-1]):
         if part in _NAMED_BY_PEOPLE:
@@ -120,7 +120,7 @@ def _is_secret(text: str) -> bool:
 
 
 def _texts_by_path(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """The texts of a form by their paths; a list is one value, whatever its length."""
+    """Yield the texts of a form with their paths. All items of a list have the path of the list."""
     if isinstance(tree, Mapping):
         for name, member in tree.items():
             yield from _texts_by_path(member, (*path, str(name)))
@@ -129,36 +129,36 @@ def _texts_by_path(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
 
 
 def texts_in(tree: Any) -> Iterator[str]:
-    """Every text in plain data that is no name of a member."""
+    """Yield every text in plain data, except for member names."""
     return (leaf for leaf in leaves(tree) if isinstance(leaf, str))
 
 
-# --- answers of the service
+# --- Responses of the service
 
 _ENVIRONMENTS, _PARAMETERS = "environments", "parameters"
 
 
 class DeclaredSecrets(NamedTuple):
-    """The entries of a stack that hold secrets, by key; former keys lead to the entry that has them now."""
+    """The entries of a stack that contain secrets, by key. Former keys lead to the current entry."""
 
     stack: str = ""
     entry_by_key: Mapping[str, DesiredJob] = MappingProxyType({})
 
     @classmethod
     def of(cls, stack: Stack) -> DeclaredSecrets:
-        """Take over a stack, whether or not its secrets have values."""
+        """Collect the entries of a stack, whether or not their secrets have values."""
         entries = {key: job for key, job in (stack.whole or stack.jobs).items() if holds_secret(job.body)}
         former = {old: job for job in entries.values() for old in job.formerly}
         return cls(stack.name, {**former, **entries})
 
     def hide(self, job: ObservedJob, learn: Callable[[Iterable[str]], None]) -> dict[str, Any]:
-        """The service's answer about a job as it may be shown: no tokens, nothing declared sensitive.
+        """Return the service's response about a job without tokens and without values declared sensitive.
 
-        `learn` is told what was taken out: no later output, such as a log, may show it.
+        `learn` is called with the removed values, so that later output, such as a log, does not show them.
         """
         values = tokens_of(job.body)
         shown = {n: _without_tokens(one, []) if n == "endpoints" else one for n, one in job.body.items()}
-        # A copied job holds what the original held, and one that lost its marker has its name yet.
+        # A copied job has the values of the original, and one without a marker still has its name.
         marker = job.marker or job.claimed_marker
         key = parse_remote_name(job.name).key if marker is None else marker.key
         entry = self.entry_by_key.get(key) if marker is None or marker.stack == self.stack else None
@@ -170,7 +170,7 @@ class DeclaredSecrets(NamedTuple):
 
 
 def _hide_declared(shown: Any, declared: Any, values: list[str]) -> Any:
-    """The answer without what stands where a secret is declared. Lists of another length are hidden whole."""
+    """Mask the places at which a secret is declared. Lists of different length are masked as a whole."""
     if isinstance(declared, SecretText):
         values += _values_in(shown)
         return None if shown is None else REDACTED
@@ -179,17 +179,17 @@ def _hide_declared(shown: Any, declared: Any, values: list[str]) -> Any:
     if not (isinstance(declared, list) and isinstance(shown, list) and holds_secret(declared)):
         return shown
     if any(isinstance(item, Mapping) and "name" in item for item in declared):
-        return shown  # found by their names, in whatever order
+        return shown  # found by name instead
     if len(declared) == len(shown):
-        return [_hide_declared(one, other, values) for one, other in zip(shown, declared, strict=True)]
+        return [_hide_declared(value, other, values) for value, other in zip(shown, declared, strict=True)]
     values += _values_in(shown)
     return [REDACTED]
 
 
 def _hide_named(shown: Any, names: Set[tuple[str, str]], values: list[str], within: str = "") -> Any:
-    """The answer without the values that go by these names: the service repeats them in several places."""
+    """Mask the values with these names, since the service repeats them in several places."""
     if isinstance(shown, list):
-        # A list of parameters, or the list of maps that environments are in some answers.
+        # Parameters are a list, and environments a list of maps in some responses.
         return [_hide_named(item, names, values, within) for item in shown]
     if not isinstance(shown, Mapping):
         return shown
@@ -205,7 +205,7 @@ def _hide_named(shown: Any, names: Set[tuple[str, str]], values: list[str], with
 
 
 def _named_in(tree: Any, within: str = "") -> Iterator[tuple[str, str]]:
-    """The sensitive parameters and environment variables, each with what it is and its name."""
+    """Yield the sensitive parameters and environment variables as pairs of kind and name."""
     if isinstance(tree, Mapping):
         if within == _PARAMETERS and isinstance(tree.get("value"), SecretText):
             yield within, str(tree.get("name"))
@@ -223,11 +223,11 @@ def _values_in(tree: Any) -> Iterator[str]:
     return (str(leaf) for leaf in leaves(tree) if leaf is not None and not isinstance(leaf, bool))
 
 
-# --- tokens of endpoints: whoever has one is inside the running job
+# --- Tokens of endpoints, which give access to the running job
 
 
 def tokens_of(body: Mapping[str, Any]) -> list[str]:
-    """Return every token that a job's answer holds."""
+    """Return all tokens in the service's response about a job."""
     tokens: list[str] = []
     _without_tokens(body.get("endpoints"), tokens)
     return tokens

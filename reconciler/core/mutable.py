@@ -1,6 +1,6 @@
-"""What can be changed on a job that exists, for which cloud and in which phase.
+"""What can be changed on an existing job, on which cloud and in which phase.
 
-The table itself stands on the fields of a job (`UpdateInPlace`); here it is read.
+The models of the fields have the table (`UpdateInPlace`); this module applies it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _Path = tuple[str, ...]
 
 DESCRIPTION = ("description",)
 _PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"
-#: What a review says in place of it: the declarations, for there is no marker.
+#: Shown in a review instead of the marker's schedule: a review compares declarations.
 SCHEDULE_OPTIONS = ("lifecycle.schedule", "lifecycle.timezone")
 _MARKER_PATHS = frozenset({_PROTECT, _STOPPED, _KEY, MARKER_SCHEDULE, *SCHEDULE_OPTIONS})
 
 
 def is_changeable(path: _Path, phase: Phase, cloud: Cloud) -> bool:
-    """Whether the service would change this field on a job in this phase."""
+    """Whether the service changes this field on a job in this phase."""
     update = rule_at(path).update
     if update is None or cloud not in update.clouds or (phase.is_terminal and not update.on_ended):
         return False
@@ -43,22 +43,22 @@ def is_changeable(path: _Path, phase: Phase, cloud: Cloud) -> bool:
 
 
 def are_of_marker_only(changes: Iterable[Change]) -> bool:
-    """Whether nothing is changed but the marker."""
+    """Whether only the marker changes."""
     return all(change.path in _MARKER_PATHS for change in changes)
 
 
 def _fields(body: Mapping[str, Any] | None) -> Iterator[tuple[_Path, Any]]:
-    """The mutable fields that a body has, each with its path; the description, which we write, aside."""
+    """Yield the mutable fields of a body with their paths, except for the description."""
     for path in mutable_paths():
         if path != DESCRIPTION and (value := value_at(body, path)) is not None:
             yield path, value
 
 
 class MutableChanges(NamedTuple):
-    """The mutable fields that differ: those that can be changed now, and those that wait.
+    """The mutable fields that differ: those that can be changed `now`, and those that are `waiting`.
 
-    `unreported` are declared fields that the service does not report and that are taken to be as they
-    are declared; `is_recorded` says whether a record of what was sent bears that out.
+    `unreported` are declared fields that the service does not report and that are assumed to be as declared;
+    `is_recorded`: a record of what was sent confirms that.
     """
 
     now: tuple[Change, ...] = ()
@@ -67,7 +67,7 @@ class MutableChanges(NamedTuple):
     is_recorded: bool = False
 
     def warnings(self, key: str, job: ObservedJob) -> list[PlanWarning]:
-        """What a person should know of fields that wait, or cannot be compared."""
+        """Return warnings about fields that wait, or that cannot be compared."""
         phase = f"cannot be changed on this target while the job is {job.phase_text}"
         basis = "no record of what was sent; assuming the declared value"
         if self.is_recorded:
@@ -88,10 +88,10 @@ def mutable_changes(
 ) -> MutableChanges:
     """Compare the mutable part of a declaration with the observed job.
 
-    `sent` are the mutable fields that were last sent for it, as a history store has them; None where
-    nobody knows. A field that the service does not report is compared with them.
+    `sent` are the mutable fields that were last sent for it, by the history; None if unknown. Fields that the
+    service does not report are compared with them.
 
-    On a job that has ended only a difference of the marker counts, its digest and `stopped` aside.
+    On a job that has ended only differences of the marker count, except for its digest and `stopped`.
     """
     assert job.phase is not None  # unknown phases are blocked before anything is compared
     now, waiting = _marker_changes(desired, job, marker), list[Change]()
@@ -110,15 +110,15 @@ def mutable_changes(
             differing.append((path, _form(path, value), _form(path, value_at(sent, path))))
         else:
             unreported.append(".".join(path))
-    for path, wanted, found in differing:
-        (now if is_changeable(path, job.phase, cloud) else waiting).extend(_changes(path, found, wanted))
+    for path, after, before in differing:
+        (now if is_changeable(path, job.phase, cloud) else waiting).extend(_changes(path, before, after))
     return MutableChanges(tuple(now), tuple(waiting), tuple(unreported), sent is not None)
 
 
 def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[_Path, ...]:
-    """The declared mutable fields that this job does not show, and that a service need not show.
+    """Return the declared mutable fields that the job does not show, and that the service may omit.
 
-    Whether such a field was ever sent only a record can tell.
+    Only a record can tell whether such a field was ever sent.
     Source: docs/reference/modelarts.md, "Responses".
     """
     return tuple(
@@ -129,7 +129,7 @@ def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[_Pa
 
 
 def _was_sent(path: _Path, value: Any, sent: Mapping[str, Any]) -> bool:
-    """Whether a value is the one that was last sent. A record leaves out what holds a secret."""
+    """Whether the value equals the one last sent. Records omit fields that contain a secret."""
     last = value_at(sent, path)
     if holds_secret(value):
         return last is None
@@ -144,40 +144,40 @@ def _nest(path: _Path, value: Any) -> Canonical:
     return {} if value is None else _put([(path, value)])
 
 
-def description_change(wanted: str, found: str) -> Change:
-    """The change of a description, both texts without a marker."""
-    shown = show(wanted)
-    sensitive = shown != wanted
-    before = REDACTED if sensitive and found else found
+def description_change(declared: str, reported: str) -> Change:
+    """Return the change of a description; both texts are without marker."""
+    shown = show(declared)
+    sensitive = shown != declared
+    before = REDACTED if sensitive and reported else reported
     return Change(path="description", before=before or None, after=shown or None, sensitive=sensitive)
 
 
-def _changes(path: _Path, found: Any, wanted: Any) -> tuple[Change, ...]:
-    if isinstance(found, dict) and isinstance(wanted, dict):
+def _changes(path: _Path, reported: Any, declared: Any) -> tuple[Change, ...]:
+    if isinstance(reported, dict) and isinstance(declared, dict):
         from reconciler.core.diff import changes_between
 
-        return changes_between(_nest(path, found), _nest(path, wanted), forces_new_job=False)
-    sensitive = isinstance(wanted, SecretName)
-    before = REDACTED if sensitive and found is not None else found
-    return (Change(path=".".join(path), before=before, after=wanted, sensitive=sensitive),)
+        return changes_between(_nest(path, reported), _nest(path, declared), forces_new_job=False)
+    sensitive = isinstance(declared, SecretName)
+    before = REDACTED if sensitive and reported is not None else reported
+    return (Change(path=".".join(path), before=before, after=declared, sensitive=sensitive),)
 
 
 def _differing(declared: Mapping[str, Any], reported: Mapping[str, Any]) -> Iterator[tuple[_Path, Any, Any]]:
-    """Yield path, wanted and found form of each declared mutable field that the job shows otherwise.
+    """Yield path, declared form and reported form of each declared mutable field that differs.
 
-    A field that is not there, and need not be reported, shows nothing. A declared default counts:
-    priority 1 was asked for where the job has 2.
+    A field that is missing and need not be reported does not differ. A declared default does: e.g. priority 1
+    where the job has 2.
     """
     for path, value in _fields(declared):
-        seen = value_at(reported, path)
-        if seen is None and not rule_at(path).is_reported:
+        current = value_at(reported, path)
+        if current is None and not rule_at(path).is_reported:
             continue
-        value = map_beside(value, seen, _assumed)
-        wanted, found = _form(path, value), _form(path, seen)
-        # The service got the values of secrets, for their names.
-        if map_leaves(wanted, lambda leaf: leaf.value if isinstance(leaf, SecretName) else leaf) != found:
-            # A default has no canonical form; people are shown what stands there.
-            yield path, _shown(wanted, value), _shown(found, seen)
+        value = map_beside(value, current, _assumed)
+        after, before = _form(path, value), _form(path, current)
+        # The service has the values of secrets, not their names.
+        if map_leaves(after, lambda leaf: leaf.value if isinstance(leaf, SecretName) else leaf) != before:
+            # A default has no canonical form, so show the plain value.
+            yield path, _shown(after, value), _shown(before, current)
 
 
 def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> list[Change]:
@@ -188,12 +188,12 @@ def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> li
     if protect is not None and protect != marker.protected:
         changes.append(_flag(_PROTECT, marker.protected, protect))
     if marker.stopped and job.is_active:
-        # We meant to end it once and did not; left there, a stop by somebody else would look like ours.
+        # A stop of ours that never happened: if the flag stayed, a later stop by others would count as ours.
         changes.append(_flag(_STOPPED, before=True, after=False))
-    there, wanted = marker.schedule, desired.schedule_mark
-    if (there and there.digest) != (wanted and wanted.digest):
-        # The time from which it counts is that of the plan: as any time that grows it is not shown.
-        before, after = (str(one) if one else None for one in (there, wanted))
+    marked, declared = marker.schedule, desired.schedule_mark
+    if (marked and marked.digest) != (declared and declared.digest):
+        # The start time is not shown, since it changes with each plan.
+        before, after = (str(one) if one else None for one in (marked, declared))
         changes.append(Change(path=MARKER_SCHEDULE, before=before, after=after))
     return changes
 
@@ -205,7 +205,7 @@ def _flag(path: str, before: bool, after: bool) -> Change:
 def renewed_marker(
     desired: DesiredJob, job: ObservedJob, marker: Marker, digest: str, service_s: float
 ) -> Marker:
-    """The marker as an update writes it at `service_s`, by the service's clock."""
+    """Return the marker that an update at `service_s`, by the service's clock, writes."""
     protect = desired.lifecycle.protect
     ended = job.phase is not None and job.phase.is_terminal
     renewed = marker._replace(
@@ -215,31 +215,31 @@ def renewed_marker(
         protected=marker.protected if protect is None else protect,
         stopped=marker.stopped and ended,
     )
-    # Adopted jobs keep the part that says which job it is, whatever their name.
+    # The `id` part of an adopted job is kept, whatever the job's name.
     return renewed if marker.key == desired.key else renewed.for_job(job.name, job.id)
 
 
 def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud) -> dict[str, Any]:
-    """The body of the service's update call: the whole description, and all declared fields legal now."""
+    """Return the body of an update: the whole description, and the declared fields that may change now."""
     assert job.phase is not None
-    # A description that `raw` puts into the body is none of ours, and would take the marker's place.
+    # A description from `raw` must not replace ours, which has the marker.
     described = {**(desired.body or {}), "description": str(Description(desired.description, marker))}
     return legal_now(described, job.phase, cloud)
 
 
 def overwritten_fields(body: Mapping[str, Any], job: ObservedJob) -> tuple[Change, ...]:
-    """The fields of an update's body that the job shows otherwise: what is there now, and what is written."""
+    """Return the fields of an update's body that differ on the job, as changes from the job's values."""
     changes = []
     text = parse_description(str(body.get("description", ""))).text
     if text.strip() != job.text.strip():
         changes.append(description_change(text, job.text))
-    for path, wanted, found in _differing(body, job.body):
-        changes.extend(_changes(path, found, wanted))
+    for path, after, before in _differing(body, job.body):
+        changes.extend(_changes(path, before, after))
     return tuple(changes)
 
 
 def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, Any]:
-    """The mutable fields of a create body that hold no secret, for the history; or those that do."""
+    """Return the mutable fields of a body without secrets, for the history; or those with secrets."""
     return _put((path, value) for path, value in _fields(body) if holds_secret(value) is secret)
 
 
@@ -254,7 +254,7 @@ def _put(fields: Iterable[tuple[_Path, Any]]) -> dict[str, Any]:
 
 
 def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
-    """The mutable fields that are declared otherwise than they were last applied."""
+    """Return the mutable fields whose declaration differs from what was last applied."""
     fields = _fields(desired.body)
     edited = {".".join(path) for path, value in fields if not _was_sent(path, value, applied.mutable)}
     if show(desired.description).strip() != applied.description.strip():
@@ -265,41 +265,41 @@ def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
 
 
 def with_secrets_of(body: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    """The recorded mutable part, with the fields of a body that it leaves out because they hold a secret."""
+    """Return a recorded mutable part, completed by the fields of a body that contain secrets."""
     return _put((*_fields(mutable_part(body, secret=True)), *_fields(part)))
 
 
 def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change], list[Change]]:
-    """Compare the mutable part of two declarations of the same job.
+    """Compare the mutable parts of two declarations of the same job.
 
-    Returns what an update sends, and what is declared no longer, so that the job keeps its values.
+    Returns what an update sends, and what is no longer declared, so that the job keeps its values.
     """
     from reconciler.core.diff import changes_between
 
-    sent, left = list[Change](), list[Change]()
+    sent, dropped = list[Change](), list[Change]()
     if before.description.strip() != after.description.strip():
         sent.append(description_change(after.description, show(before.description)))
     for path in mutable_paths():
-        was, now = value_at(before.body, path), value_at(after.body, path)
-        if path != DESCRIPTION and _form(path, was) != _form(path, now):
-            forms = (_nest(path, _shown(_form(path, value), value)) for value in (was, now))
-            (left if now is None else sent).extend(changes_between(*forms, forces_new_job=False))
+        old, new = value_at(before.body, path), value_at(after.body, path)
+        if path != DESCRIPTION and _form(path, old) != _form(path, new):
+            forms = (_nest(path, _shown(_form(path, value), value)) for value in (old, new))
+            (dropped if new is None else sent).extend(changes_between(*forms, forces_new_job=False))
     was_protected, protect = before.lifecycle.protect is True, after.lifecycle.protect
     if protect is not None and protect != was_protected:
         sent.append(_flag(_PROTECT, was_protected, protect))
     elif protect is None and was_protected:
-        left.append(Change(path=_PROTECT, before="true"))
+        dropped.append(Change(path=_PROTECT, before="true"))
     if before.schedule_mark != after.schedule_mark:
         spelled = [one[:2] if (one := job.schedule) else (None, None) for job in (before, after)]
         pairs = zip(SCHEDULE_OPTIONS, *spelled, strict=True)
-        sent += [Change(path=option, before=was, after=now) for option, was, now in pairs if was != now]
-    return sent, left
+        sent += [Change(path=option, before=old, after=new) for option, old, new in pairs if old != new]
+    return sent, dropped
 
 
 def _assumed(declared: Any, seen: Any) -> Any:
-    """What is declared; a secret whose value is not at hand is taken for what stands there.
+    """Return the declared value; for a secret without a value, the one on the job.
 
-    Nobody can say whether it is the declared one, and what cannot be compared is no drift.
+    Whether that is the declared one is unknown, and what cannot be compared is no drift.
     """
     is_open = isinstance(declared, SecretText) and not declared.has_value and isinstance(seen, str)
     return seen if is_open else declared
@@ -310,12 +310,12 @@ def _shown(form: Any, value: Any) -> Any:
 
 
 def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
-    """The paths of an update that the job, read back, shows otherwise."""
+    """Return the paths of an update that the job, read back, does not have."""
     missing = [] if job.description.rstrip() == str(sent["description"]).rstrip() else ["description"]
     return (*missing, *(".".join(path) for path, _, _ in _differing(sent, job.body)))
 
 
 def legal_now(body: Mapping[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
-    """The mutable fields of a body that can be changed in a phase, which may have moved since."""
+    """Return the mutable fields of a body that can be changed in this phase."""
     fields = ((path, value_at(body, path)) for path in mutable_paths() if is_changeable(path, phase, cloud))
     return _put((path, value) for path, value in fields if value not in (None, {}))

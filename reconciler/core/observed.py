@@ -1,4 +1,4 @@
-"""A job as the service shows it: its details, a page of the list, its log and its events."""
+"""A job as the service reports it: its details, a page of the list, its log and its events."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ObservedJob:
-    """One job id, as search or details returned it.
+    """One job, as search or details returned it.
 
-    `phase_text` is the level-1 status as the service spells it; `secondary_phase` is shown, and never
-    decided on. Times are seconds since 1970, durations seconds; None where the service says nothing.
-    `body` is the whole answer, unknown fields included.
+    `phase_text` is the level-1 status as the service spells it; `secondary_phase` is only displayed. Times
+    are seconds since 1970, durations seconds; None if the service does not report them. `body` is the whole
+    response, including unknown fields.
     """
 
     id: str
@@ -54,7 +54,7 @@ class ObservedJob:
 
     @cached_property
     def marker(self) -> Marker | None:
-        """The marker, if it is believed: it stands on the job it was written for."""
+        """The marker, if it was written for this job."""
         marker = self.claimed_marker
         return marker if marker and marker.is_on_its_own_job(self.name, self.id) else None
 
@@ -66,13 +66,13 @@ class ObservedJob:
         """How long the job has run until `at_s`, in seconds; 0 if it has not started."""
         if self.duration_s:
             return self.duration_s
-        # Where it runs and does not say since when, its creation is the earliest: rather too much than
-        # too little is said to be at stake.
+        # A running job without a start time counts from its creation: better to overstate than to
+        # understate what is at stake.
         begin = self.started_at_s or (self.created_at_s if self.phase is Phase.RUNNING else None)
         return max(0.0, at_s - begin) if self.is_active and begin else 0.0
 
     def queued_s(self, at_s: float) -> float:
-        """How long the job has waited to start, until `at_s` at most, in seconds; 0 if that is not known."""
+        """How long the job has waited to start, at most until `at_s`, in seconds; 0 if unknown."""
         if self.created_at_s is None:
             return 0.0
         is_waiting = self.is_active and self.started_at_s is None
@@ -80,13 +80,13 @@ class ObservedJob:
         return max(0.0, until - self.created_at_s)
 
     def ended_at_s(self) -> float | None:
-        """When the job ended, as far as the service says: its start (else its creation) plus its duration."""
+        """When the job ended, as far as reported: its start (else its creation) plus its duration."""
         begin = self.started_at_s or self.created_at_s
         return None if begin is None else begin + (self.duration_s or 0.0)
 
 
 class Unreadable(NamedTuple):
-    """One job that is there and could not be read. `name` and `id` where they could be."""
+    """A job that exists but could not be read. `name` and `id` are None if unknown, too."""
 
     why: str
     name: str | None = None
@@ -95,10 +95,10 @@ class Unreadable(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """Everything that was learnt of a workspace in one look.
+    """The result of reading a workspace once.
 
-    `is_whole` says that a job which is not here does not exist, as far as the account can see.
-    `problem` says why nothing, or not everything, could be read; None if nothing went wrong.
+    `is_whole`: a job that is not in it does not exist, as far as the account can see.
+    `problem` says why some or all jobs could not be read; None if all were.
     """
 
     jobs: tuple[ObservedJob, ...] = ()
@@ -109,20 +109,20 @@ class Observation(NamedTuple):
     strategy: str = ""
 
 
-# --- What a search for jobs found
+# --- Results of a search for jobs
 
 #: A condition of a search: `key`, `operator` (between, like, in, not) and `value`, a list of text.
 SearchFilter = Mapping[str, Any]
 
 
 def named(name: str) -> SearchFilter:
-    """Return the condition for a name; it also finds names that merely contain this one."""
+    """Return the condition for a name. It also finds names that contain this one."""
     return {"key": "name", "operator": "like", "value": [name]}
 
 
 @dataclass
 class Listing:
-    """What was read of a list. `problem` is the failure, or the words, that kept the rest from being read.
+    """The part of a list that was read. `problem` is what kept the rest from being read.
 
     `jobs` and `unreadable` are in the order of the list, each id once.
     """
@@ -133,27 +133,27 @@ class Listing:
     requests: int = 0
 
 
-# --- The end of a log as it grows: what of it has not been shown
+# --- The new part of a growing log
 
 
 class Unseen(NamedTuple):
-    """What is new: whole lines, how many bytes of the log are seen with them, and whether some are lost."""
+    """New lines of a log, the bytes of the log seen including them, and whether some were lost."""
 
     text: str
     size: int
     has_gap: bool = False
 
     def without_end(self, count: int) -> Unseen:
-        """The same with so many characters left for later."""
+        """Return this without the last `count` characters, which are left for later."""
         shown, later = self.text[: len(self.text) - count], self.text[len(self.text) - count :]
         return self._replace(text=shown, size=self.size - len(later.encode()))
 
 
 def unseen(content: str, full_size: int | None, seen: int, *, is_last: bool) -> Unseen:
-    """Return what of a preview lies behind the first `seen` bytes of the log.
+    """Return the part of a preview after the first `seen` bytes of the log.
 
-    `content` is the end of a log of `full_size` bytes (None: all of it). A line that is not finished
-    waits for its rest, unless this `is_last`. A log that became shorter was begun anew.
+    `content` is the end of a log of `full_size` bytes (None: all of it). An incomplete line waits for its
+    rest, unless `is_last`. A log that became shorter has started again.
     """
     data = content.encode()
     size = len(data) if full_size is None else max(full_size, len(data))
@@ -168,5 +168,5 @@ def unseen(content: str, full_size: int | None, seen: int, *, is_last: bool) -> 
 
 
 def last_lines(content: str, count: int) -> str:
-    """The last lines of a text."""
+    """Return the last `count` lines of a text."""
     return "".join(content.splitlines(keepends=True)[-count:]) if count else ""

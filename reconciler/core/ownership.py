@@ -1,4 +1,4 @@
-"""Which observed job belongs to which key of which stack, and who else holds a key's names."""
+"""Which observed job belongs to which key of which stack, and which other jobs have a key's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OwnershipState(StrEnum):
-    """What a job is to a stack."""
+    """How a job relates to a stack."""
 
     OWNED = "owned"
     FOREIGN = "foreign"
@@ -26,17 +26,16 @@ class OwnershipState(StrEnum):
 
 
 def standing(job: ObservedJob, stack: str) -> OwnershipState:
-    """Say whose job it is. A marker on a job it was not written for counts for nothing."""
+    """Return whose job it is. A marker that was written for another job does not count."""
     if job.marker is None:
         return OwnershipState.UNMANAGED
     return OwnershipState.OWNED if job.marker.stack == stack else OwnershipState.FOREIGN
 
 
 class Revision(NamedTuple):
-    """An owned job with the marker that is believed on it.
+    """An owned job with its valid marker.
 
-    `is_aged_out` says that the service has forgotten the job: what it was, and how it ended, is what the
-    history store says.
+    `is_aged_out`: the service has deleted the job, so all of this comes from the history.
     """
 
     job: ObservedJob
@@ -49,7 +48,7 @@ class Revision(NamedTuple):
 
 
 class ConflictingJob(NamedTuple):
-    """A job that is not ours and has one of the key's remote names."""
+    """A job of another owner, or of none, with a remote name of the key."""
 
     job: ObservedJob
     number: int
@@ -64,10 +63,10 @@ class ConflictingJob(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class KeyView:
-    """Everything that was seen of one key: owned revisions (oldest first), conflicting jobs, unreadable jobs.
+    """All that was observed of a key: owned revisions (oldest first), conflicting jobs, unreadable jobs.
 
-    `remembered` are the revisions that the history store knows, oldest first, seen or not;
-    `history_problem` says why it could not be read.
+    `remembered` are the revisions in the history, oldest first, observed or not; `history_problem` says why
+    the history could not be read.
     """
 
     key: str
@@ -81,7 +80,7 @@ class KeyView:
 
     @property
     def may_be_active(self) -> bool:
-        """Whether a job of the key is active, or may be: it cannot be read, or its phase is not known.
+        """Whether a job of the key is active, or may be: it cannot be read, or its phase is unknown.
 
         A job that has lost its marker counts if the history knows it as the key's.
         """
@@ -95,14 +94,14 @@ class KeyView:
 
     @property
     def next_revision(self) -> int:
-        """1 + the highest number among owned jobs, the history store, and the names `key-r<N>` seen."""
+        """One more than the highest number of owned jobs, of the history, and of the names `key-rN` seen."""
         owned = (revision.number for revision in self.owned)
         remembered = (revision.number for revision in self.remembered)
         return 1 + max([self.highest_name, *owned, *remembered])
 
     @property
     def aged_out(self) -> Revision | None:
-        """The newest revision, if only the history store knows it: the service forgets what has ended."""
+        """The newest revision, if only the history has it: the service deletes ended jobs."""
         newest = self.remembered[-1] if self.remembered else None
         if newest is None or any(revision.number >= newest.number for revision in self.owned):
             return None
@@ -113,12 +112,12 @@ class KeyView:
         return Revision(past.job_as_ended(), past.marker(self.stack, self.key), is_aged_out=True)
 
     def past_of(self, job_id: str) -> PastRevision | None:
-        """What the history store knows of a job."""
+        """Return the history of a job, or None."""
         return next((past for past in self.remembered if past.job == job_id), None)
 
     @property
     def ever_owned(self) -> list[Revision]:
-        """The owned revisions, and those whose records have aged out of the service; oldest first."""
+        """The owned revisions, and those that the service has deleted; oldest first."""
         if not self.remembered:
             return self.owned
         seen = {revision.number for revision in self.owned}
@@ -129,8 +128,8 @@ class KeyView:
     def last_start_s(self) -> float | None:
         """When the key was last started: the latest creation of a revision, by the service or the history.
 
-        None where there is no revision, or nothing says when the newest was created. Of one that the service
-        has forgotten the first look at it will do, which came later.
+        None if there is no revision, or the creation of the newest is unknown. For one that the service has
+        deleted, the time when it was first seen counts, which is later.
         """
         created = []
         for revision in self.ever_owned:
@@ -143,19 +142,19 @@ class KeyView:
         return max(known) if created and created[-1] is not None else None
 
     def without(self, job_ids: Collection[str]) -> KeyView:
-        """The same view without some jobs: they were deleted while we looked."""
+        """Return the view without some jobs, which were deleted meanwhile."""
         return replace(self, owned=[r for r in self.owned if r.job.id not in job_ids])
 
     def joined(self, old: KeyView) -> KeyView:
-        """The same view with the revisions of a key that was renamed to this one."""
+        """Return the view with the revisions of a key that was renamed to this one."""
         owned = sorted([*self.owned, *old.owned], key=lambda revision: revision.number)
         return replace(self, owned=owned, unreadable=[*self.unreadable, *old.unreadable])
 
     def remembering(self, past: Iterable[PastRevision], unmanaged: Mapping[str, ObservedJob]) -> KeyView:
-        """The same view with what the history store knows of the key.
+        """Return the view with what the history knows of the key.
 
-        Jobs that it knows, and that have lost their marker, conflict with the key, whatever their name. Of
-        those that were released only the number counts: it is not given again.
+        Jobs that it knows and that have lost their marker conflict with the key, whatever their names. Of
+        released jobs, only the number counts: it is not reused.
         """
         every = sorted(past, key=lambda revision: revision.number)
         remembered = tuple(revision for revision in every if revision.released_at_s is None)
@@ -173,11 +172,11 @@ class KeyView:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ownership:
-    """An observation, sorted by key for one stack.
+    """An observation, grouped by key for one stack.
 
-    `proves_absence` says that a key of which nothing was seen has nothing: the look was whole, and no
-    unreadable job could be it. `unattributed` are jobs of which not even the name could be read,
-    `unmanaged` those without a believed marker, by id.
+    `proves_absence`: a key without any job in it has none. The observation was whole, and no unreadable job
+    can belong to the key. `unattributed` are jobs of which not even the name could be read, `unmanaged` those
+    without a valid marker, by id.
     """
 
     views: Mapping[str, KeyView]
@@ -191,7 +190,7 @@ class Ownership:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was looked at could be read, be it a part of the workspace only."""
+        """Whether everything was read that was asked for, even if that is only part of the workspace."""
         return self.problem is None and not self.unattributed
 
     @property
@@ -199,13 +198,13 @@ class Ownership:
         return self.is_whole and not self.unattributed
 
     def view(self, key: str) -> KeyView:
-        """What was seen of a key; empty if nothing was."""
+        """Return what was observed of a key, which may be nothing."""
         return self.views.get(key) or KeyView(key, self.stack)
 
     def remembered(self, memory: HistorySnapshot, keys: Collection[str]) -> list[PastRevision]:
-        """What the history store knows of these keys, each job once and as the key's that it is by now."""
-        found = {r.job: r for key in keys for r in memory.by_key.get(key, ())}
-        return [r for r in found.values() if (self.key_by_job.get(r.job) or memory.key_of(r.job)) in keys]
+        """Return the history of these keys, each job once, and under the key that it belongs to now."""
+        latest = {r.job: r for key in keys for r in memory.by_key.get(key, ())}
+        return [r for r in latest.values() if (self.key_by_job.get(r.job) or memory.key_of(r.job)) in keys]
 
     @property
     def owned_keys(self) -> tuple[str, ...]:
@@ -213,14 +212,14 @@ class Ownership:
 
     @property
     def concerned_keys(self) -> tuple[str, ...]:
-        """The keys that own a job, or may own one that could not be read; sorted."""
+        """The keys that own a job, or an unreadable one that may be theirs; sorted."""
         return tuple(sorted(key for key, view in self.views.items() if view.owned or view.unreadable))
 
 
 def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) -> Ownership:
-    """Attribute every job of an observation to a key of `stack`, in one pass.
+    """Attribute each job of an observation to a key of `stack`.
 
-    Names that differ in case only are taken for a clash: whether the service tells them apart is not
+    Names that differ only in case count as equal, since whether the service distinguishes them is not
     documented.
     """
     views: dict[str, KeyView] = {}
@@ -250,13 +249,13 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
             unattributed.append(lost)
     for key in declared | views.keys():
         for job, number in by_folded_name.get(key.casefold(), ()):
-            seen, whose = view(key), standing(job, stack)
+            seen, state = view(key), standing(job, stack)
             is_own = job.marker is not None and job.marker.key == key
-            # A job that was renamed away keeps its name, so the key goes on behind it.
-            if number > 1 or (whose is OwnershipState.OWNED and not is_own):
+            # A renamed job keeps its name, so the old key continues with a higher number.
+            if number > 1 or (state is OwnershipState.OWNED and not is_own):
                 seen.highest_name = max(seen.highest_name, number)
-            if whose is not OwnershipState.OWNED:
-                seen.conflicting_jobs.append(ConflictingJob(job, number, whose))
+            if state is not OwnershipState.OWNED:
+                seen.conflicting_jobs.append(ConflictingJob(job, number, state))
     for seen in views.values():
         seen.owned.sort(key=lambda one: (one.number, one.job.created_at_s or 0, one.job.id))
     return Ownership(
@@ -272,7 +271,7 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
 
 
 def is_recorded(seen: Iterable[Revision], recorded: Mapping[RevisionId, RecordedRevision] | None) -> bool:
-    """Whether the store has all of these revisions as they were seen. None: it is not known what it has."""
+    """Whether the history has all of these revisions exactly as they were observed. None: unknown content."""
     return recorded is not None and all(
         recorded.get(RevisionId(one.marker.key, one.number))
         == RecordedRevision(

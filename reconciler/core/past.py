@@ -1,6 +1,6 @@
-"""What was done, by whom, and what each revision was, as it is recorded: values only, without secrets.
+"""Recorded runs, and what each revision was: values only, without secrets.
 
-Times are seconds since 1970, durations seconds; None where nobody knows.
+Times are seconds since 1970, durations seconds; None if unknown.
 
 Source: docs/operations/records.md, "Records".
 """
@@ -31,7 +31,7 @@ class RunKind(StrEnum):
 
 
 class Call(StrEnum):
-    """The calls that change something, each between two lines of the journal."""
+    """The calls that change something; each has two lines in the journal."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -39,7 +39,7 @@ class Call(StrEnum):
 
 
 class PastStep(NamedTuple):
-    """A line of the journal; `ended_at_s` is None where no second line followed: the process died."""
+    """A line of the journal. `ended_at_s` is None if the process died before the second line."""
 
     key: str
     action: str
@@ -55,7 +55,7 @@ class PastStep(NamedTuple):
 
 
 class PastAction(NamedTuple):
-    """What became of one action."""
+    """The outcome of one action."""
 
     key: str
     action: str
@@ -67,7 +67,7 @@ class PastAction(NamedTuple):
 
 
 class PastChange(NamedTuple):
-    """A call that changed a job of a key: for which action, of which command, by whom, and when."""
+    """A call that changed a job of a key: for which action and command, by whom, and when."""
 
     key: str
     action: str
@@ -79,10 +79,10 @@ class PastChange(NamedTuple):
 
 
 class PastRun(NamedTuple):
-    """A run that was recorded.
+    """A recorded run.
 
-    `ended_at_s` is None while it goes on (`is_running`), or where its process died. `result` is a word:
-    complete, partial, interrupted, failed, or of a drift check drift, no drift, unknown.
+    `ended_at_s` is None while it is running (`is_running`), or if its process died. `result` is complete,
+    partial, interrupted or failed; for a drift check drift, no drift or unknown.
     """
 
     id: int
@@ -101,17 +101,16 @@ class PastRun(NamedTuple):
 
     @property
     def word(self) -> str:
-        """How it ended: `result`, or, where none was recorded, whether it goes on."""
+        """How it ended: `result`, or if none was recorded, whether it is still running."""
         return self.result or ("running" if self.is_running else "unfinished")
 
 
 class PastRevision(NamedTuple):
-    """A revision that was recorded: what it was, and as far as anybody looked, how it went.
+    """A recorded revision: what it was and, as far as it was observed, how it went.
 
-    `phases` are the phases in which it was seen, each with the time of the first look that saw it;
-    `stopped` says that we terminated it ourselves. `released_at_s` is when its marker was taken off because
-    somebody asked for that: from then on it is no revision of ours, and only its number stays taken.
-    `schedule` is what its marker says of the schedule.
+    `phases` are the observed phases, each with the time when it was first seen. `stopped`: we terminated it.
+    `released_at_s` is when it was released: it is not ours any more, but its number stays taken. `schedule`
+    is the one in its marker.
     """
 
     key: str
@@ -131,15 +130,15 @@ class PastRevision(NamedTuple):
     released_at_s: float | None = None
     schedule: ScheduleMark | None = None
 
-    def says_more_than(self, other: PastRevision | None) -> bool:
-        """Whether this is worth keeping in the place of another record: a later look at the same job."""
+    def supersedes(self, other: PastRevision | None) -> bool:
+        """Whether this is a later observation of the same job, or the only one."""
         if other is None:
             return True
         return other.job == self.job and (other.seen_at_s or 0.0) < (self.seen_at_s or 0.0)
 
     @property
     def code_digest(self) -> str:
-        """The digest of its code; "" if it has none, or what was declared is not known."""
+        """The digest of its code; "" if it has none or is unknown."""
         return str(self.declared.immutable.get("code", "")) if self.declared else ""
 
     @property
@@ -152,40 +151,40 @@ class PastRevision(NamedTuple):
 
     @property
     def ended_at_s(self) -> float | None:
-        """When it ended, as far as the service said."""
+        """When it ended, as far as the service reported."""
         begin = self.started_at_s or self.created_at_s
         return None if begin is None or self.duration_s is None else begin + self.duration_s
 
     def job_as_ended(self) -> ObservedJob:
-        """The job as it ended, for the service only forgets what has ended.
+        """Return the job as it ended, since the service only deletes ended jobs.
 
-        One that was still active when it was seen last counts as terminated (docs/concepts/decisions.md).
+        One that was active when last seen counts as terminated (docs/concepts/decisions.md).
         """
         phase_text = self.phase_text if self.has_ended else Phase.TERMINATED.value
         times = (self.created_at_s, self.started_at_s, self.duration_s)
         return ObservedJob(self.job, self.name, "", phase_text, "", *times, self.node_count)
 
     def marker(self, stack: str, key: str, protected: bool = False) -> Marker:
-        """The marker that such a revision bears, as one of `key`."""
+        """Return the marker of this revision as one of `key`."""
         marker = Marker(stack, key, self.number, self.digest, None, self.schedule, protected, self.stopped)
         return marker.for_job(self.name, self.job)
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds the lock of a stack: a person or a CI user, on which machine, with which command."""
+    """The holder of a stack's lock: the user, also of CI, the machine and the command."""
 
     who: str
     where: str
     command: str
     since_s: float
     expires_s: float
-    #: The store's own name for this hold of the lock, and no other; for `break_lock`, never shown.
+    #: The store's unique name for this hold; for `break_lock`, never shown.
     hold: str = field(default="", repr=False, compare=False)
 
 
 class FinishedWork(NamedTuple):
-    """A revision of another key that completed; `stack` is None for one of the same stack."""
+    """A completed revision of another key. `stack` is None if it is of the same stack."""
 
     key: str
     number: int

@@ -1,6 +1,6 @@
 """The phases of a training job, and what may be done in each, as data.
 
-Nothing that `RULES` forbids is ever sent to the service.
+What `RULES` forbids is never sent to the service.
 
 Source: docs/concepts/revisions.md, "Phases"; docs/reference/modelarts.md, "Phases".
 """
@@ -25,7 +25,7 @@ class Phase(StrEnum):
 
     @property
     def is_active(self) -> bool:
-        """Whether the job still holds, or may come to hold, resources."""
+        """Whether the job holds resources, or may come to hold them."""
         return self in ACTIVE
 
     @property
@@ -35,14 +35,14 @@ class Phase(StrEnum):
 
     @property
     def ended_badly(self) -> bool:
-        """Whether the job ended by a failure (a termination is judged apart)."""
+        """Whether the job failed. Terminations are judged elsewhere."""
         return self in {Phase.FAILED, Phase.ABNORMAL}
 
 
 ACTIVE = frozenset({Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING})
 TERMINAL = frozenset(Phase) - ACTIVE
 
-# The service's documents call the queue by several names.
+# The service's documents have several names for the queue.
 _ALIASES = {"Waiting": Phase.PENDING, "Awaiting": Phase.PENDING, "等待中": Phase.PENDING}
 _BY_TEXT = {phase.value.casefold(): phase for phase in Phase} | {
     text.casefold(): phase for text, phase in _ALIASES.items()
@@ -50,15 +50,15 @@ _BY_TEXT = {phase.value.casefold(): phase for phase in Phase} | {
 
 
 def parse_phase(text: str) -> Phase | None:
-    """Return the phase that the service means, or None for one that this table does not know."""
+    """Return the phase of a status text, or None if it is unknown to this version."""
     return _BY_TEXT.get(text.casefold())
 
 
 def phase_named(text: str) -> Phase:
-    """Return the phase that a person means, in any case, by any name of the service's documents.
+    """Return the phase that a user named, in any case, also by an alias from the service's documents.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no such phase.
     """
     phase = parse_phase(text)
     if phase is None:
@@ -67,7 +67,7 @@ def phase_named(text: str) -> Phase:
 
 
 class Operation(StrEnum):
-    """What can be asked of a job that exists."""
+    """Operations on an existing job."""
 
     TERMINATE = "terminate"
     UPDATE_DESCRIPTION = "update description"
@@ -77,7 +77,7 @@ class Operation(StrEnum):
 
 
 class Legality(NamedTuple):
-    """Whether an operation is legal; if not, `why`, and `legal_when` says what would make it legal."""
+    """Whether an operation is legal; if not, `why`, and `legal_when` it would be."""
 
     allowed: bool
     why: str = ""
@@ -95,7 +95,7 @@ def _no(why: str, legal_when: str) -> Legality:
 
 
 class PhaseRules(NamedTuple):
-    """One row of the table: where a phase leads, and the verdict on each operation in it."""
+    """A row of the table: the phases that may follow, and the verdict on each operation."""
 
     expected_next: frozenset[Phase]
     verdicts: dict[Operation, Legality]
@@ -115,14 +115,14 @@ def _rules(expected_next: set[Phase], *verdicts: Legality) -> PhaseRules:
 
 _BEFORE_RUNNING = {Phase.RUNNING, Phase.TERMINATING, Phase.FAILED, Phase.ABNORMAL}
 _ACTIVE_RECORD = (_STILL_ACTIVE_DELETE, _STILL_ACTIVE_CREATE)
-#: The service's own `restart` gives an ended job, with the same id and name, back to the queue.
+#: The service's own `restart` puts an ended job back into the queue, with the same id and name.
 _ENDED_RULES = _rules({Phase.CREATING, Phase.PENDING}, _ENDED, YES, _NOT_PENDING, YES, YES)
 
-#: The verdicts stand in the order of `Operation`.
+#: The verdicts are in the order of `Operation`.
 RULES: dict[Phase, PhaseRules] = {
     Phase.CREATING: _rules({Phase.PENDING, *_BEFORE_RUNNING}, YES, YES, _NOT_PENDING, *_ACTIVE_RECORD),
     Phase.PENDING: _rules({Phase.CREATING, *_BEFORE_RUNNING}, YES, YES, YES, *_ACTIVE_RECORD),
-    # Re-scheduling and the restarts of fault tolerance queue a running job again: no error.
+    # Rescheduling and fault-tolerance restarts queue a running job again; that is no error.
     Phase.RUNNING: _rules(set(Phase) - {Phase.RUNNING}, YES, YES, _NOT_PENDING, *_ACTIVE_RECORD),
     Phase.TERMINATING: _rules(set(TERMINAL), _ENDING, _WAIT, _WAIT, _WAIT, _WAIT),
     **{phase: _ENDED_RULES for phase in Phase if phase in TERMINAL},
@@ -132,5 +132,5 @@ _UNKNOWN_PHASE = _no("the phase is unknown to this version", "with a newer recon
 
 
 def may(operation: Operation, phase: Phase | None) -> Legality:
-    """Say whether `operation` is legal on a job in `phase`; None is a phase that nobody knows."""
+    """Return whether `operation` is legal on a job in `phase`; None is an unknown phase."""
     return _UNKNOWN_PHASE if phase is None else RULES[phase].verdicts[operation]

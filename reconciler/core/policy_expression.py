@@ -1,4 +1,4 @@
-"""What is asked of the expressions of policies, and what they answer; `expressions` evaluates them.
+"""The questions to policy expressions, and their answers; `expressions` evaluates them.
 
 Source of the language: https://github.com/google/cel-spec/blob/master/doc/langdef.md
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-#: What an expression may name.
+#: The variables of an expression.
 NAMES = ("job", "action", "stack", "target")
 
 TEXT_OR_COMMENT = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
@@ -17,9 +17,9 @@ _FIELD = re.compile(rf"(?<![\w.])(?:{'|'.join(NAMES)})\b(?:\.[A-Za-z_]\w*\b(?!\(
 
 
 class InvalidExpression(NamedTuple):
-    """Why an expression does not compile; line and column are places in its text and count from 1.
+    """Why an expression does not compile. Line and column refer to its text and count from 1.
 
-    `unknown_name` is the name in it that stands for nothing, if that is what is wrong.
+    `unknown_name` is the undefined variable in it, if that is the problem.
     """
 
     why: str
@@ -29,9 +29,9 @@ class InvalidExpression(NamedTuple):
 
 
 class NotJudged(NamedTuple):
-    """Why an expression gives neither true nor false for some values.
+    """Why an expression is neither true nor false for some values.
 
-    `missing` is the field that it asks for and that is not there, if that is why.
+    `missing` is the missing field, if that is the problem.
     """
 
     why: str
@@ -39,7 +39,7 @@ class NotJudged(NamedTuple):
 
 
 class Question(NamedTuple):
-    """An expression, and the values that it is asked about, by their places in a list."""
+    """An expression, and the indices of the values to evaluate it for."""
 
     expression: str
     places: Sequence[int]
@@ -51,13 +51,13 @@ Answer = bool | NotJudged
 def not_evaluated(
     questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
 ) -> Sequence[Sequence[Answer]]:
-    """Answer as `ports.EvaluateExpressions` where nobody evaluates expressions."""
+    """Satisfy `ports.EvaluateExpressions` without evaluating anything."""
     return [[NotJudged("no expressions are evaluated here")] * len(one.places) for one in questions]
 
 
 def fields_in(text: str) -> tuple[str, ...]:
-    """The fields that an expression names, each once: `job.spec.resource.node_count`, `stack`.
+    """Return the distinct fields in an expression: `job.spec.resource.node_count`, `stack`.
 
-    A function that is called on a field is left out. This is for people who ask why: nothing rests on it.
+    Functions called on a field are left out. For explanations only; no decision depends on it.
     """
     return tuple(dict.fromkeys(_FIELD.findall(TEXT_OR_COMMENT.sub('""', text))))

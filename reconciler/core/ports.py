@@ -1,4 +1,4 @@
-"""What an edge is handed: the protocols of a service, its clock, its catalog and its logs."""
+"""The protocols of what the core is given: service, clock, catalog, logs."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ if TYPE_CHECKING:
 
 
 class EvaluateExpressions(Protocol):
-    """Answers questions of policies; however an expression fails, that is its answer."""
+    """Evaluates the expressions of policies. Any failure of an expression is its answer."""
 
     def __call__(
         self, questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
     ) -> Sequence[Sequence[Answer]]:
-        """For each question, an answer for each of its places."""
+        """Return for each question an answer for each of its places."""
 
 
 class Clock(Protocol):
-    """Time, as a value that is handed in."""
+    """The time, as a dependency."""
 
     def now(self) -> float:
         """Seconds since 1970."""
 
     def sleep(self, seconds: float) -> None:
-        """Return when `seconds` have passed, or earlier if the program is to stop."""
+        """Return when `seconds` have passed, or earlier if the program is stopping."""
 
 
 class Backend(Protocol):
-    """A place where jobs live. Any method may raise a `ServiceError`; all are safe to call from threads."""
+    """A target's jobs. Any method may raise a `ServiceError`; all are thread-safe."""
 
     def observe(
         self, names: Collection[str] | None = None, needs_absence: Callable[[Observation], bool] | None = None
     ) -> Observation:
-        """Read the workspace: all of it, or what a plan for these `names` needs if that is cheaper.
+        """Read the whole workspace, or if that is cheaper, what a plan for these `names` needs.
 
-        With names the answer holds at least every active job, and every job whose name begins with one
-        of them; it is whole if it had to be, because `needs_absence` says of the partial answer that a
-        decision rests on a job not being there. What cannot be read is said in the answer, not raised.
+        With names the result has at least every active job, and every job whose name begins with one of them.
+        It is whole if `needs_absence` says of the partial result that a decision depends on the absence of a
+        job. Read errors are part of the result.
 
         Raises:
-            Unauthorized: nothing can be read, and no later look would help.
+            Unauthorized: nothing can be read, and retrying would not help.
         """
 
     def find(self, name: str) -> list[ObservedJob]:
-        """Return the jobs with exactly this name (case aside); the list is complete, or it raises."""
+        """Return all jobs with exactly this name, ignoring case. Raises if the list would be incomplete."""
 
     def name_is_taken(self, name: str) -> bool | None:
-        """Ask whether the service holds the name, seen or not; None where it cannot be asked."""
+        """Return whether the service has the name, visible or not; None if it cannot be asked."""
 
     def details(self, job_id: str) -> ObservedJob:
         """Read one job."""
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
-        """Create a job; asked once, never repeated."""
+        """Create a job, with a single request."""
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
-        """Change fields of a job: `description`, and what the cloud lets one change."""
+        """Change fields of a job: `description`, and others that the cloud allows."""
 
     def terminate(self, job_id: str) -> None:
-        """Ask for the end of a job; it is Terminating from then on."""
+        """Request the termination of a job, which is Terminating from then on."""
 
 
 @runtime_checkable
 class SupportsSearch(Protocol):
-    """A backend that finds jobs by conditions of its own."""
+    """A backend that can search for jobs."""
 
     def search(
         self,
@@ -83,40 +83,40 @@ class SupportsSearch(Protocol):
         limit: int | None = ...,
         wanted: Callable[[ObservedJob], bool] = ...,
     ) -> Listing:
-        """Read the jobs that match; failures are in the answer.
+        """Read the jobs that match; errors are part of the result.
 
-        With a `limit` reading stops after the page on which so many `wanted` jobs are reached. `more` are
-        further fields of the search.
+        With a `limit`, reading stops after the page on which that many `wanted` jobs are reached. `more` are
+        further fields of the search request.
 
         Raises:
-            Unauthorized: nobody is allowed to read it.
-            Rejected: one of the conditions is not known.
+            Unauthorized: reading is not allowed.
+            Rejected: the service does not support a condition.
         """
 
 
 class Catalog(Protocol):
-    """What a target offers to jobs. Any method may raise a `ServiceError`: then it is not known."""
+    """What a target offers to jobs. Any method may raise a `ServiceError`: then it is unknown."""
 
     def flavor_offers(self, flavor_type: str | None = None) -> Offered[FlavorOffer]:
-        """The flavors of the public pools, of one type or all."""
+        """Return the flavors of the public pools, of one type or all."""
 
     def engine_offers(self) -> Offered[EngineOffer]:
-        """The preset engines."""
+        """Return the preset engines."""
 
     def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
-        """Why the service would refuse a dedicated pool, or a flavor of it; None if nothing is known."""
+        """Return why the service would refuse a dedicated pool, or a flavor of it; None if unknown."""
 
     def record_quota(self) -> RecordQuota | None:
-        """How many job records there may be, and are; None where that is not limited."""
+        """Return the limit and number of job records; None if they are not limited."""
 
 
 @runtime_checkable
 class SupportsDiagnosis(Protocol):
-    """A backend that says how it reaches its service."""
+    """A backend with details about its connection."""
 
     @property
     def skew_s(self) -> float | None:
-        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
+        """How far our clock is ahead of the service's, in seconds; None if the service sent no time."""
 
     @property
     def endpoint(self) -> str:
@@ -124,13 +124,13 @@ class SupportsDiagnosis(Protocol):
 
     @property
     def credentials_origin(self) -> str:
-        """What the credentials are and where they were found, without a secret."""
+        """The kind and origin of the credentials, without secrets."""
 
 
-#: Told about each request: method, path, status (None: no answer), seconds.
+#: Called for each request with method, path, status (None: no response), seconds.
 RequestListener = Callable[[str, str, int | None, float], None]
-#: Asked for when the list of jobs is read: what it yields is told how many jobs each page had.
+#: Called when the list of jobs is read. The yielded function is called with the number of jobs on each page.
 ReadingListener = Callable[[], AbstractContextManager[Callable[[int], None]]]
-#: Asked for when code is uploaded: what it yields is told how many bytes of how many have been sent.
+#: Called when code is uploaded. The yielded function is called with the bytes sent, and their total.
 UploadListener = Callable[[], AbstractContextManager[Callable[[int, int], None]]]
 Secrets = Sequence[str]

@@ -1,7 +1,7 @@
-"""The records of a stack on a target: their scope, and what is remembered of its revisions.
+"""The records of a stack on a target: their scope and contents.
 
-Values only; the stores are in `records/`. No secret is in them: a sensitive value stands there by its
-name. Times are seconds since 1970, durations seconds; None where nobody knows.
+Values only; the stores are in `records/`. They contain no secrets, only their names. Times are seconds since
+1970, durations seconds; None if unknown.
 
 Source: docs/concepts/decisions.md; docs/concepts/crash-safety.md, "Apply"; docs/operations/records.md,
 "Records".
@@ -25,15 +25,15 @@ from reconciler.errors import ReconcilerError
 if TYPE_CHECKING:
     from reconciler.core.past import FinishedWork, PastRevision
 
-#: How long a lock is held without a sign of life.
+#: How long a lock is held without a heartbeat.
 LEASE_S = 60.0
-#: A drift that lasts is reported again after so long, if nobody says another time.
+#: The default interval after which lasting drift is reported again.
 REMIND_S = 86_400.0
 _DEFAULT_PORTS = {"https": ":443", "http": ":80"}
 
 
 class Scope(NamedTuple):
-    """One stack on one target: what a lock and a history are about.
+    """One stack on one target, which a lock or a history belongs to.
 
     A target's identity is endpoint host, project and workspace, never its name.
     """
@@ -52,7 +52,7 @@ class Scope(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether the embedded emulator is meant, which has no host."""
+        """Whether it is the embedded emulator, which has no host."""
         return self.host == LOCAL
 
     @property
@@ -69,12 +69,12 @@ class RecordsUnavailable(ReconcilerError):
 
 @dataclass(frozen=True)
 class HistorySnapshot:
-    """What the store knows of a stack on a target.
+    """The history of a stack on a target.
 
-    `by_key` holds the revisions of each key, oldest first. `elsewhere` are the other targets under
-    which the store knows the stack; `local` ones do not count. `problem` says why it could not be asked,
-    `fix` what to do about that. `sweeps` has the sweep of each key that was ever applied, or "". `finished`
-    is what other stacks completed on this target and do not declare any more, by digest, as far as asked.
+    `by_key` has the revisions of each key, oldest first. `elsewhere` are other targets with a history of the
+    stack; `local` ones do not count. `problem` says why the history could not be read, `fix` what to do.
+    `sweeps` has the sweep of each key that was ever applied, or "". `finished` is what other stacks have
+    completed on this target and do not declare any more, by digest, as far as requested.
     """
 
     by_key: Mapping[str, tuple[PastRevision, ...]] = field(default_factory=dict)
@@ -85,15 +85,15 @@ class HistorySnapshot:
     finished: Mapping[str, FinishedWork] = field(default_factory=dict)
 
     def key_of(self, job_id: str) -> str | None:
-        """The key whose job this was last: one that was renamed is remembered under both its keys.
+        """Return the key that this job belonged to last: a renamed job is recorded under both keys.
 
-        It is the one under which the job was written down last, where it was not looked at since.
+        If it was not observed since, that is the key under which it was recorded last.
         """
         return self._key_by_job.get(job_id)
 
     @cached_property
     def _key_by_job(self) -> dict[str, str]:
-        # Of equals the first counts.
+        # Of equals the first one wins.
         last_first = sorted(self.revisions, key=_last_written, reverse=True)
         return {past.job: past.key for past in reversed(last_first)}
 
@@ -102,7 +102,7 @@ class HistorySnapshot:
         return chain.from_iterable(self.by_key.values())
 
     def limited_to(self, revisions: Collection[RevisionId]) -> HistorySnapshot:
-        """The same without any other revision."""
+        """Return the history of these revisions only."""
         by_key = {
             key: kept
             for key, of_key in self.by_key.items()
@@ -112,18 +112,18 @@ class HistorySnapshot:
 
     @property
     def knows_stack(self) -> bool:
-        """Whether anything of the stack was ever recorded here, and not released since."""
+        """Whether a revision of the stack was recorded here, and not released since."""
         return any(past.released_at_s is None for past in self.revisions)
 
     @property
     def seen_active(self) -> tuple[str, ...]:
-        """The keys, sorted, of which a revision had not ended when it was seen last, and was not released."""
+        """The keys with a revision that was active when last seen, and not released; sorted."""
         active = (past for past in self.revisions if past.released_at_s is None and not past.has_ended)
         return tuple(sorted({past.key for past in active}))
 
     @property
     def knows_applies(self) -> bool:
-        """Whether it was recorded what was applied, and not only what was seen."""
+        """Whether declarations were recorded, and not only observations."""
         return any(past.declared is not None for past in self.revisions)
 
 
@@ -135,7 +135,7 @@ class RevisionId(NamedTuple):
 
 
 class RecordedRevision(NamedTuple):
-    """What the store has of a revision that may change: enough to say whether a look shows anything new."""
+    """The recorded state of a revision, to tell whether an observation has news."""
 
     job: str
     digest: str
@@ -146,7 +146,7 @@ class RecordedRevision(NamedTuple):
 
 
 def _last_written(revision: PastRevision) -> tuple[float, bool]:
-    # Renaming leaves the job its name, so of two keys the one that gives another name came later.
+    # A renamed job keeps its name, so of two keys the one that would give another name is the later one.
     is_renamed = revision.name != remote_name(revision.key, revision.number)
     return math.inf if revision.seen_at_s is None else revision.seen_at_s, is_renamed
 

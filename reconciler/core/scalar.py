@@ -1,4 +1,4 @@
-"""Expressions in texts: where `${…}` stands in a manifest or in saved data, and how to write what is none."""
+"""Texts with expressions, numbers that keep their spelling, and how both are saved."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Self
 
 from reconciler.secrets import SecretText, map_leaves, secrets_in
 
-#: How a variable may be named.
+#: The name of a variable.
 VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 #: The name of an axis of a sweep.
 AXIS_NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 
-#: Between the braces of an expression may stand the value of an axis: `${jobs.train-${matrix.lr}.outputs.x}`.
+#: An expression may contain the value of an axis: `${jobs.train-${matrix.lr}.outputs.x}`.
 _AXIS = r"\$\{\s*matrix\.[^{}]*\}"
 _PART = re.compile(rf"\$\$\{{|\$\{{((?:{_AXIS}|[^{{}}])*+)(\}}?)")
 _LITERALS = {"$${": "${", "${$}": "$"}
@@ -23,14 +23,14 @@ _OUTPUT = rf"jobs\.((?:{_AXIS}|[^.\s])+)\.outputs\.(\S+)"
 
 
 class OutputName(NamedTuple):
-    """An output of a job: the key of the job, and its own name; the value of an axis may stand in either."""
+    """An output of a job: the job's key and the output's name. Both may contain values of axes."""
 
     key: str
     name: str
 
 
 class Reference(NamedTuple):
-    """One expression: what is between `${` and `}`, and its text as written."""
+    """An expression: the text between `${` and `}`, and the whole text as written."""
 
     inner: str
     text: str
@@ -48,9 +48,9 @@ class Reference(NamedTuple):
 
 
 class UnresolvedText(str):
-    """A text that names outputs of other jobs, kept as it is written until these jobs are known.
+    """A text that refers to outputs of other jobs, kept as written until these jobs are known.
 
-    Its value is to be shown by the name `secret` if that is not empty.
+    If `secret` is not empty, the value is sensitive and shown by that name.
     """
 
     __slots__ = ("secret",)
@@ -67,10 +67,10 @@ class UnresolvedText(str):
 
 
 class RevisionText(str):
-    """A text with the number of the job's revision in it, or with the path of an output that has one.
+    """A text that contains the job's revision number, or the path of an output that contains one.
 
-    Its value shows the expressions, as digests and records have them. `parts` are texts, None where the
-    number of the job itself stands, and an output with its path where that stands.
+    Its value shows the expressions, as digests and records do. `parts` are texts, None for the job's own
+    number, and outputs with their paths.
     """
 
     __slots__ = ("parts",)
@@ -87,9 +87,9 @@ class RevisionText(str):
         return any(isinstance(part, tuple) for part in self.parts)
 
     def at(self, number: object, completed: Callable[[str], object]) -> str:
-        """The text for one revision.
+        """Return the text for one revision.
 
-        `completed` gives the number of the newest completed one of another key, None where there is none.
+        `completed` returns the number of another key's newest completed revision, or None.
         """
 
         def text(part: str | tuple[OutputName, RevisionText] | None) -> str:
@@ -108,8 +108,8 @@ def _shown_part(part: str | tuple[OutputName, RevisionText] | None) -> str:
 
 
 def numbered(tree: Any, number: object, completed: Callable[[str], object]) -> Any:
-    """Plain data with the numbers of revisions in the place of their expressions; see `RevisionText.at`."""
-    if isinstance(tree, Mapping):  # the name of an environment variable is a key
+    """Return plain data with the revision numbers instead of their expressions; see `RevisionText.at`."""
+    if isinstance(tree, Mapping):  # keys may contain expressions, too: names of environment variables
         members = tree.items()
         return {numbered(key, number, completed): numbered(one, number, completed) for key, one in members}
     if isinstance(tree, list):
@@ -119,7 +119,7 @@ def numbered(tree: Any, number: object, completed: Callable[[str], object]) -> A
 
 @lru_cache(maxsize=65_536)
 def parts_of(text: str) -> tuple[str | Reference, ...]:
-    """Take a text apart into literal text and expressions."""
+    """Split a text into literal parts and expressions."""
     parts: list[str | Reference] = []
     end = 0
     for match in _PART.finditer(text):
@@ -135,20 +135,20 @@ def _references(text: str) -> Iterator[Reference]:
 
 
 def variables_of(text: str) -> tuple[str, ...]:
-    """The names of the variables in a text."""
+    """Return the names of the variables in a text."""
     return tuple(name for one in _references(text) if (name := one.variable) is not None)
 
 
 def outputs_in(text: str) -> tuple[tuple[Reference, OutputName], ...]:
-    """The expressions in a text that name outputs of jobs, with what they name."""
+    """Return the expressions in a text that refer to outputs of jobs."""
     references = _references(text) if "jobs." in text else ()
     return tuple((one, named) for one in references if (named := one.output) is not None)
 
 
 def escape(text: str, *, before_expression: bool = False) -> str:
-    """Return a text so that `parts_of` finds no expression in it: `$${` is a literal `${`.
+    """Escape a text so that `parts_of` finds no expression in it: `$${` is a literal `${`.
 
-    A `$` directly before an expression is written `${$}`, for `$${` would be taken for a literal.
+    A `$` directly before an expression becomes `${$}`, since `$${` would be read as a literal.
     """
     escaped = text.replace("${", "$${")
     if before_expression and escaped.endswith("$"):
@@ -158,7 +158,7 @@ def escape(text: str, *, before_expression: bool = False) -> str:
 
 
 def join_parts(parts: Iterable[str | Reference]) -> str:
-    """Return the text that `parts_of` takes apart into these parts."""
+    """Join parts into a text; the inverse of `parts_of`."""
     joined = literal = ""
     for part in parts:
         if isinstance(part, str):
@@ -170,7 +170,7 @@ def join_parts(parts: Iterable[str | Reference]) -> str:
 
 
 def save(tree: Any) -> Any:
-    """Return a copy of plain data to be written down: each secret as its reference, other texts escaped.
+    """Return a copy of plain data for a file: each secret as its reference, other texts escaped.
 
     `manifest.saved_secrets.resolve` is the inverse.
     """
@@ -184,9 +184,9 @@ def save(tree: Any) -> Any:
 
 
 def unresolvable_references(tree: Any) -> tuple[str, ...]:
-    """Return the references, each once, of the secrets in plain data that cannot be found again by them.
+    """Return the distinct references in plain data from which the secret cannot be found again.
 
-    These are values that a manifest marks as sensitive in place: they stand nowhere else.
+    These are values marked `sensitive` in place in a manifest, which are not stored anywhere else.
     """
 
     def is_resolvable(reference: str) -> bool:
@@ -197,7 +197,7 @@ def unresolvable_references(tree: Any) -> tuple[str, ...]:
     return tuple(one for one in references if not is_resolvable(one))
 
 
-# --- Numbers and booleans that remember how they were written, and the text that is made of them
+# --- Numbers and booleans that keep their spelling, and their conversion to text
 
 Steps = tuple[str | int, ...]
 
@@ -215,24 +215,24 @@ class _Spelled:
 
 
 class SpelledInt(_Spelled, int):
-    """A whole number with another spelling than Python's: `0123`, `+5`, `0x1F`."""
+    """A whole number that Python spells differently: `0123`, `+5`, `0x1F`."""
 
 
 class SpelledFloat(_Spelled, float):
-    """A number with another spelling than Python's: `1.10`, `1e-5`, `.inf`."""
+    """A number that Python spells differently: `1.10`, `1e-5`, `.inf`."""
 
 
 class SpelledBool(_Spelled, int):
-    """`True`, `TRUE`, `False` or `FALSE`. A bool cannot be subclassed, so `plain` turns it into one."""
+    """`True`, `TRUE`, `False` or `FALSE`. An int, since bool cannot be subclassed; see `plain`."""
 
 
 SPELLED = (SpelledInt, SpelledFloat, SpelledBool)
 
 
 class ScalarText(str):
-    """Text made of a number or a boolean, of which version 0.1.0 made another text: `released`.
+    """Text for a number or a boolean for which version 0.1.0 used other text, which is `released`.
 
-    It is that text from which the digests with the letter `a` are computed.
+    Digests with the letter `a` are computed from that text.
     """
 
     __slots__ = ("released",)
@@ -248,7 +248,7 @@ class ScalarText(str):
 
 
 def spelled(value: Any, spelling: str) -> Any:
-    """Return a number or a boolean so that `scalar_text` gives back its spelling."""
+    """Return a number or a boolean for which `scalar_text` returns this spelling."""
     if plain_text(value) == spelling:
         return value
     if isinstance(value, bool):
@@ -257,7 +257,7 @@ def spelled(value: Any, spelling: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a scalar as the plain value that it is: a bool, an int, a float; anything else as it is."""
+    """Return a scalar as a plain bool, int or float; any other value unchanged."""
     if isinstance(value, SpelledBool):
         return bool(value)
     if isinstance(value, SpelledInt):
@@ -266,26 +266,26 @@ def plain(value: Any) -> Any:
 
 
 def plain_text(value: Any) -> Any:
-    """Return the text of a plain number or boolean; anything else as it is."""
+    """Return a plain number or boolean as text; any other value unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, int | float) else value
 
 
 def scalar_text(value: Any) -> Any:
-    """Return a number or a boolean as the text that was written; anything else as it is."""
+    """Return a number or a boolean as text, as it was spelled; any other value unchanged."""
     if isinstance(value, SPELLED):
         return text_released_as(value.spelling, plain_text(plain(value)))
     return plain_text(value)
 
 
 def text_released_as(text: str, released: str) -> str:
-    """Return a text of which version 0.1.0 made `released`; plain text if that is the same."""
+    """Return a text that knows what version 0.1.0 used instead; plain text if that is the same."""
     return text if text == released else ScalarText(text, released)
 
 
 def as_released(text: str) -> str:
-    """Return what version 0.1.0 made of a value of which we make `text`; of a secret the name may differ."""
+    """Return the text that version 0.1.0 used instead of `text`; for a secret, with the name used then."""
     if isinstance(text, SecretText):
         name = as_released(text.reference)
         return text if name is text.reference else SecretText(str.__str__(text), name, text.has_value)
@@ -293,16 +293,16 @@ def as_released(text: str) -> str:
 
 
 def is_boolean(value: Any) -> bool:
-    """Whether a value is true or false, however it is spelled."""
+    """Whether the value is true or false, however it is spelled."""
     return isinstance(value, bool | SpelledBool)
 
 
-#: What a whole number has to fit into, signed or not.
-_LEAST, _BEYOND = -(2**63), 2**64
+#: The range of whole numbers, signed or unsigned.
+_INT_MIN, _INT_END = -(2**63), 2**64
 
 
 def odd_numbers(tree: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
-    """Yield the numbers in plain data that no reader of JSON takes: without an end, or of too many bits."""
+    """Yield the numbers in plain data that JSON readers reject: not finite, or too large."""
     for step, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
         if isinstance(value, dict | list):
             yield from odd_numbers(value, (*steps, step))
@@ -311,7 +311,7 @@ def odd_numbers(tree: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
 
 
 def holds_odd_number(tree: Any) -> bool:
-    """Whether there is such a number; most plain data hold none, and this is the faster question."""
+    """Whether there is such a number. Faster than `odd_numbers`, since most data has none."""
     for value in tree.values() if tree.__class__ is dict else tree:
         cls = value.__class__
         if cls is str:
@@ -325,14 +325,14 @@ def holds_odd_number(tree: Any) -> bool:
 
 
 def is_odd(value: Any) -> bool:
-    """Whether a value is a number that no reader of JSON takes."""
+    """Whether the value is a number that JSON readers reject."""
     if isinstance(value, float):
         return not isfinite(value)
-    return isinstance(value, int) and not _LEAST <= value < _BEYOND
+    return isinstance(value, int) and not _INT_MIN <= value < _INT_END
 
 
 def walk_texts(tree: Any, change: Any) -> Any:
-    """Return plain data with every text passed through `change`; the same object where nothing changes."""
+    """Return plain data with `change` applied to each text; the same object if nothing changes."""
     if isinstance(tree, str):
         return change(tree)
     if isinstance(tree, Mapping):

@@ -23,17 +23,16 @@ _SECTIONS = {one.__name__ for one in (TargetEntry, DriftSettings, IgnoreEntry)} 
 
 
 def manifest_schema() -> Schema:
-    """Return the schema of one manifest file, the same at every call.
+    """Return the schema of a manifest file, which is deterministic.
 
-    Every key has its description, and no other key is taken. What several keys say together is not in it:
-    `validate` says that.
+    It describes every key and allows no others. Rules that involve several keys are left to `validate`.
     """
     schema = Manifest.model_json_schema()
     sections, definitions = schema["properties"], schema["$defs"]
     for name, definition in definitions.items():
         members = definition.get("properties", {})
         if name not in _SECTIONS:
-            definition.pop("required", None)  # It may be inherited.
+            definition.pop("required", None)  # may be inherited
         for member, value in members.items():
             members[member] = _with_null(value) if name in _AS_WRITTEN else _with_expressions(value)
             if member in ("parameters", "inputs", "outputs"):
@@ -50,14 +49,14 @@ def manifest_schema() -> Schema:
 
 
 def _with_null(schema: Schema) -> Schema:
-    """Let a key be null, as if it were not given."""
-    said = {name: schema[name] for name in ("description", "default") if name in schema}
-    options = schema.get("anyOf") or [{k: v for k, v in schema.items() if k not in (*said, "title")}]
-    return said | {"anyOf": [*(one for one in options if one != _NULL), _NULL]}
+    """Allow null for a key, which means that it is not set."""
+    kept = {name: schema[name] for name in ("description", "default") if name in schema}
+    options = schema.get("anyOf") or [{k: v for k, v in schema.items() if k not in (*kept, "title")}]
+    return kept | {"anyOf": [*(one for one in options if one != _NULL), _NULL]}
 
 
 def _with_expressions(schema: Schema) -> Schema:
-    """Let a value, and what is in it, be an expression or null, which removes what is inherited."""
+    """Allow expressions, and null, which removes an inherited value, for a value and its items."""
     schema = _with_null(schema)
     for one in schema["anyOf"]:
         for name in ("items", "additionalProperties"):
@@ -70,7 +69,7 @@ def _with_expressions(schema: Schema) -> Schema:
 # --- What an edit of a field means
 
 _OF_MARKER = "update (the marker in the description)"
-#: Of the fields that the service does not know.
+#: For fields that the service does not have.
 _OWN = {
     "raw": "new job",
     "lifecycle.rerun": "new job",
@@ -99,7 +98,7 @@ class EditedField(NamedTuple):
 @cache
 def fields() -> tuple[EditedField, ...]:
     """Every field of an entry: those of the create body, then the reconciler's own."""
-    # What has no description is only ever returned by the service.
+    # Fields without a description only occur in responses.
     declared = [(path, rule.description) for path, rule in walk_rules() if rule.description]
     body = [EditedField(format_field(path), meaning(path), description) for path, description in declared]
     tops = {path.path for path in body}
@@ -114,7 +113,7 @@ def fields() -> tuple[EditedField, ...]:
 
 
 def find_fields(name: str) -> tuple[EditedField, ...]:
-    """The field that a path means; without one, all whose path ends so."""
+    """Return the field at a path, or if there is none, all fields whose paths end in it."""
     wanted = _PLACE.sub("", name)
     paths = {_PLACE.sub("", one.path): one for one in fields()}
     return (
@@ -125,12 +124,12 @@ def find_fields(name: str) -> tuple[EditedField, ...]:
 
 
 def format_field(path: tuple[str, ...]) -> str:
-    """`algorithm.inputs[].name`."""
+    """Format a path: `algorithm.inputs[].name`."""
     return ".".join(path).replace(".[]", "[]")
 
 
 def meaning(path: tuple[str, ...]) -> str:
-    """What an edit of the field means for a job that exists."""
+    """Return what an edit of the field means for an existing job."""
     above = [path[:length] for length in range(1, len(path) + 1)]
     update = next((rule_at(p).update for p in above if p in mutable_paths()), None)
     if update is None:

@@ -1,4 +1,4 @@
-"""The sections of a manifest: its variables, and what it says of drift, policies and notifications."""
+"""The sections of a manifest: its variables, and its settings for drift, policies and notifications."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from reconciler.core.stack import Effect, JobEntry, Keys, Limits, Prices, Target
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import is_credential_name
 
-# --- The section `drift` of a manifest: drift that is known, and for how long it is ignored
+# --- The section `drift`: known drift, and until when it is ignored
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-#: The classes of drift that a rule may ignore: what could not be read is never taken for known.
+#: The classes of drift that a rule may ignore: not `unknown`, since the drift itself could not be read.
 IgnorableClass = Literal[
     "missing", "failed", "terminated", "missed", "modified", "duplicate", "orphaned", "unowned", "stuck"
 ]
@@ -33,7 +33,7 @@ def _day(value: Any) -> Any:
     raise PydanticCustomError("day", "must be a date such as 2026-12-31")
 
 
-#: A day in the program, `2026-12-31` in a file.
+#: Written as `2026-12-31` in a manifest.
 Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=str)]
 
 
@@ -54,7 +54,7 @@ class DriftSettings(Strict):
     )
 
 
-# --- A policy: an expression that warns of, or denies, what a plan would do
+# --- A policy: an expression that denies an action, or warns of it
 
 
 class PolicyEntry(Exclusive):
@@ -84,7 +84,7 @@ class PolicyEntry(Exclusive):
 # --- notification_url
 
 _DESKTOP = "shows messages on the desktop of this machine"
-#: Schemes that are refused, and what their services do.
+#: Schemes that are refused, and why.
 REFUSED_SCHEMES = {
     **dict.fromkeys(("dbus", "kde", "qt", "glib", "gio", "gnome", "windows"), _DESKTOP),
     "macosx": "runs a command on this machine",
@@ -93,11 +93,11 @@ REFUSED_SCHEMES = {
     "vapid": "reads and writes files",
     "file": "names a file",
 }
-#: Parameters that are refused whatever the service, for they name a file.
+#: Parameters that are refused for any service, since they name a file.
 FILE_PARAMETERS = frozenset(
     ("attach", "attachment", "file", "file_url", "keyfile", "subfile", "pgpkey", "pgppub", "pgpprv")
 )
-#: It names a file, unless the service has its templates itself and takes the id of one.
+#: Also names a file, except for services that store templates and take the id of one.
 _TEMPLATE = "template"
 TEMPLATES_BY_ID = frozenset(
     ("gupshup", "kaleyra", "klr", "notifyre", "onesignal", "sendgrid", "sendpulse", "whatsapp")
@@ -106,12 +106,12 @@ _SCHEME = re.compile(r"\s*([a-z0-9]{1,32})://", re.IGNORECASE)
 
 
 def refused_url(url: str) -> str | None:
-    """Why a notification must not be sent to a URL, without any secret of it; None if it may."""
+    """Return why notifications must not go to a URL, without its secrets; None if they may."""
     found = _SCHEME.match(url)
     scheme = found[1].lower() if found else ""
     if (does := REFUSED_SCHEMES.get(scheme)) is not None:
         return f"{scheme}:// {does}; notifications go to services on the network only"
-    # As Apprise reads them: a `+` at the beginning marks a parameter of another kind.
+    # Parse like Apprise, where a leading `+` marks another kind of parameter.
     names = (pair.partition("=")[0] for pair in re.split("[?&;]", url.partition("?")[2]))
     for name in (unquote(one[:1] + one[1:].replace("+", " ")).strip().lower() for one in names):
         if name in FILE_PARAMETERS or (name == _TEMPLATE and scheme not in TEMPLATES_BY_ID):
@@ -119,10 +119,10 @@ def refused_url(url: str) -> str | None:
     return None
 
 
-# --- The section `notify` of a manifest: where notifications of drift and of failed applies are sent
+# --- The section `notify`: where notifications of drift and of failed applies are sent
 
 APPLY_FAILED = "apply_failed"
-#: A key that could not be read is no drift, and shows in the exit code and the metrics.
+#: An unreadable key is no drift; the exit code and the metrics show it.
 NotifyClass = Literal[IgnorableClass, "apply_failed"]
 NOTIFY_CLASSES: tuple[str, ...] = get_args(NotifyClass)
 
@@ -138,10 +138,10 @@ class NotifyEntry(Strict):
 
 @dataclass(frozen=True)
 class Destination:
-    """Where something is told: an entry of `notify` whose URL has its value.
+    """A destination of notifications: an entry of `notify`, with the value of its URL.
 
-    `url` is None where it has none: `problem` says why. `place` is where the manifest has the URL, and `path`
-    its key path.
+    `url` is None if it has none; `problem` says why. `place` is the location of the URL in the manifest, and
+    `path` its key path.
     """
 
     url: str | None = field(repr=False)
@@ -152,11 +152,11 @@ class Destination:
 
     @property
     def name(self) -> str:
-        """What it is called where the URL must not be seen."""
+        """A name for messages, since the URL must not be shown."""
         return f"notify at {self.place}" if self.place else "notify"
 
 
-# --- The whole of a manifest, and the variables of one
+# --- The whole manifest, and its variables
 
 
 def _not_a_credential(name: str) -> str:
@@ -165,11 +165,11 @@ def _not_a_credential(name: str) -> str:
     return name
 
 
-#: An environment variable that may give a variable its value.
+#: An environment variable that may provide the value of a variable.
 EnvName = Annotated[str, AfterValidator(_not_a_credential)]
 
 
-#: The types that a variable may declare.
+#: The types of variables.
 VariableType = Literal["string", "number", "bool", "list", "mapping"]
 
 

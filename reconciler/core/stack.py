@@ -1,4 +1,4 @@
-"""A stack: what its manifest files say once they are merged, its jobs, and the part of it that is in view."""
+"""A stack with its jobs, after its manifest files are merged, and the part of it that is in view."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str
 
 
 def _size(value: Any) -> Any:
-    """Bytes, of text such as `100MB`; units are powers of ten."""
-    found = re.fullmatch(r"(\d+)\s*(B|kB|KB|MB|GB)", value.strip()) if isinstance(value, str) else None
-    if found is None:
+    """Parse a size such as `100MB` into bytes; units are powers of ten."""
+    match = re.fullmatch(r"(\d+)\s*(B|kB|KB|MB|GB)", value.strip()) if isinstance(value, str) else None
+    if match is None:
         raise PydanticCustomError("size", "a size must be text such as 500kB, 100MB or 2GB")
-    return int(found[1]) * {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}[found[2].upper()]
+    return int(match[1]) * {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}[match[2].upper()]
 
 
 Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=str)]
@@ -84,7 +84,7 @@ class JobEntry(JobBody):
     )
 
 
-#: What only makes sense below one job, and what it says there.
+#: Keys that are only valid below a single job, and what they mean there.
 NOT_IN_DEFAULTS = {
     "matrix": "the members of one entry",
     "name": "how the members of one entry are named",
@@ -127,7 +127,7 @@ class Target(Strict):
     )
     insecure: Flag = optional("Allow plain http to an address other than this machine.", default=False)
 
-    # What only a target of kind process has.
+    # Only for targets of kind process.
     python: str | None = optional(
         "Interpreter of preset engines, relative to the root file; default: the one that runs reconciler."
     )
@@ -150,7 +150,7 @@ class Target(Strict):
 
     @property
     def code_address(self) -> str:
-        """Where the code of its jobs lies: what it says, else beside the jobs of this machine; or nowhere."""
+        """Where code is uploaded: `code_store`, or for an embedded target a place beside its jobs; or ""."""
         return self.code_store or ("obs://local/code/" if self.traits.is_embedded else "")
 
 
@@ -224,13 +224,12 @@ SECTIONS = (
 class DesiredJob:
     """One entry after variables and defaults are expanded.
 
-    `body` is the create body without `metadata.name`, `metadata.workspace_id` and description; secrets
-    in it are `SecretText`. It is None where the entry says `state: absent` and declares nothing else.
-    `description` is the text a person wrote, without our marker. `needs` are keys that have to be settled
-    before this one starts, `formerly` keys whose revisions count as this one's. `sweep` is the entry whose
-    `matrix` it is a member of, `matrix` its values there, as keys spell them, and `max_parallel` how many
-    members of the sweep may be active at once (None: any number). `is_numbered`: the number of a
-    revision stands in a text of it.
+    `body` is the create body without `metadata.name`, `metadata.workspace_id` and description; secrets in it
+    are `SecretText`. It is None for an entry with `state: absent` and nothing else. `description` is the
+    user's text, without marker. `needs` are keys that must be settled before this one starts, `formerly` keys
+    whose revisions count as this one's. `sweep` is the entry whose `matrix` it is a member of, `matrix` its
+    values there as spelled in keys, and `max_parallel` the number of members that may be active at once
+    (None: any). `is_numbered`: a text of it contains the revision number.
     """
 
     key: str
@@ -250,7 +249,7 @@ class DesiredJob:
     code_store: str = ""
 
     def numbered(self, number: object, completed: Callable[[str], object]) -> DesiredJob:
-        """The entry for one revision: numbers in the place of `${job.revision}`; the digest has the names."""
+        """Return the entry with the numbers of one revision filled in. The digest covers the expressions."""
         if not self.is_numbered:
             return self
         body, description = (numbered(one, number, completed) for one in (self.body, self.description))
@@ -265,39 +264,39 @@ class DesiredJob:
 
     @property
     def schedule_mark(self) -> ScheduleMark | None:
-        """What the marker of a new job says of the schedule: it counts from the creation of the job."""
+        """The schedule for the marker of a new job: it counts from the creation of the job."""
         return None if self.schedule is None else ScheduleMark(self.schedule.digest)
 
-    def renewed_schedule_mark(self, there: ScheduleMark | None, at_s: float) -> ScheduleMark | None:
-        """What the marker of a job that exists is to say: another schedule counts from `at_s` on."""
-        now = self.schedule_mark
-        if now is None or (there is not None and there.digest == now.digest):
-            return there if now else None
-        return now.counting_from(at_s)
+    def renewed_schedule_mark(self, marked: ScheduleMark | None, at_s: float) -> ScheduleMark | None:
+        """Return the schedule for the marker of an existing job: a different one counts from `at_s`."""
+        declared = self.schedule_mark
+        if declared is None or (marked is not None and marked.digest == declared.digest):
+            return marked if declared else None
+        return declared.counting_from(at_s)
 
-    def schedule_counts_from(self, there: ScheduleMark | None) -> float | None:
-        """From when the schedule counts by the marker of a job; None: its marker has none, or another.
+    def schedule_counts_from(self, marked: ScheduleMark | None) -> float | None:
+        """Return from when the schedule counts by a job's marker; None if the marker has none, or another.
 
-        What was created before the job does not count: it may be earlier than the job.
+        It may be earlier than the creation of the job; only later times count.
         """
-        now = self.schedule_mark
-        if now is None or there is None or there.digest != now.digest:
+        declared = self.schedule_mark
+        if declared is None or marked is None or marked.digest != declared.digest:
             return None
-        return 0.0 if there.since_s is None else float(there.since_s)
+        return 0.0 if marked.since_s is None else float(marked.since_s)
 
     @property
     def edits_wait(self) -> bool:
         return self.schedule is not None and self.lifecycle.on_change is None
 
     def covered_by(self, letter: str) -> Canonical:
-        """What a digest with that letter covers of the declaration."""
+        """Return what a digest with that letter covers of the declaration."""
         form = covered_by(letter, self.body or {}, self.lifecycle.rerun)
         return form if self.code is None else declared_form(form, self.code.digest)
 
     def is_declared_by(self, digest: str) -> bool:
-        """Whether a job whose marker has this digest was made of what is declared now.
+        """Whether a job with this digest in its marker was made from the current declaration.
 
-        A digest that another version computed is compared by the algorithm that its letter names.
+        If another version computed the digest, the algorithm of its letter is used.
         """
         if is_of_same_form(digest, self.digest):
             return True
@@ -309,11 +308,11 @@ class DesiredJob:
 
 @dataclass(frozen=True)
 class Declared:
-    """What was declared for a revision, for the history. A secret stands there by its name.
+    """What was declared for a revision, for the history. Secrets appear by name.
 
-    `immutable` is what the digest covers, in canonical form; `mutable` the fields that can be changed on
-    a job, without those that hold a secret; `description` the text without a marker. `commit` is what was
-    checked out around its code, with `-dirty` behind it where the code had something else.
+    `immutable` is what the digest covers, in canonical form; `mutable` the fields that can be changed on a
+    job, except for those with a secret; `description` the text without marker. `commit` is the commit checked
+    out around its code, followed by `-dirty` if the code differed from it.
     """
 
     immutable: Mapping[str, Any] = field(default_factory=dict)
@@ -330,12 +329,12 @@ class Effect(StrEnum):
     WARN = "warn"
 
 
-#: The kinds of actions that policies are asked about.
+#: The kinds of actions that policies apply to.
 POLICY_ACTIONS = ("create", "update", "replace")
 
 
 class Policy(NamedTuple):
-    """A policy as it is asked. `only` are kinds of actions; `location` is the place of its expression."""
+    """A policy. `only` are kinds of actions; `location` is that of its expression."""
 
     name: str
     effect: Effect
@@ -346,7 +345,7 @@ class Policy(NamedTuple):
 
 
 class IgnoreRule(NamedTuple):
-    """A rule as it is asked. `key` is a glob, `until` the last day (UTC), `location` its place."""
+    """A rule for drift. `key` is a glob, `until` the last day (UTC), `location` that of the rule."""
 
     key: str
     class_: str
@@ -355,11 +354,11 @@ class IgnoreRule(NamedTuple):
     location: Location | None = None
 
     def matches(self, key: str, class_: str) -> bool:
-        """Whether the rule is about a drift, expired or not."""
+        """Whether the rule matches this drift, expired or not."""
         return class_ == self.class_ and fnmatchcase(key, self.key)
 
     def has_expired(self, at_s: float) -> bool:
-        """Whether its last day is over."""
+        """Whether its last day has passed."""
         if self.until is None or self.until == date.max:
             return False
         end = datetime.combine(self.until + timedelta(days=1), datetime.min.time(), UTC)
@@ -368,14 +367,13 @@ class IgnoreRule(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stack:
-    """What the planner knows of a stack.
+    """A stack, as the planner sees it.
 
-    `jobs` are those in view, by key. `declared_keys` are all keys that any file of the stack declares
-    as present. `is_partial` says that PATH or `--only` leaves something out, so that nothing is absent
-    because it was not seen; `left_out` counts the declared keys that `--only` leaves out, and `chosen`
-    are the keys that it names, declared or not (None: all). `whole` are the jobs of all files, in view
-    or not: what is needed may be out of view. `elsewhere` gives the targets of each entry that belongs to
-    other ones only.
+    `jobs` are those in view, by key. `declared_keys` are all keys that any file of the stack declares as
+    present. `is_partial`: PATH or `--only` leaves something out, so a key is not absent because it is not in
+    view. `left_out` is the number of declared keys that `--only` leaves out, and `chosen` are the keys that
+    it names, declared or not (None: all). `whole` are the jobs of all files, since needed jobs may be out of
+    view. `elsewhere` has the targets of each entry that is only declared on other targets.
     """
 
     name: str
@@ -393,48 +391,48 @@ class Stack:
     elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def find(self, key: str) -> DesiredJob | None:
-        """The entry of a key, in view or not."""
+        """Return the entry of a key, in view or not."""
         return self.jobs.get(key) or self.whole.get(key)
 
-    def named_by(self, word: str, known: Collection[str]) -> tuple[str, ...]:
-        """The known keys that a name means: the key itself, of an entry with a matrix all its members."""
-        return tuple(key for key in dict.fromkeys((word, *self.members_of(word))) if key in known)
+    def named_by(self, name: str, known: Collection[str]) -> tuple[str, ...]:
+        """Return the known keys for a name: the key itself, or all members of a sweep."""
+        return tuple(key for key in dict.fromkeys((name, *self.members_of(name))) if key in known)
 
     def members_of(self, entry: str) -> tuple[str, ...]:
-        """The keys of the members of a sweep, in view or not; none if that is no entry with a matrix."""
+        """Return the keys of the members of a sweep, in view or not; none if it is not a sweep."""
         return tuple(job.key for job in self.whole.values() if job.sweep == entry)
 
     @property
     def former_keys(self) -> frozenset[str]:
-        """The keys that other ones had before."""
+        """All former keys of jobs."""
         return frozenset(old for job in (self.whole or self.jobs).values() for old in job.formerly)
 
 
-# --- A partial view of a stack, by key or by glob: `--only`, and the KEY arguments of `status`
+# --- Partial views, by key or glob: `--only`, and the KEY arguments of `status`
 
 _GLOB = frozenset("*?[")
 
 
-#: Takes the patterns that match nothing.
+#: Is called with the patterns that match nothing.
 TakeUnmatched = Callable[[Iterable[str]], None]
 
 
 def narrow(
     stack: Stack, only: Sequence[str], owned: Iterable[str], unmatched: TakeUnmatched | None = None
 ) -> Stack:
-    """Return the stack with only the keys that were asked for in view; without any, the stack as it is.
+    """Return the stack with only the requested keys in view; without any, the stack as it is.
 
-    A name means a declared or an owned key, that of an entry with a matrix all its members; a glob means
-    declared keys only. What PATH left out of view stays out of it. Guards are not narrowed: they count over
-    the whole stack. `unmatched` takes the names and globs that match nothing, where the stack is one of
-    several; its view may be empty then.
+    A name selects a declared or an owned key, or all members of a sweep; a glob selects declared keys only.
+    What PATH leaves out stays out of view. Guards are not affected: they count over the whole stack. If the
+    stack is one of several, `unmatched` is called with the names and globs that match nothing, and the view
+    may be empty.
 
     Raises:
         WrongUsage: a name or glob matches nothing, and `unmatched` is None.
     """
     if not only:
         return stack
-    # A person may name what is declared in view, or owned and declared nowhere else.
+    # Users may name keys that are declared in view, or owned and not declared out of view.
     known = {*stack.jobs, *owned} - (stack.whole.keys() - stack.jobs.keys())
     chosen = keys_of(stack, only, known, unmatched)
     jobs = {key: job for key, job in stack.jobs.items() if key in chosen}
@@ -443,9 +441,9 @@ def narrow(
 
 
 def keys_meant(stack: Stack, word: str, known: Collection[str]) -> frozenset[str]:
-    """The keys that one word means: a key itself, an entry with a matrix all its members.
+    """Return the keys that one word selects: a key, all members of a sweep, or the matches of a glob.
 
-    A glob means declared keys in view. `known` are the keys that may be named.
+    A glob matches declared keys in view. `known` are the keys that may be named.
     """
     if is_glob(word):
         return frozenset(key for key in stack.jobs if fnmatchcase(key, word))
@@ -455,27 +453,27 @@ def keys_meant(stack: Stack, word: str, known: Collection[str]) -> frozenset[str
 def keys_of(
     stack: Stack, words: Iterable[str], known: Collection[str], unmatched: TakeUnmatched | None = None
 ) -> frozenset[str]:
-    """The keys that all of the words mean; `unmatched` as for `narrow`.
+    """Return the keys that the words select; `unmatched` as for `narrow`.
 
     Raises:
-        WrongUsage: a word means none, and `unmatched` is None.
+        WrongUsage: a word selects none, and `unmatched` is None.
     """
-    found = {word: keys_meant(stack, word, known) for word in words}
-    missing = [word for word, keys in found.items() if not keys]
+    keys_by_word = {word: keys_meant(stack, word, known) for word in words}
+    missing = [word for word, keys in keys_by_word.items() if not keys]
     if unmatched is not None:
         unmatched(missing)
     elif missing:
         raise WrongUsage(*(_no_match(stack, word, known) for word in missing))
-    return frozenset().union(*found.values())
+    return frozenset().union(*keys_by_word.values())
 
 
 def is_glob(pattern: str) -> bool:
-    """Whether a pattern stands for declared keys, and not for one key."""
+    """Whether the pattern is a glob over declared keys, and not one key."""
     return not _GLOB.isdisjoint(pattern)
 
 
 def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
-    """The problem of a key that the stack does not have, with the nearest one that it has."""
+    """Return the error for a key that the stack does not have, with the nearest known key."""
     what, members = "unknown key", stack.members_of(key)
     if hidden := next((one for one in (key, *members) if one in stack.whole and one not in stack.jobs), None):
         where = stack.whole[hidden].location
@@ -492,8 +490,8 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
 
 
 def suggest_key(key: str, known: Iterable[str]) -> str | None:
-    """A question that offers the nearest of the known keys, or None if none is near."""
-    from difflib import get_close_matches  # for who misspelt a key
+    """Return a question that suggests the nearest known key, or None if none is similar."""
+    from difflib import get_close_matches  # only for errors
 
     by_fold = {one.casefold(): one for one in sorted(known)}
     near = get_close_matches(key.casefold(), by_fold, n=1)
@@ -510,7 +508,7 @@ def _no_match(stack: Stack, pattern: str, known: Iterable[str]) -> Diagnostic:
 def check_keys(
     keys: Iterable[str], stack: Stack, owned: Iterable[str], unmatched: TakeUnmatched | None = None
 ) -> None:
-    """Raise an error for a named key that the stack does not have; `unmatched` as for `narrow`.
+    """Check that the stack has all these keys; `unmatched` as for `narrow`.
 
     Raises:
         WrongUsage: one is neither declared nor owned, and `unmatched` is None.

@@ -1,6 +1,6 @@
-"""The small values that every room needs: a change, a warning, a source, a target, the head of a document.
+"""Small values for every layer: a change, a warning, a source, a target, the head of a document.
 
-All of them leave the program, so they are frozen models with a schema.
+They are part of published documents, so they are frozen models with a schema.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from reconciler.secrets import show
 FORMAT_VERSION = "1.0"
 
 
-#: The path of a change that writes another schedule into the marker.
+#: The path of a change of the schedule in the marker.
 MARKER_SCHEDULE = "marker.schedule"
-#: What an action says only if its key has a schedule.
+#: Members of an action that are only present if its key has a schedule.
 OF_SCHEDULES = ("scheduled_for", "next_run_at", "timezone")
-#: What an action says only if a guard, a policy or pre-flight blocks its key.
+#: Members of an action that are only present if a guard, a policy or pre-flight blocks its key.
 OF_BLOCKED = ("blocked_action", "blocked_by")
 
 
@@ -34,7 +34,7 @@ class Frozen(BaseModel):
 
     @classmethod
     def published_schema(cls) -> dict[str, Any]:
-        """The JSON Schema of the document: a reader ignores what it does not know, so it allows more."""
+        """Return the JSON Schema of the document. It allows unknown members, which readers must ignore."""
         schema = cls.model_json_schema(mode="serialization")
         for model in (schema, *schema.get("$defs", {}).values()):
             model.pop("additionalProperties", None)
@@ -63,20 +63,20 @@ class Source(Frozen):
 
     @classmethod
     def of(cls, location: Location | None) -> Source | None:
-        """Take over a location."""
+        """Convert a location."""
         return (
             None if location is None else cls(file=location.file, line=location.line, column=location.column)
         )
 
 
 class TargetKind(NamedTuple):
-    """What sort of place jobs live in.
+    """A kind of target.
 
-    `module` has two functions, `open_target` and `identity_of`, see `modelarts.connect`; it is
-    imported when a target of the kind is opened. `is_embedded` says that the jobs lie beside the root file,
-    and the records with them; `has_address` that a target needs a region or an endpoint. `note` is what
-    people who look at jobs there should know. `takes_seconds` that `auto_stop` need not be
-    whole hours; `settings` are members of a target that not every kind has.
+    `module` has the functions `open_target` and `identity_of` (see `modelarts.connect`); it is imported when
+    a target of the kind is opened. `is_embedded`: jobs and records are stored beside the root file.
+    `has_address`: a target needs a region or an endpoint. `note` is shown to users who look at its jobs.
+    `takes_seconds`: `auto_stop` need not be whole hours. `settings` are members of a target that only some
+    kinds have.
     """
 
     summary: str
@@ -92,7 +92,7 @@ LOCAL = "local"
 MODELARTS = "modelarts"
 PROCESS = "process"
 
-#: A new kind of target is a row here.
+#: To add a kind of target, add a row.
 TARGET_KINDS: dict[str, TargetKind] = {
     LOCAL: TargetKind(
         "local (the embedded emulator)",
@@ -140,7 +140,7 @@ class TargetIdentity(Frozen):
 
     @property
     def about(self) -> str:
-        """What it is and where, for people."""
+        """The kind and place of the target, for people."""
         kind = TARGET_KINDS[self.kind]
         about = kind.note or self.kind
         return about if kind.is_embedded else f"{about}, {self.endpoint}, project {self.project_id}"
@@ -175,7 +175,7 @@ class PlanWarning(Frozen):
 
 
 def few_of_a_kind(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
-    """Leave out what goes beyond `MOST_OF_A_KIND` warnings of the same words, and count it behind them."""
+    """Replace the warnings beyond `MOST_OF_A_KIND` with the same `what` by their number."""
     kept, more = first_of_a_kind(warnings)
     return (*kept, *(PlanWarning(what=what, why=why) for what, why in more))
 
@@ -193,25 +193,25 @@ class Head(Frozen):
     manifest_digest: str = Field(description="Digest over the files of the stack.")
 
     def document(self) -> dict[str, Any]:
-        """The value as plain JSON data, as `-o json` shows it. No secret is in it."""
+        """Return the value as plain JSON data, as in `-o json`, without secrets."""
         document: dict[str, Any] = show(self.model_dump(mode="json", by_alias=True))
         return document
 
 
 def node_hours(elapsed_s: float | None, nodes: int | None) -> float:
-    """The work of a job that has run for so long on so many nodes, in node-hours."""
-    # A plan file may say any number, and no float is as large as any.
+    """Return the work of a job that has run for `elapsed_s` on `nodes`, in node-hours."""
+    # A plan file may contain numbers that exceed the range of a float.
     return round((elapsed_s or 0.0) * min(nodes or 1, 2**53) / 3600, 6)
 
 
 def timestamp(at_s: float) -> str:
-    """Seconds since 1970 as RFC 3339 in UTC, to the second; a time beyond the calendar is its end."""
+    """Format seconds since 1970 as RFC 3339 in UTC, to the second, clamped to the calendar."""
     at_s = min(max(at_s, 0.0), 253_402_300_799.0)
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def timestamp_or_none(at_s: float | None) -> str | None:
-    """The same; None of a time that is not known."""
+    """Format a time; None if it is unknown."""
     return None if at_s is None else timestamp(at_s)
 
 
@@ -227,10 +227,10 @@ class PreflightReason(StrEnum):
 
     @property
     def words(self) -> str:
-        """The reason as people read it: the same words for the same problem."""
+        """The reason in words, which are the same for the same problem."""
         return self.value.replace("_", " ")
 
 
 DENIED_BY_A_POLICY = "denied by a policy"
-#: What diagnostics say that the action of each key says as well.
+#: Diagnostics that repeat what the action of a key says.
 SAID_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})

@@ -300,7 +300,7 @@ class RenamedStack:
             for past in self.memory.by_key.get(key, ())
             if past.job not in listed
             and past.released_at_s is None
-            and past.says_more_than(known.get((past.key, past.number)))
+            and past.supersedes(known.get((past.key, past.number)))
         )
 
     def taken_over(self, aged_out: Sequence[PastRevision]) -> tuple[PlanWarning, ...]:

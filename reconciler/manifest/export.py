@@ -29,7 +29,7 @@ from reconciler.errors import ManifestInvalid
 from reconciler.manifest.format import indented, yaml_lines, yaml_text
 from reconciler.manifest.load import load_mapping
 from reconciler.manifest.merge import API_VERSION
-from reconciler.secrets import stands_out
+from reconciler.secrets import is_distinctive
 from reconciler.text import printable
 
 MANIFEST_FILE = "jobs.yaml"
@@ -260,7 +260,7 @@ def export_stack(
     # Twice: in the text of one job may stand the secret of another one.
     for _ in range(2):
         results = [entry(job) for job in ordered]
-        learn(filter(stands_out, variables.value_by_name.values()))
+        learn(filter(is_distinctive, variables.value_by_name.values()))
     entries = tuple(one for one in results if isinstance(one, ManifestEntry))
     skipped = tuple(one for one in results if isinstance(one, SkippedJob))
     return _without_invalid(replace(stack, entries=entries, skipped=skipped))

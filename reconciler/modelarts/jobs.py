@@ -361,7 +361,7 @@ def read_log(
         return LogPart(job, None, seen)
     new = unseen(preview.content, preview.full_size, seen, is_last=is_last)
     if not is_last:
-        new = new.without_end(redact.held_back(new.text))
+        new = new.without_end(redact.incomplete_suffix_length(new.text))
     return LogPart(job, redact_log(new.text, redact, is_cut=new.has_gap), new.size, new.has_gap)
 
 

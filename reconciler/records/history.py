@@ -138,7 +138,7 @@ class History(Locks):
             taken = {(one.key, one.number): one for one in ours}
             rows = []
             for one in theirs:
-                if one.job in jobs and one.says_more_than(taken.get((one.key, one.number))):
+                if one.job in jobs and one.supersedes(taken.get((one.key, one.number))):
                     row = one._asdict()
                     rows.append({"scope_id": to_id, "phase": row.pop("phase_text"), **row})
             _write_revisions(transaction, rows)

@@ -25,7 +25,7 @@ from reconciler.manifest.export import ExportedStack, export_stack, unique_keys
 from reconciler.manifest.format import format_text
 from reconciler.manifest.load import load_mapping
 from reconciler.manifest.yaml import parse
-from reconciler.secrets import Redactor, stands_out
+from reconciler.secrets import Redactor, is_distinctive
 from tests.builders import a_job, seen
 from tests.core.fields import BASES, FIELDS, FORMS, declared, is_accepted, reported
 
@@ -124,7 +124,7 @@ def test_manifest_of_any_jobs_declares_them(made: tuple[ObservedJob | None, ...]
     assert all("algorithm is required" in why for _, why in stack.skipped)
     text = stack.text(())
     for value in stack.variables.value_by_name.values():
-        assert not stands_out(value) or value not in text
+        assert not is_distinctive(value) or value not in text
     assert TOKEN not in text
 
 
