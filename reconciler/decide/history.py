@@ -1,7 +1,7 @@
-"""What was recorded of a stack: the runs and revisions as a document, and laid out over time.
+"""The recorded runs and revisions of a stack, as a document and as a timeline.
 
-A `Timeline` has a lane per key, its revisions as bars, and marks; `render/timeline.py` makes a page of it.
-A mark is something that was done to a job that exists, or that changed outside of an apply.
+A `Timeline` has a lane per key, with bars for revisions, and marks; `render/timeline.py` makes a page of it.
+A mark is an action on an existing job, or a change outside of apply.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from reconciler.text import format_count, format_size
 
 
 class RevisionCode(NamedTuple):
-    """The code of a revision; `before` that of the one `since` which it is compared, None if not known.
+    """The code of a revision, and `before` that of the revision `since`; None if unknown.
 
-    `commit` as in `Declared`.
+    `commit` is as in `Declared`.
     """
 
     code: Code
@@ -45,14 +45,14 @@ class RevisionCode(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The files that changed, and the commit: `2 files changed (train.py, data.py new) since r1; …`."""
-        said = f"{format_count(len(self.code.files), 'file')}, {format_size(self.code.size)}"
+        """The changed files and the commit: `2 files changed (train.py, data.py new) since r1; …`."""
+        summary = f"{format_count(len(self.code.files), 'file')}, {format_size(self.code.size)}"
         if self.files is not None and self.since is not None:
-            said = spell_code_changes(self.files) if self.files else "unchanged"
-            said += f" since r{self.since.number}"
+            summary = spell_code_changes(self.files) if self.files else "unchanged"
+            summary += f" since r{self.since.number}"
         commit, dirty = self.commit.removesuffix("-dirty"), self.commit.endswith("-dirty")
         commit = f"; commit {commit[:10]}" + (" with uncommitted files" if dirty else "") if commit else ""
-        return said + commit
+        return summary + commit
 
     def document(self) -> dict[str, Any]:
         files = None if self.files is None else [one.model_dump(mode="json") for one in self.files]
@@ -65,9 +65,9 @@ class RevisionCode(NamedTuple):
 
 
 class HistoryReport(NamedTuple):
-    """What was recorded of a stack on a target until `at_s`, newest first.
+    """The records of a stack on a target until `at_s`, newest first.
 
-    `key` is None for all keys; `keys` are those that it means, which are several for a sweep.
+    `key` is None for all keys; `keys` are the keys that it stands for, several for a sweep.
     """
 
     stack: str
@@ -82,21 +82,20 @@ class HistoryReport(NamedTuple):
     codes: Mapping[RevisionId, RevisionCode] = MappingProxyType({})
 
     @property
-    def meant(self) -> Collection[str]:
-        """The keys that it is about; none for all."""
+    def selected_keys(self) -> Collection[str]:
+        """The keys that the report is about; empty for all."""
         return self.keys or [key for key in (self.key,) if key is not None]
 
     @property
     def summary(self) -> dict[str, int]:
-        """How much there is."""
         return {"runs": len(self.runs), "revisions": len(self.revisions)}
 
     def limited_to(self, limit: int) -> HistoryReport:
-        """The newest of it."""
+        """Return only the newest runs and revisions."""
         return self._replace(runs=self.runs[:limit], revisions=self.revisions[:limit])
 
     def document(self) -> dict[str, Any]:
-        """The report as plain JSON data, as `history --json` shows it."""
+        """Return the report as plain JSON data, as `history --json` prints it."""
         return {
             "format_version": FORMAT_VERSION,
             "reconciler_version": self.version,
@@ -117,7 +116,7 @@ def codes_of(
     every: Iterable[PastRevision],
     read: Callable[[Collection[str]], Mapping[str, Code]],
 ) -> dict[RevisionId, RevisionCode]:
-    """The code of the listed revisions, each with that of the one before of its key; `read` takes digests."""
+    """Return the code of the listed revisions, with the previous code of the key; `read` gets digests."""
     last: dict[str, PastRevision] = {}
     since: dict[RevisionId, PastRevision | None] = {}
     for one in sorted(every, key=lambda one: one.number):
@@ -139,22 +138,22 @@ def codes_of(
 
 
 def newest_revisions(revisions: Iterable[PastRevision], limit: int | None) -> Sequence[PastRevision]:
-    """The revisions of any key that began last; all of them without a limit."""
+    """Return the revisions of any key that were created last; all without a limit."""
 
     def age(one: PastRevision) -> tuple[float, int, str]:
-        # What nobody has looked at yet was made just now.
+        # A revision not observed yet was created just now.
         return float("inf") if one.created_at_s is None else one.created_at_s, one.number, one.key
 
     return sorted(revisions, key=age, reverse=True)[:limit]
 
 
 def duration_s(one: PastRun | PastStep) -> float | None:
-    """How long a run or a call took; None where no end was recorded."""
+    """Return how long a run or call took; None if its end is not recorded."""
     return None if one.ended_at_s is None else round(max(0.0, one.ended_at_s - one.at_s), 3)
 
 
 def _run(run: PastRun) -> dict[str, Any]:
-    """An apply, a drift check…; without an end it is running, or unfinished."""
+    """Describe a run; without an end it is running, or unfinished."""
     return {
         "id": run.id,
         "kind": run.kind,
@@ -170,7 +169,7 @@ def _run(run: PastRun) -> dict[str, Any]:
 
 
 def _step(step: PastStep) -> dict[str, Any]:
-    """A call. Without an end it is unknown whether it took effect: the process died in it."""
+    """Describe a call; without an end it is unknown whether it took effect, because the process died."""
     times = {"began_at": timestamp(step.at_s), "duration_s": duration_s(step)}
     fields = step._asdict()
     before, after = ("key", "action", "call", "name", "job"), ("ok", "code", "message", "request_id")
@@ -178,7 +177,7 @@ def _step(step: PastStep) -> dict[str, Any]:
 
 
 def _revision(one: PastRevision, code: RevisionCode | None) -> dict[str, Any]:
-    """What a revision was, and as far as anybody looked, how it went."""
+    """Describe a revision, and how it went as far as it was observed."""
     return {
         "key": one.key,
         "revision": one.number,
@@ -192,9 +191,9 @@ def _revision(one: PastRevision, code: RevisionCode | None) -> dict[str, Any]:
         "duration_s": one.duration_s,
         "node_count": one.node_count,
         "seen_at": timestamp_or_none(one.seen_at_s),
-        # The first look at each phase; what was between two looks is missing.
+        # When each phase was first seen; phases between two observations are missing.
         "phases": [{"phase": text, "seen_at": timestamp(at_s)} for text, at_s in one.phases],
-        # In canonical form, a secret by its name; null where it was not recorded.
+        # In canonical form, with the names of secrets; null if not recorded.
         "declared": one.declared
         and {name: value for name, value in asdict(one.declared).items() if name != "commit"},
         "code": code and code.document(),
@@ -202,14 +201,14 @@ def _revision(one: PastRevision, code: RevisionCode | None) -> dict[str, Any]:
     }
 
 
-# --- laid out over time
+# --- the timeline
 
-#: So many revisions and runs are laid out, the newest ones.
+#: Maximum number of revisions, and of runs, in a timeline.
 MOST_SHOWN = 5_000
 
 
 class MarkKind(StrEnum):
-    """What is marked in the lane of a key."""
+    """The kind of a mark."""
 
     APPLY = "apply"
     FAILED = "failed action"
@@ -218,7 +217,7 @@ class MarkKind(StrEnum):
 
 
 class Bar(NamedTuple):
-    """A revision of a key, from its creation to its end; one that goes on lasts until now, or the next."""
+    """A revision, from its creation to its end; an active one lasts until now, or the next revision."""
 
     revision: PastRevision
     begin_s: float
@@ -226,7 +225,7 @@ class Bar(NamedTuple):
 
 
 class TimelineMark(NamedTuple):
-    """Something that happened to a key at a time."""
+    """An event of a key."""
 
     kind: MarkKind
     at_s: float
@@ -234,7 +233,7 @@ class TimelineMark(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """What is known of one key: its revisions and its marks, oldest first."""
+    """The revisions and marks of one key, oldest first."""
 
     key: str
     bars: tuple[Bar, ...]
@@ -242,7 +241,7 @@ class Lane(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """Lanes by key, and the runs of the stack, oldest first; how many older ones were left out."""
+    """Lanes by key, and the runs of the stack, oldest first; with the number of older ones left out."""
 
     report: HistoryReport
     begin_s: float
@@ -253,32 +252,32 @@ class Timeline(NamedTuple):
 
 
 def make_timeline(report: HistoryReport) -> Timeline:
-    """Lay out a history. What goes on lasts until `report.at_s`, and nothing lasts longer."""
+    """Lay a history out over time. Nothing lasts longer than until `report.at_s`."""
     shown = report.limited_to(MOST_SHOWN)
     runs, steps = tuple(shown.runs[::-1]), [step for run in shown.runs for step in run.steps]
-    # The service gives no name twice.
+    # Names are unique on the service.
     created = {step.name: step.at_s for step in steps if step.call == Call.CREATE and step.ok is not False}
-    # A job that we ended may not have been looked at since.
+    # A job that we terminated may not have been observed since.
     ended = {step.job for step in steps if step.call == Call.TERMINATE and step.ok is not False}
-    by_key: dict[str, list[PastRevision]] = {key: [] for key in report.meant}
+    by_key: dict[str, list[PastRevision]] = {key: [] for key in report.selected_keys}
     for one in sorted(shown.revisions, key=lambda one: one.number):
         by_key.setdefault(one.key, []).append(one)
     marks = _marks_of_runs(runs)
     lanes = []
-    for key in sorted(report.meant or {*by_key, *marks}):
+    for key in sorted(report.selected_keys or {*by_key, *marks}):
         bars = tuple(_bars(by_key.get(key, ()), created, report.at_s))
-        found = [*marks[key], *(mark for bar in bars for mark in _marks_of_revision(bar, ended))]
-        lanes.append(Lane(key, bars, tuple(sorted(found, key=lambda mark: mark.at_s))))
+        lane_marks = [*marks[key], *(mark for bar in bars for mark in _marks_of_revision(bar, ended))]
+        lanes.append(Lane(key, bars, tuple(sorted(lane_marks, key=lambda mark: mark.at_s))))
     times = [bar.begin_s for lane in lanes for bar in lane.bars] + [run.at_s for run in runs]
     hidden = (len(report.revisions) - len(shown.revisions), len(report.runs) - len(shown.runs))
     return Timeline(report, min([report.at_s, *times]), tuple(lanes), runs, *hidden)
 
 
 def _bars(revisions: Sequence[PastRevision], created: Mapping[str, float], at_s: float) -> Iterator[Bar]:
-    """The bars of one key; of its revisions, oldest first. `created` is when we called for each name."""
+    """Yield the bars of one key, oldest first. `created` has the time of our create call for each name."""
 
     def begin_of(one: PastRevision) -> float:
-        """When it was created, by the service, else by our call; else when it was seen first."""
+        """Return its creation by the service, else by our call, else when it was first seen."""
         seen_s = one.phases[0][1] if one.phases else one.seen_at_s
         known = (one.created_at_s, created.get(one.name), seen_s, at_s)
         return min(max(next(time for time in known if time is not None), 0.0), at_s)
@@ -286,7 +285,7 @@ def _bars(revisions: Sequence[PastRevision], created: Mapping[str, float], at_s:
     begins = [begin_of(one) for one in revisions]
     for one, begin_s, next_s in zip(revisions, begins, [*begins, at_s][1:], strict=True):
         end_s = one.ended_at_s if one.has_ended else one.released_at_s
-        if end_s is None and one.has_ended:  # where it was seen so first
+        if end_s is None and one.has_ended:  # when it was first seen ended
             end_s = one.phases[-1][1] if one.phases else begin_s
         elif end_s is None:
             end_s = next_s if next_s > begin_s else at_s
@@ -294,25 +293,25 @@ def _bars(revisions: Sequence[PastRevision], created: Mapping[str, float], at_s:
 
 
 def _marks_of_runs(runs: Iterable[PastRun]) -> dict[str, list[TimelineMark]]:
-    """The marks of each key; of what one run after another finds unchanged, the first."""
+    """Return the marks of each key; of equal results in consecutive runs only the first is marked."""
     found: dict[str, list[TimelineMark]] = defaultdict(list)
     last: dict[str, tuple[MarkKind, str]] = {}
     for run in runs:
         times = {step.key: step.ended_at_s or step.at_s for step in run.steps}
         for action in run.actions:
             kind, text = _mark_of(run, action)
-            again = last.pop(action.key, None) == (kind, text)
+            is_repeated = last.pop(action.key, None) == (kind, text)
             if kind is None:
                 continue
             last[action.key] = kind, text
-            if not again or kind is MarkKind.APPLY:
+            if not is_repeated or kind is MarkKind.APPLY:
                 at_s = times.get(action.key, run.ended_at_s or run.at_s)
                 found[action.key].append(TimelineMark(kind, at_s, text))
     return found
 
 
 def _mark_of(run: PastRun, action: PastAction) -> tuple[MarkKind | None, str]:
-    """How an outcome is marked, if it is, and with which words. What a create made is a bar."""
+    """Return the kind of mark for an outcome, if any, and its text. A created job is a bar instead."""
     kind, status, what = None, action.status, f"{action.action} {spell_status(action.status)}"
     if run.kind == RunKind.DRIFT:
         kind = {"new": MarkKind.OUTSIDE, "changed": MarkKind.OUTSIDE, "gone": MarkKind.GONE}.get(status)
@@ -328,7 +327,7 @@ def _mark_of(run: PastRun, action: PastAction) -> tuple[MarkKind | None, str]:
 
 
 def _marks_of_revision(bar: Bar, ended: set[str | None]) -> Iterator[TimelineMark]:
-    """That a job was terminated by somebody else, or restarted. `ended` are the jobs that we terminated."""
+    """Yield terminations by others, and restarts. `ended` are the jobs that we terminated."""
     one = bar.revision
     if one.phase is Phase.TERMINATED and not (one.stopped or one.job in ended or _stopped_itself(one)):
         yield TimelineMark(MarkKind.OUTSIDE, bar.end_s, f"{one.name} was terminated, not by an apply")
@@ -344,7 +343,7 @@ def _stopped_itself(one: PastRevision) -> bool:
     """Whether it ran for its auto_stop (docs/concepts/decisions.md)."""
     span = mapping_at(one.declared.immutable if one.declared else {}, "spec", "auto_stop")
     with suppress(TypeError, ValueError):
-        # In the canonical form a number may be a text.
+        # The canonical form may have text for the number.
         amount = {**span, "duration": float(span["duration"])} if "duration" in span else {}
         return has_run_for(one.duration_s, auto_stop_hours({"spec": {"auto_stop": amount}}))
     return False

@@ -1,4 +1,4 @@
-"""The outcome of an action, and of the wait for its job; what is recorded of it, and the events on the way.
+"""The outcome of an action, and of the wait for its job; what is recorded of them, and progress events.
 
 Source: docs/concepts/crash-safety.md, "Apply", "Waiting"; docs/operations/records.md, "Records".
 """
@@ -40,20 +40,20 @@ class Status(StrEnum):
 
 
 def spell_status(status: str) -> str:
-    """The word for a status in texts for people; records and JSON have the status itself."""
+    """Return a status for people; records and JSON have the status itself."""
     if status == Status.DONE:
         return "succeeded"
-    # A word that is none of ours stays as it is: a secret that was spelled anew would not be found.
+    # Unknown text stays unchanged: redaction would not find a secret in another spelling.
     return "timed out" if status == Status.TIMED_OUT else status
 
 
 def spell_counts(summary: Mapping[str, int]) -> str:
-    """How many ended in which way: `2 succeeded, 1 failed`."""
+    """Format counts: `2 succeeded, 1 failed`."""
     return ", ".join(f"{count} {spell_status(status)}" for status, count in summary.items() if count)
 
 
 class Outcome(NamedTuple):
-    """What became of one action. `code`, `message`, `request_id` are those of the error, if one was met."""
+    """The outcome of one action. `code`, `message` and `request_id` are those of its error, if any."""
 
     action: PlannedAction
     status: Status
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 class WaitEnd(StrEnum):
-    """How the wait for a key stands, or ended."""
+    """The state of the wait for a key."""
 
     WAITING = "waiting"
     REACHED = "reached"
@@ -81,7 +81,7 @@ class WaitEnd(StrEnum):
 
 
 class Waited(NamedTuple):
-    """A key that was waited for: its newest job as it was seen last, None where there is none yet."""
+    """The wait for a key, and its newest job as last seen; None if there is none yet."""
 
     key: str
     action: Action
@@ -101,7 +101,7 @@ class Waited(NamedTuple):
         return f"{name}{job.phase_text}" + (f" ({times})" if times else "")
 
     def times(self, at_s: float) -> str:
-        """How long its job was queued and has run, for people; "" without either."""
+        """How long the job was queued and has run, for people; "" if unknown."""
         if self.job is None:
             return ""
         spans = {"queued": round(self.job.queued_s(at_s)), "elapsed": round(self.job.ran_s(at_s))}
@@ -110,10 +110,9 @@ class Waited(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a plan: an outcome per action that was tried or skipped, in the plan's order.
+    """The result of a plan: an outcome per action, attempted or skipped, in the plan's order.
 
-    `waits` are the keys that were waited for afterwards. `faults` are exceptions that no action expects:
-    faults of ours.
+    `waits` are the waits that followed. `faults` are unexpected exceptions, i.e. internal errors.
     """
 
     outcomes: tuple[Outcome, ...] = ()
@@ -136,7 +135,7 @@ class Result:
         return {status.value: self.count(status) for status in Status}
 
 
-#: What an action failed with; what was skipped or interrupted was not tried.
+#: Statuses of failed actions; skipped and interrupted ones were not attempted.
 FAILURES = {
     Status.DENIED: ExitCode.UNAUTHORIZED,
     Status.FAILED: ExitCode.PARTIAL,
@@ -154,7 +153,7 @@ WAIT_CODES = {
 
 
 def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = None) -> ExitCode:
-    """The code of `apply` and `destroy`; without a result nothing was executed.
+    """Return the exit code of `apply` and `destroy`; without a result nothing was executed.
 
     Source: docs/reference/exit-codes.md.
     """
@@ -176,11 +175,11 @@ def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = No
     return first_of(codes)
 
 
-# --- what an apply waits for: a job's goal
+# --- goals of a wait
 
 
 class Goal(StrEnum):
-    """What a job is waited for to be."""
+    """The state of a job to wait for."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -189,37 +188,37 @@ class Goal(StrEnum):
 
 _BADLY = frozenset({Phase.FAILED, Phase.ABNORMAL})
 
-#: Goal → the phases that reach it, and the ends after which it is out of reach.
+#: Goal → the phases that reach it, and those after which it cannot be reached.
 GOALS: dict[Goal, tuple[frozenset[Phase], frozenset[Phase]]] = {
-    # A short job may be over before anybody looks.
+    # A short job may complete between two observations.
     Goal.RUNNING: (frozenset({Phase.RUNNING, Phase.COMPLETED}), _BADLY | {Phase.TERMINATED}),
     Goal.COMPLETED: (frozenset({Phase.COMPLETED}), _BADLY | {Phase.TERMINATED}),
-    # Whoever waits for the end of a job that he terminates has what he wanted.
+    # For jobs that are being terminated, Terminated is success.
     Goal.ENDED: (frozenset({Phase.COMPLETED, Phase.TERMINATED}), _BADLY),
 }
 
 
 def judge_wait(goal: Goal, phase: Phase | None) -> WaitEnd:
-    """Say how the wait stands; a phase that nobody knows (None) decides nothing."""
+    """Judge a wait by the job's phase; an unknown phase (None) decides nothing."""
     reached, badly = GOALS[goal]
     if phase in reached:
         return WaitEnd.REACHED
     return WaitEnd.ENDED_BADLY if phase in badly else WaitEnd.WAITING
 
 
-# --- whether the revision that a wait follows still stands for its key
+# --- whether the revision that a wait follows is still current
 
 
-_ENDED_BY_SOMEBODY = frozenset({Phase.TERMINATING, Phase.TERMINATED})
+_TERMINATED = frozenset({Phase.TERMINATING, Phase.TERMINATED})
 
 
 class Followed(NamedTuple):
-    """The revision that a wait follows, and what the wait announced.
+    """The revision that a wait follows, and what the wait may do.
 
-    `job` is the id of the revision that the plan kept or made, None where there is none yet; `had_ended`
-    says that it was over before the plan. `after` is the revision that an action tried to make.
-    `is_deferred`: the plan said that something is done about the key later. `is_kept`: the plan keeps that
-    revision, or the wait has made it or goes on with it.
+    `job` is the id of the revision that the plan kept or created, None if there is none yet; `had_ended`
+    means that it had ended before the plan. `after` is the revision that an action tried to create.
+    `is_deferred` means that the plan deferred an action on the key; `is_kept` that the plan kept the
+    revision, or that the wait created it or follows it.
     """
 
     job: str | None = None
@@ -232,14 +231,14 @@ class Followed(NamedTuple):
     def of(cls, action: PlannedAction) -> Followed:
         phase = action.before.phase if action.before else ""
         ended = {one.value for one in Phase if one.is_terminal or one is Phase.TERMINATING}
-        # A create, deferred or not, follows a revision that has ended.
+        # A create, deferred or not, comes after an ended revision.
         had_ended = phase in ended or action.before is None
         is_kept = action.traits.keeps_the_job
         return cls(action.rests_on, had_ended, is_deferred=action.action is Action.DEFER, is_kept=is_kept)
 
 
 class Superseded(NamedTuple):
-    """Somebody else ended the followed revision, or made another one, which is that one; and why."""
+    """The followed revision was ended, or replaced by this one, elsewhere; and why."""
 
     revision: Revision | None
     why: str
@@ -250,30 +249,30 @@ def judge_followed(
 ) -> Followed | Superseded | None:
     """Judge the followed revision by what a later plan says of its key.
 
-    `owned` are the revisions of the key, and `digest` is the declared one, None where no manifest is there.
-    Returns what is followed from now on: a revision that the plan announced, or a retry, takes its place.
-    None where it is not in the list, which may lag behind: its details tell more.
+    `owned` are the key's revisions, `digest` is the declared one (None without a manifest). Returns what to
+    follow from now on, which may be an announced revision or a retry, or how it was superseded. None if the
+    followed job is not listed: the list may lag, so its details must be read.
     """
     if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT or action.aged_out_as is not None:
         return followed
     by_id = {revision.job.id: revision for revision in owned}
     newest = by_id.get(action.rests_on or "")
-    mine = by_id.get(followed.job or "")
-    if newest is not None and newest is not mine and (mine is None or newest.number > mine.number):
-        if _is_announced(followed, newest, digest) or _is_retry(mine, newest, owned):
+    current = by_id.get(followed.job or "")
+    if newest is not None and newest is not current and (current is None or newest.number > current.number):
+        if _is_announced(followed, newest, digest) or _is_retry(current, newest, owned):
             return Followed(newest.job.id)
         return Superseded(newest, f"{newest.job.name} was made elsewhere")
-    if mine is None:
+    if current is None:
         return None if followed.job else followed
-    # Without our mark it may be a platform's doing: a bad end, but for rules that would start it again.
-    was_ended = mine.marker.stopped or (action.traits.starts_a_job and action.scheduled_for is None)
-    if was_ended and not followed.had_ended and mine.job.phase in _ENDED_BY_SOMEBODY:
-        return Superseded(mine, f"{mine.job.name} was ended elsewhere")
+    # Without our mark the platform may have ended it: a bad end, unless a rule starts it again.
+    was_ended = current.marker.stopped or (action.traits.starts_a_job and action.scheduled_for is None)
+    if was_ended and not followed.had_ended and current.job.phase in _TERMINATED:
+        return Superseded(current, f"{current.job.name} was ended elsewhere")
     return followed
 
 
 def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
-    """Whether it is what an action tried to make (its answer was lost, say), or what the key waited for."""
+    """Whether an action tried to create it (its response may be lost), or the key waited for it."""
     made = followed.after
     if made is not None and (revision.job.name, revision.marker.digest) == (made.name, made.digest):
         return True
@@ -281,30 +280,30 @@ def _is_announced(followed: Followed, revision: Revision, digest: str | None) ->
     return made is None and is_waited_for and revision.marker.digest == digest
 
 
-def _is_retry(mine: Revision | None, newest: Revision, owned: Sequence[Revision]) -> bool:
-    """Whether the followed revision ended badly by itself, and somebody else tried the same again.
+def _is_retry(current: Revision | None, newest: Revision, owned: Sequence[Revision]) -> bool:
+    """Whether the followed revision ended badly, and its retry was made elsewhere.
 
-    So did each revision between the two. What somebody ended is no retry, and nothing goes on with it.
+    So must all revisions in between. A retry that was terminated is not followed.
     """
-    if mine is None or newest.job.phase in _ENDED_BY_SOMEBODY:
+    if current is None or newest.job.phase in _TERMINATED:
         return False
-    tries = [revision for revision in owned if mine.number <= revision.number < newest.number]
-    are_the_same = all(one.marker.digest == newest.marker.digest for one in tries)
-    return are_the_same and all(one.job.phase and one.job.phase.ended_badly for one in tries)
+    tries = [revision for revision in owned if current.number <= revision.number < newest.number]
+    are_equal = all(one.marker.digest == newest.marker.digest for one in tries)
+    return are_equal and all(one.job.phase and one.job.phase.ended_badly for one in tries)
 
 
 def may_start(followed: Followed, action: PlannedAction) -> bool:
-    """Whether a wait may carry an action out: what was deferred, or a retry of the followed revision."""
+    """Whether a wait may execute the action: a deferred one, or a retry of the followed revision."""
     if not action.traits.starts_a_job or action.rests_on != followed.job:
         return False
     return followed.is_deferred or (action.action is Action.CREATE and action.reason is Reason.RETRY)
 
 
-# --- what is written down while a run goes on
+# --- the journal
 
 
 class Step(NamedTuple):
-    """One call that is about to be made for an action. `declared` is that of the job it makes or changes."""
+    """A call that is about to be made; `declared` is what is declared for the job."""
 
     action: PlannedAction
     call: Call
@@ -313,7 +312,7 @@ class Step(NamedTuple):
 
 
 class StepEnd(NamedTuple):
-    """How the call ended. `is_certain`: whether it is known that it took effect, or did not."""
+    """How a call ended. `is_certain`: whether it is known if it took effect."""
 
     ok: bool
     is_certain: bool = True
@@ -324,7 +323,7 @@ class StepEnd(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One apply, destroy or drift check, as it begins."""
+    """An apply, destroy or drift check, as it begins."""
 
     scope: Scope
     kind: RunKind
@@ -337,7 +336,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class RunReport:
-    """How a command went, and on which stack and target, as far as it got to know them."""
+    """How a command went, with its stack and target as far as known."""
 
     command: str
     stack: str
@@ -349,7 +348,7 @@ class RunReport:
 
 
 class RunEnd(NamedTuple):
-    """How a run ended, with what became of its actions."""
+    """How a run ended, with its outcomes."""
 
     at_s: float
     result: str
@@ -358,34 +357,34 @@ class RunEnd(NamedTuple):
 
 
 class Journal:
-    """The lines of one run; this one keeps none. Safe to call from threads.
+    """The journal of one run; this one keeps nothing. Thread-safe.
 
-    In a store each method returns when its line is safe on disk.
+    A method of a real one returns once its entry is durable.
     """
 
-    #: Why lines that no call waits for could not be written; None if all were.
+    #: Why entries that no call waits for could not be written; None if all were.
     problem: str | None = None
 
     def before(self, step: Step) -> int:
-        """Write what is about to be asked; return the line's number.
+        """Record a call before it is made; return the entry's number.
 
         Raises:
             LockLost: the run no longer holds its lock, so the call must not be made.
-            RecordsUnavailable: the line could not be written, so the call must not be made.
+            RecordsUnavailable: the entry could not be written, so the call must not be made.
         """
         return 0
 
     def after(self, line: int, end: StepEnd) -> None:
-        """Write how it went. A store that is unavailable by now is no failure of the call."""
+        """Record how the call ended. If the store is unavailable by now, the call has not failed."""
 
     def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
-        """Write what became of an action; `declared` is that of the job it made or changed."""
+        """Record the outcome of an action; `declared` is as in `Step`."""
 
     def end(self, ended: RunEnd) -> None:
         """Close the run."""
 
 
-# --- what is told on the way
+# --- progress events
 
 
 class EventType(StrEnum):
@@ -424,7 +423,7 @@ class ApplyEvent(Frozen):
     )
 
     def document(self) -> dict[str, Any]:
-        """The event as plain JSON data; those of an action always carry key, action and job."""
+        """Return the event as plain JSON data; those of an action always have key, action and job."""
         document: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
         if self.key is not None:
             document.setdefault("job", None)
@@ -432,7 +431,7 @@ class ApplyEvent(Frozen):
 
 
 def skipped(actions: Iterable[PlannedAction], why: str = "") -> list[Outcome]:
-    """Outcomes for actions that are not carried out."""
+    """Return outcomes for actions that are not executed."""
     return [
         Outcome(a, Status.SKIPPED, why or a.explanation, job=a.before.id if a.before else None)
         for a in actions

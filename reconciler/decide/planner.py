@@ -48,24 +48,23 @@ from reconciler.decide.rules import decide, details_needed_of, made_from_older, 
 
 
 def is_settled(action: PlannedAction | None) -> bool | None:
-    """Judge a needed key by its own action: settled is kept, with its newest revision Completed.
+    """Whether a needed key is settled, by its own action: kept, and its newest revision Completed.
 
-    None: it may be settled yet. One that is about to run again because of its own `needs` is deferred, and so
-    is not settled. A key that is to be absent has no action. An update of a job that has completed starts
-    nothing.
+    None means not yet, e.g. because it is deferred to run again. An absent key has no action, and is never
+    settled. An update of a completed job starts nothing, so the key counts as kept.
     """
     if action is None:
         return False
     phase = parse_phase(action.phase_before)
-    # What has no marker yet may have been made of something else than is declared.
-    stays = action.traits.keeps_the_job and action.reason is not Reason.MARKER_RESTORED
-    return phase is Phase.COMPLETED if stays and phase is not None and phase.is_terminal else None
+    # Until its marker is restored, a job may have another declaration.
+    is_kept = action.traits.keeps_the_job and action.reason is not Reason.MARKER_RESTORED
+    return phase is Phase.COMPLETED if is_kept and phase is not None and phase.is_terminal else None
 
 
 def runs_again(action: PlannedAction | None) -> bool:
-    """Whether a needed key is about to complete once more: its job runs, or one is yet to be started.
+    """Whether a needed key is about to complete again: its job is running, or one will be started.
 
-    What a person has to settle first, or could not be read, is not about to run.
+    Keys that are unknown, or blocked until a person acts, are not.
     """
     if action is None or action.action is Action.UNKNOWN:
         return False
@@ -78,10 +77,10 @@ def runs_again(action: PlannedAction | None) -> bool:
 def held_back(
     action: PlannedAction, desired: DesiredJob, action_by_key: Mapping[str, PlannedAction | None]
 ) -> PlannedAction:
-    """Return the action, or what becomes of it while a needed key is not settled.
+    """Return the action, deferred or blocked if a needed key is not settled.
 
-    Only what would start a job is held back, the whole of a replace included: what runs or has finished
-    is never touched because its upstream ran again.
+    Only actions that start a job are held back, replaces as a whole: a running or finished job is left alone
+    even if its upstream ran again.
     """
     if not desired.needs or not action.traits.starts_a_job:
         return action
@@ -89,12 +88,12 @@ def held_back(
     failed = [key for key, is_so in settled.items() if is_so is False]
     waiting = [key for key, is_so in settled.items() if is_so is None]
     if failed:
-        ends = {key: one.phase_before for key in failed if (one := action_by_key.get(key))}
-        said = ", ".join(
-            f"{key}, which ended as {ends[key]}" if ends.get(key) else f"{key}, which is absent"
+        phases = {key: one.phase_before for key in failed if (one := action_by_key.get(key))}
+        causes = ", ".join(
+            f"{key}, which ended as {phases[key]}" if phases.get(key) else f"{key}, which is absent"
             for key in failed
         )
-        return action.instead(Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {said}; blocks")
+        return action.instead(Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {causes}; blocks")
     if not waiting:
         return action
     reruns = [key for key in waiting if runs_again(action_by_key.get(key))]
@@ -114,13 +113,13 @@ def _states(stack: Stack, snapshot: Snapshot, at_s: float = 0.0) -> Iterator[Key
 
 
 def details_needed(stack: Stack, snapshot: Snapshot, *, for_plan: bool = True) -> tuple[str, ...]:
-    """The ids of the jobs whose details the decisions need, sorted by key.
+    """Return the ids of the jobs whose details the decisions need, sorted by key.
 
-    A report on drift needs them only where they say whether an edit is ignored.
+    A drift report needs them only to tell whether an edit is ignored.
     """
     states = _states(stack, snapshot)
-    wanted = (one for one in states if for_plan or (one.declared and one.desired.lifecycle.ignore_changes))
-    return tuple(chain.from_iterable(map(details_needed_of, wanted)))
+    compared = (one for one in states if for_plan or (one.declared and one.desired.lifecycle.ignore_changes))
+    return tuple(chain.from_iterable(map(details_needed_of, compared)))
 
 
 def rests_on_memory(
@@ -129,10 +128,9 @@ def rests_on_memory(
     recorded: Mapping[RevisionId, RecordedRevision] | None,
     service_s: float = 0.0,
 ) -> bool:
-    """Whether the history store could change a decision; it cannot where all is as declared.
+    """Whether the history could change a decision. If not, an unchanged plan need not read it.
 
-    `service_s` is the time by the service's clock. `recorded` is what the store has of each revision, or None
-    where that is not known. An unchanged plan is spared the whole of the store.
+    `service_s` is the time by the service's clock; `recorded` are the recorded revisions, None if unknown.
     """
     if recorded is None:
         return True
@@ -143,7 +141,7 @@ def rests_on_memory(
     for state in _states(stack, snapshot, service_s + snapshot.skew_s):
         if not _is_as_declared(state, newest_recorded.get(state.key, 0)):
             return True
-        # Whether an active job was a member of an entry, the store knows better than its name.
+        # The history knows better than the name whether an active job was a member of a sweep.
         is_active = state.entry is None and any(one.job.is_active for one in state.view.owned)
         if is_active and any(one.sweep or state.key.startswith(f"{name}-") for name, one in entries.items()):
             return True
@@ -151,14 +149,14 @@ def rests_on_memory(
 
 
 def _is_as_declared(state: KeyState, newest_recorded: int) -> bool:
-    """Whether a key is as declared; what is to be absent is judged by what is there."""
+    """Whether a key is certainly as declared, without the history. Absent keys are."""
     desired, latest, view = state.declared, state.latest, state.view
     if desired is None:
         return True
     if latest is None or view.conflicting_jobs or not state.has_declared_digest:
         return False
     if desired.schedule is not None and state.counts_from_s is not None:
-        # When it was last started, the store may know better.
+        # The history may know of a later start.
         since_s = max(view.last_start_s or 0.0, state.counts_from_s)
         if desired.schedule.due(since_s, state.service_s) is not None:
             return False
@@ -166,7 +164,7 @@ def _is_as_declared(state: KeyState, newest_recorded: int) -> bool:
         return False
     if latest.job.phase is Phase.COMPLETED:
         return True
-    # What the service does not report is compared with what was sent.
+    # Unreported fields are compared with the recorded ones.
     is_reported = not unreported_paths(desired.body or {}, latest.job)
     return is_reported and latest.job.is_active and latest.job.phase is not Phase.TERMINATING
 
@@ -174,11 +172,11 @@ def _is_as_declared(state: KeyState, newest_recorded: int) -> bool:
 def needs_whole_list(
     stack: Stack, snapshot: Snapshot, context: PlanContext, *, asked: Collection[str] = ()
 ) -> bool:
-    """Whether a decision rests on a job not being there, so that a filtered look is not enough.
+    """Whether a decision depends on a job being absent, so that filtered searches are not enough.
 
-    What a decision needs is asked before it is decided, never after: a partial look that would start a
-    job leads to the scan, in a workspace of any size (docs/concepts/crash-safety.md, "Reading"). `asked`
-    are the jobs whose details were asked for; those that are needed, and were not, may start anything.
+    This is checked before deciding: a partial observation that would start a job requires a full scan,
+    however large the workspace (docs/concepts/crash-safety.md, "Reading"). `asked` are the jobs whose details
+    were requested; if others are needed, any job may be started.
     """
     if context.destroys:
         return False
@@ -188,9 +186,9 @@ def needs_whole_list(
 
 
 def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, KeyDecision]:
-    """Decide each key, what it needs before it; hold back what needs another key.
+    """Decide each key after those that it needs, and hold back what needs a key that is not settled.
 
-    What a key that is held back waits for decides, so only then it is asked whether absence was proved.
+    Only then is it checked whether absence was proved, since what is held back starts nothing.
     """
     decisions: dict[str, KeyDecision] = {}
     finished, entries = FinishedElsewhere(stack, snapshot), SweepEntries(stack)
@@ -213,7 +211,7 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
 
 
 def upstream_reruns(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, str]:
-    """The keys that are about to run again because of what they need, each with why, for people."""
+    """Return the keys that are about to run again because of a needed key, with the reason for people."""
     if all(job.lifecycle.on_upstream == "keep" for job in stack.jobs.values()):
         return {}
     decisions = decisions_of(stack, snapshot, context)
@@ -230,18 +228,18 @@ def _decided(
     chosen, *more = actions
     chosen, schedule = finished.marked(chosen, desired), desired.schedule
     if schedule is not None and (time_s := schedule.next_after(state.service_s)) is not None:
-        said = spell_relative(time_s, state.at_s, schedule.timezone)
-        next_run = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
+        relative = spell_relative(time_s, state.at_s, schedule.timezone)
+        next_run = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": relative}
         chosen = chosen.model_copy(update=next_run)
     own = held_back(chosen, desired, needed)
-    protected = [one for one in more if one.reason in (Reason.PROTECTED, Reason.PROTECTION_RELEASED)]
-    # Beside a job of the key that is protected, and so runs on. A replace has as many jobs run as before.
+    protected = [action for action in more if action.reason in (Reason.PROTECTED, Reason.PROTECTION_RELEASED)]
+    # A create beside a protected job, which runs on; a replace does not add a job.
     if own.action is Action.CREATE and protected:
-        names = ", ".join(one.before.name for one in protected if one.before)
+        names = ", ".join(action.before.name for action in protected if action.before)
         why = f"{names} is active, and {PROTECTED}"
         own = own.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why, follows=None)
     if state.is_there and own.traits.keeps_the_job and (newer := state.newer_upstream):
-        last, job = max(newer, key=lambda one: one.at_s), state.revision.job
+        last, job = max(newer, key=lambda completion: completion.at_s), state.revision.job
         why = f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {job.name} was created"
         fix = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
         if desired.lifecycle.on_upstream == "rerun":
@@ -264,7 +262,6 @@ def propose_plan(
         for action in decisions[key].actions:
             is_deferred = action.action is Action.DEFER and action.reason is not Reason.SUPERSEDED
             if state.entry and state.entry.body is not None and (action.traits.starts_a_job or is_deferred):
-                # What the job costs that it starts, now or later.
                 cost = cost_of(state.entry.body, state.view.ever_owned, stack.prices)
                 action = action.model_copy(update={"cost": cost})
             decided.append(action)
@@ -279,32 +276,32 @@ def propose_plan(
 
 
 def history_of(stack: Stack, snapshot: Snapshot) -> tuple[tuple[str, Before], ...]:
-    """The jobs in view that have ended, or are about to, and do not stand for a declared key."""
-    found = []
+    """Return the jobs in view that have ended or are ending, and are not the latest of a declared key."""
+    jobs = []
     for key in keys_owned_in_view(stack, snapshot.ownership):
         state = state_of(key, stack.find(key), snapshot, PlanContext(stack.name))
         latest = state.latest if state.declared else None
-        ended = (one for one in state.view.owned if one is not latest and one not in state.live)
-        found += [(key, before) for one in ended if one.job.phase and (before := before_of(one))]
-    return tuple(found)
+        ended = (r for r in state.view.owned if r is not latest and r not in state.live)
+        jobs += [(key, before) for r in ended if r.job.phase and (before := before_of(r))]
+    return tuple(jobs)
 
 
 def make_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity) -> Plan:
-    """Decide every key. For the same inputs the plan is the same, byte for byte."""
+    """Decide every key. Equal inputs give equal plans, byte for byte."""
     return guarded_plan(propose_plan(stack, snapshot, context, target))
 
 
 def _deferred_reruns(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Iterator[PlanWarning]:
-    """Say which requested reruns this plan does not make: no later plan knows of the request."""
-    for one in actions:
-        chosen = proposed.decisions[one.key].chosen
-        if one.action is Action.DEFER and chosen and chosen.reason is Reason.RERUN_REQUESTED:
+    """Warn of requested reruns that are deferred: later plans do not know of the request."""
+    for action in actions:
+        chosen = proposed.decisions[action.key].chosen
+        if action.action is Action.DEFER and chosen and chosen.reason is Reason.RERUN_REQUESTED:
             fix = "`apply --wait completed` starts it in its time; another apply needs `--rerun` again"
-            yield PlanWarning(what="rerun deferred", why=one.detail, fix=fix, key=one.key)
+            yield PlanWarning(what="rerun deferred", why=action.detail, fix=fix, key=action.key)
 
 
 def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) -> Plan:
-    """Make a plan of a proposed one: what pre-flight found is blocked, and the guards are asked."""
+    """Make the plan: block what pre-flight found, then apply the guards."""
     stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
     denied, warned = (proposed.verdicts.denied, proposed.verdicts.warnings) if proposed.verdicts else ((), ())
     blocks = blocks_of(checked.found if checked else ())
@@ -338,11 +335,11 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
 
 
 def make_destroy_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity) -> Plan:
-    """Terminate what the stack owns, in view: as if every key said `state: absent`."""
+    """Terminate what the stack owns in view, as if every key said `state: absent`."""
     absent = {}
     for key in keys_owned_in_view(stack, snapshot.ownership):
         declared = stack.jobs.get(key)
-        # Only a protection survives it, and it is not released on the way.
+        # Protection holds, and is not released by `protect: false`.
         is_protected = declared is not None and declared.lifecycle.protect is True
         absent[key] = DesiredJob(
             key=key,
@@ -370,18 +367,18 @@ def make_destroy_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, ta
 
 
 def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ...]:
-    """Say what is not in view, and what could not be read or asked and belongs to no key of the plan."""
+    """Warn of keys out of view, and of what could not be read and belongs to no key of the plan."""
     ownership, memory = snapshot.ownership, snapshot.memory
     warnings = []
     if stack.is_partial:
         in_view = chain(stack.jobs, *(job.formerly for job in stack.jobs.values()))
         left_alone = len(set(ownership.owned_keys).difference(in_view))
-        told = [(left_alone, "owned but not in view; left alone")] if left_alone else []
+        counted = [(left_alone, "owned but not in view; left alone")] if left_alone else []
         if stack.chosen is not None:
-            told.insert(0, (stack.left_out, "declared but not in view"))
-        keys = ((f"{count} key is" if count == 1 else f"{count} keys are", said) for count, said in told)
-        if told:
-            why = "; ".join(f"{count} {said}" for count, said in keys)
+            counted.insert(0, (stack.left_out, "declared but not in view"))
+        keys = ((f"{count} key is" if count == 1 else f"{count} keys are", state) for count, state in counted)
+        if counted:
+            why = "; ".join(f"{count} {state}" for count, state in keys)
             warnings.append(PlanWarning(what="partial view", why=why))
     warnings += unread(ownership)
     if memory.problem is not None:
@@ -391,7 +388,7 @@ def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ..
 
 
 def unread(ownership: Ownership) -> list[PlanWarning]:
-    """Say what could not be read, and belongs to no key that the plan could show it with."""
+    """Warn of what could not be read and belongs to no key of the plan."""
     warnings = [PlanWarning(what="a job could not be read", why=lost.why) for lost in ownership.unattributed]
     if ownership.problem is not None:
         warnings.insert(0, PlanWarning(what="the list could not be read", why=ownership.problem))

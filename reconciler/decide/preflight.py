@@ -1,6 +1,6 @@
 """Pre-flight: what the target would refuse of the jobs that a plan starts, found before anything is changed.
 
-What the catalog answered is a value here: asking it is an edge's. Source: docs/concepts/guards.md,
+The catalog's answers are values here; requests are made elsewhere. Source: docs/concepts/guards.md,
 "Pre-flight".
 """
 
@@ -22,16 +22,16 @@ _DELETE = "delete records that are no longer needed (reconciler jobs delete), or
 
 
 class UncheckedPart(NamedTuple):
-    """A part of the catalog that could not be asked, and why."""
+    """A part of the catalog that could not be read, and why."""
 
     part: str
     why: str
 
 
 class CatalogAnswers(NamedTuple):
-    """What a catalog answered. What is not known of it says nothing against a job.
+    """What was read of a catalog. Whatever is unknown blocks no job.
 
-    `refused_pools` gives for each pool that would be refused the service's words.
+    `refused_pools` has the service's message for each pool that it would refuse.
     """
 
     offers: Offers = Offers()
@@ -41,19 +41,19 @@ class CatalogAnswers(NamedTuple):
 
 
 def jobs_to_start(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
-    """The actions that start a job, in the order in which they begin: each takes one record of the quota."""
+    """Return the actions that start a job, in order of execution; each uses one record of the quota."""
     return [action for action in in_order(actions) if action.traits.starts_a_job]
 
 
 def find(
     starting: Sequence[PlannedAction], answers: CatalogAnswers, target: str
 ) -> tuple[PreflightFinding, ...]:
-    """What a target would refuse of a plan's jobs, sorted by key, then in the order of the body.
+    """Return what a target would refuse of a plan's jobs, sorted by key, then in the order of the body.
 
-    A job that is refused for its body takes no record of the quota. Where the quota does not suffice for all
-    that draw on it, it stops all of them; a negative one is none.
+    A job that is refused for its body uses no record of the quota. If the quota is too low for all others, it
+    blocks all of them; a negative quota means none.
     """
-    found: list[PreflightFinding] = []
+    findings: list[PreflightFinding] = []
     for action in starting:
         for one in refused_in_body(action.desired or {}, answers):
             fix = None
@@ -61,42 +61,47 @@ def find(
                 fix = f"use one of: reconciler {command} --target {target}"
             elif one.reason is PreflightReason.NEEDS_ITS_CONTAINER_IMAGE:
                 fix = f"set `images: host` on target {target} to run the command without its image"
-            says: dict[str, Any] = {"reason": one.reason, "path": one.path, "detail": one.detail, "fix": fix}
-            found.append(PreflightFinding(key=action.key, source=action.source, **says))
-    refused_keys = {one.key for one in found}
+            fields: dict[str, Any] = {
+                "reason": one.reason,
+                "path": one.path,
+                "detail": one.detail,
+                "fix": fix,
+            }
+            findings.append(PreflightFinding(key=action.key, source=action.source, **fields))
+    refused_keys = {one.key for one in findings}
     starting = [action for action in starting if action.key not in refused_keys]
     quota = answers.quota
     if quota is not None and quota.quota is not None and quota.used is not None and quota.quota >= 0:
         left = max(0, quota.quota - quota.used)
         detail = f"{left} of {quota.quota} job records are left in the project, "
         detail += f"and {len(starting)} would be created"
-        says = {"reason": PreflightReason.QUOTA_EXCEEDED, "detail": detail, "fix": _DELETE}
+        fields = {"reason": PreflightReason.QUOTA_EXCEEDED, "detail": detail, "fix": _DELETE}
         for action in starting if len(starting) > left else ():
-            found.append(PreflightFinding(key=action.key, source=action.source, **says))
-    return tuple(sorted(found, key=lambda one: one.key))
+            findings.append(PreflightFinding(key=action.key, source=action.source, **fields))
+    return tuple(sorted(findings, key=lambda one: one.key))
 
 
 def refused_in_body(body: Mapping[str, Any], answers: CatalogAnswers) -> list[Missing]:
-    """What a create body names and the target does not take."""
+    """Return what a create body names and the target does not accept."""
     refused = [*missing(body, answers.offers)]
     for path, pool in pools(body):
-        if (said := answers.refused_pools.get(pool)) is not None:
-            why = f"is rejected by the service: {said}"
+        if (message := answers.refused_pools.get(pool)) is not None:
+            why = f"is rejected by the service: {message}"
             refused.append(Missing(PreflightReason.POOL_REJECTED, path, pool.pool_id, why=why))
     return refused
 
 
 def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:
-    """A plan whose guards were asked before, with the keys blocked of which pre-flight found something."""
+    """Block the keys with findings in a plan whose guards were applied before."""
     actions = block(plan.actions, blocks_of(checked.found), stack)
     warnings = tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(checked.warnings))))
-    found = sorted((*(plan.preflight or ()), *checked.found), key=lambda one: one.key)
-    more = {"preflight": tuple(found), "warnings": warnings}
+    findings = sorted((*(plan.preflight or ()), *checked.found), key=lambda one: one.key)
+    more = {"preflight": tuple(findings), "warnings": warnings}
     return plan.model_copy(update={**sums_of(actions, plan.refusals), **more})
 
 
 def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarning]:
-    """Say what could not be asked, what failed for the same reason together."""
+    """Warn of parts that could not be checked, grouped by cause."""
     parts_by_reason: dict[str, list[str]] = {}
     for one in unchecked:
         parts_by_reason.setdefault(one.why, []).append(one.part)

@@ -49,7 +49,7 @@ def history_text(report: HistoryReport, view: View) -> str:
         return f"Nothing is recorded of {key} yet.\n" if key else "Nothing is recorded yet.\n"
     head = [render_head(report.stack, report.target), *([f"Key {printable(key)}"] if key else ())]
     parts = [[style.paint(line, "bold") for line in head]]
-    is_one = key is not None and len(report.meant) == 1
+    is_one = key is not None and len(report.selected_keys) == 1
     if is_one:
         parts += [
             list(_revision_lines(one, report.codes.get(RevisionId(one.key, one.number)), style))
