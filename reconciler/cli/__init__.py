@@ -1,7 +1,7 @@
-"""What people type: options in, text and an exit code out.
+"""The command line: options in, text and an exit code out.
 
-A command is imported when it is called, and what it does when it does it, so that `--help` is quick. A file
-imports only files that stand before it::
+Commands, and what they use, are imported on demand, so that `--help` is fast. A module imports only modules
+listed before it::
 
     console progress exits live output options context
     job_actions execution doctor               what commands do

@@ -1,4 +1,4 @@
-"""What changes jobs and their owners: `apply`, `destroy`, `adopt`, `release`, `unlock`."""
+"""Commands that change jobs or their owners: `apply`, `destroy`, `adopt`, `release`, `unlock`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.reconcile import Context
 
 
-#: What shaped a saved plan, and cannot be said again when it is carried out.
+#: Options that a saved plan contains, and that cannot be given when it is applied.
 _OF_THE_PLAN = {
     "paths": "PATH",
     "target": "--target",
@@ -61,7 +61,7 @@ _OF_THE_PLAN = {
     opt.WAIT,
     opt.LOCK,
     opt.FLEET,
-    # For `watch --apply`, whose option it is.
+    # Used by `watch --apply`.
     click.option("--max-actions", type=int, default=None, hidden=True),
 )
 def apply_command(
@@ -98,10 +98,10 @@ def apply_command(
     if plan_file is not None:
         said = [name for option_, name in _OF_THE_PLAN.items() if opt.is_typed(option_)]
         with nothing_done(asked):
-            if said:  # a variable of the environment may be there for the plan as well
+            if said:  # environment variables do not count: they may be set for `plan` as well
                 why = f"{', '.join(said)}: already set in the saved plan"
                 raise WrongUsage(Diagnostic("not with --plan", why, "omit it, or create a new plan"))
-        # An empty variable is no option to click, and here an approval that went missing.
+        # click ignores an empty environment variable; here it means a missing approval.
         approved = os.environ.get("RECONCILER_APPROVE") if approved is None else approved
         return apply_saved(plan_file, asked, approved=approved, with_preflight=not no_preflight, **options)
     if approved is not None:
@@ -188,7 +188,7 @@ def adopt_command(
         return plan
 
     code = change(asked._replace(question=f"Adopt this job as {words[0]}?"), make_plan, **opening)
-    if patch is not None:  # the YAML that would make the entry equal to its job
+    if patch is not None:  # YAML that would make the entry equal to the job
         head = f"To declare the job of {patch.key} as it is, merge this into its entry"
         if patch.says_null:
             head += " (null: leave the field out)"
@@ -269,7 +269,7 @@ def unlock_command(records: str | None, yes: bool, **stack: Any) -> int:
             confirm("Break the lock?")
         broken = store.break_lock(place.scope, holder)
         if broken is None and (now := store.holder(place.scope)) is not None:
-            # Only the lock that was shown may be broken.
+            # Break only the lock that was shown.
             why = printable(f"it is now held by {now.who} from {now.where}; nothing was changed")
             raise Refused(Diagnostic("the lock has changed", why, "run it again"))
     console.result("The lock is broken.\n" if broken else "The lock is no longer held.\n")

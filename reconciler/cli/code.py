@@ -1,4 +1,4 @@
-"""The code that was uploaded for jobs: `code list` and `code gc`."""
+"""Uploaded code: `code list` and `code gc`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class JobsUnknown(ServiceError):
-    """Not everything that may use the code could be read."""
+    """Some jobs or records that may use the code could not be read."""
 
     what = "the jobs could not be listed completely"
 
@@ -35,7 +35,7 @@ def code_command() -> None:
     """List and delete the code that was uploaded for jobs."""
 
 
-#: Where a job says what its code is.
+#: The fields of a job that refer to its code.
 _SHOWN = {"algorithm", "tasks"}
 _WHERE = (opt.WHERE, opt.RECORDS, opt.WITHOUT_RECORDS)
 
@@ -83,14 +83,14 @@ def collect(age_s: float, yes: bool, as_json: bool, **options: Any) -> int:
     with ExitStack() as cleanup:
         with handled_by(interrupt.abort):
             shelf = cleanup.enter_context(_opened(options, interrupt.stop))
-            # So that no apply of the stack finds complete what is about to be deleted.
+            # An apply of the stack must not rely on code that is about to be deleted.
             for context in shelf.contexts:
                 hold_lock(cleanup, context, interrupt)
             chosen, kept = shelf.unused(age_s)
             if chosen and not yes:
                 console.say(_table(chosen, shelf.now_s, console.style(sys.stderr)).rstrip("\n"))
                 confirm(f"Delete {_sum(chosen)}?")
-            if chosen and not interrupt.stop.is_set():  # by now it may be used again
+            if chosen and not interrupt.stop.is_set():  # it may be in use again
                 chosen = [one for one in shelf.unused(age_s)[0] if one in chosen]
         with interruptible(interrupt):
             for one in chosen:
@@ -139,7 +139,7 @@ def _sum(uploads: Sequence[Prefix]) -> str:
 
 
 class _Shelf(NamedTuple):
-    """The code store of a target; `contexts` has each target of the stack that keeps its code there."""
+    """The code store of a target. `contexts` are all targets of the stack with this store."""
 
     store: CodeStore
     context: Context
@@ -147,14 +147,14 @@ class _Shelf(NamedTuple):
 
     @property
     def now_s(self) -> float:
-        """The time of the service, and so of its object store, as far as it is known."""
+        """The current time by the clock of the service, if known."""
         backend, clock = self.context.target.backend, self.context.recording.clock
         return clock.now() - (getattr(backend, "skew_s", None) or 0.0)
 
     def look(self, stack: str | None = None) -> tuple[list[Prefix], list[str], bool]:
-        """Return what lies in the store, of one stack or of all, and what of its uses could not be read.
+        """Return the prefixes of one stack or of all, and the problems of reading their uses.
 
-        Last, whether the stack is known where its jobs would be; it always is beside its root file.
+        The last value is false if neither jobs nor records of the stack are known.
         """
         from reconciler.core.values import TARGET_KINDS
         from reconciler.decide.code import uses_of
@@ -164,7 +164,7 @@ class _Shelf(NamedTuple):
         uses: defaultdict[tuple[str, str], list[CodeUse]] = defaultdict(list)
         for context in self.contexts:
             seen = context.target.backend.observe()
-            # Then the history: a list may not show at once what was created.
+            # The history, too: a new job may not be listed yet.
             memory = context.recording.memory(context.scope)
             own = (job for job in seen.jobs if job.marker and job.marker.stack == context.scope.stack)
             is_known = is_known or memory.knows_stack or any(own)
@@ -178,10 +178,10 @@ class _Shelf(NamedTuple):
         return [one._replace(uses=tuple(uses.get(one.place, ()))) for one in prefixes], problems, is_known
 
     def unused(self, age_s: float) -> tuple[list[Prefix], Mapping[str, int]]:
-        """Return what of the stack may be deleted, and how much stays for which reason.
+        """Return the prefixes of the stack that may be deleted, and the number of those kept, by reason.
 
         Raises:
-            JobsUnknown: something that may use it could not be read.
+            JobsUnknown: jobs or records that may use it could not be read.
         """
         from reconciler.decide.code import why_kept
 
@@ -194,11 +194,11 @@ class _Shelf(NamedTuple):
 
 @contextmanager
 def _opened(options: Mapping[str, Any], stop: threading.Event | None = None) -> Iterator[_Shelf]:
-    """Open the code store of a target, and all targets of the stack that have the same one.
+    """Open the code store of a target, and all targets of the stack with the same store.
 
     Raises:
-        WrongUsage: the target has none.
-        ManifestInvalid: a target may have the same one, but an expression in it has no value.
+        WrongUsage: the target has no code store.
+        ManifestInvalid: the store of another target is unknown, because an expression has no value.
     """
     from reconciler.connection import RecordOptions, connect
     from reconciler.reconcile import open_code_store
@@ -218,6 +218,6 @@ def _opened(options: Mapping[str, Any], stop: threading.Event | None = None) -> 
     with ExitStack() as cleanup:
         opened = [cleanup.enter_context(connect(loaded, one, run_by, records, offline=True)) for one in names]
         by_scope = {context.scope: context for context in reversed(opened)}
-        # Whoever takes several locks takes them in the same order.
+        # Several locks are always taken in the same order.
         in_order = [by_scope[scope] for scope in sorted(by_scope)]
         yield _Shelf(open_code_store(opened[0], address, stop), opened[0], in_order)

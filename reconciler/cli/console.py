@@ -1,4 +1,4 @@
-"""Where output goes: the result to stdout, all else to stderr, no secret to either; and prompts."""
+"""Redacted output, the result to stdout and everything else to stderr; and prompts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from reconciler.text import printable, visible
 if TYPE_CHECKING:
     from reconciler.secrets import Redactor
 
-#: Narrower ones are treated as this wide: the terminal breaks the lines then.
+#: Minimum width; a narrower terminal wraps the lines itself.
 LEAST_COLUMNS = 20
-#: So wide is a terminal of which nobody knows how wide it is: nothing is left out there.
+#: Width of a terminal that does not report one: nothing is left out.
 WIDEST = 10_000
 
 
 def _columns_of(stream: TextIO) -> int:
-    """How wide COLUMNS says that a terminal is, or the terminal itself."""
+    """The width of a terminal, from COLUMNS or the terminal itself."""
     given = os.environ.get("COLUMNS", "")
     columns = int(given) if given.isascii() and given.isdecimal() and len(given) < 6 else 0
     if not columns:
@@ -39,39 +39,39 @@ def _columns_of(stream: TextIO) -> int:
 
 
 class Console:
-    """One for the whole process: what is written passes the redactor first."""
+    """The output of the process. Everything that is written is redacted first."""
 
     def __init__(self) -> None:
         self.colour = "auto"
         self.log_format = "text"
         self.verbosity = 0
-        #: Takes what would go to stderr while something is drawn there.
+        #: Receives lines for stderr while something is drawn there.
         self.divert: Callable[[str], object] | None = None
         self._unread: TextIO | None = None
 
     @cached_property
     def redact(self) -> Redactor:
-        """Takes every secret that was learnt out of a text. The help has none."""
+        """The redactor of the process, created on first use: `--help` needs none."""
         from reconciler.secrets import Redactor
 
         return Redactor()
 
     @property
     def has_no_reader(self) -> bool:
-        """Whether nobody reads stdout: its reader has gone (`| head`), or the caller had closed it."""
+        """Whether stdout is closed: its reader has exited (`| head`), or the caller closed it."""
         return self._unread is sys.stdout
 
     def style(self, stream: TextIO) -> Style:
-        """The style for a stream: colours on a terminal, or if asked for; a width on one only."""
+        """The style for a stream: colours on a terminal or on request, a width on a terminal only."""
         is_terminal = stream.isatty()
         may_be = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         is_coloured = may_be if self.colour == "auto" else self.colour == "always"
         return Style(is_coloured, _columns_of(stream) if is_terminal else None, self.redact)
 
     def clean(self, text: str, *, is_redacted: bool = False) -> str:
-        """What of a text may be written, to whatever place: no secret, and nothing that is not seen.
+        """Redact a text and escape invisible characters.
 
-        `is_redacted`: secrets were taken out value by value already.
+        `is_redacted`: its values have been redacted already.
         """
         return visible(text if is_redacted else self.redact(text))
 
@@ -79,12 +79,12 @@ class Console:
         return self.clean(text, is_redacted=is_redacted).encode("utf-8", "backslashreplace")
 
     def result(self, text: str, *, is_redacted: bool = False) -> None:
-        """Write to stdout. `is_redacted`: secrets were taken out value by value already.
+        """Write to stdout. `is_redacted`: the values of the text have been redacted already.
 
-        A reader that has gone changes nothing of what is done, nor the exit code.
+        A closed pipe is ignored: it changes neither what is done nor the exit code.
 
         Raises:
-            OSError: stdout cannot be written for another reason: a full disk, say.
+            OSError: stdout cannot be written for another reason, e.g. a full disk.
         """
         if self.has_no_reader:
             return
@@ -93,7 +93,7 @@ class Console:
             sys.stdout.write(text)
             sys.stdout.flush()
         except OSError as error:
-            # The other end of the pipe is closed, or the terminal was hung up.
+            # The pipe is closed, or the terminal hung up.
             is_device = False
             with suppress(OSError, ValueError):
                 is_device = stat.S_ISCHR(os.fstat(sys.stdout.fileno()).st_mode)
@@ -102,7 +102,7 @@ class Console:
             self.lose_reader()
 
     def lose_reader(self) -> None:
-        """Nobody reads stdout any more: what is left of it, and all that follows, goes nowhere."""
+        """Discard the rest of stdout: its reader has exited."""
         self._unread = sys.stdout
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -116,11 +116,11 @@ class Console:
         return dump(redacted(value, self.redact), indent=indent) + "\n"
 
     def say(self, text: str, level: str = "info") -> None:
-        """Write a line to stderr. Nobody reading it is no reason to stop."""
+        """Write a line to stderr. A closed stderr is ignored."""
         self.tell(self._line(text, level))
 
     def line(self, text: str) -> bytes:
-        """A line as `say` would write it."""
+        """Format a line for stderr."""
         return self._line(text, "info").encode(sys.stderr.encoding or "utf-8", "backslashreplace")
 
     def _line(self, text: str, level: str) -> str:
@@ -129,17 +129,17 @@ class Console:
         return self.clean(text) + "\n"
 
     def tell(self, text: str) -> None:
-        """Write text to stderr as it is; it holds no secret."""
+        """Write text to stderr unchanged. It must not hold secrets."""
         if self.divert is not None:
             self.divert(text)
             return
-        # RuntimeError: a signal came while a line was being written, and its handler writes one, too.
+        # RuntimeError: a signal handler writes while a line is being written.
         with suppress(OSError, ValueError, RuntimeError):
             sys.stderr.write(_encodable(text, sys.stderr))
             sys.stderr.flush()
 
     def detail(self, text: str, level: int = 1) -> None:
-        """Write a line to stderr if `-v` (1) or `-vv` (2) asks for it."""
+        """Write a line to stderr with `-v` (level 1) or `-vv` (level 2)."""
         if self.verbosity >= level:
             text = self.redact(text)
             self.say(text if self.log_format == "json" else f"debug: {printable(text)}", "debug")
@@ -157,14 +157,14 @@ class Console:
         self.say(render_diagnostics(diagnostics, style, verbose=self.verbosity > 0).rstrip("\n"))
 
     def write_file(self, path: Path, text: str, *, is_redacted: bool = False) -> None:
-        """Write a result to a file, whole or not at all; see `reconciler.files.write_file`.
+        """Write a result to a file atomically; see `reconciler.files.write_file`.
 
         Raises:
-            WrongUsage: a directory, a device, a pipe or a socket stands there.
+            WrongUsage: the path is a directory, device, pipe or socket.
             OSError: it cannot be written.
         """
         try:
-            # The reader of /dev/stdout, say, may have gone: that changes nothing of what is done.
+            # The path may be /dev/stdout, whose reader may have exited.
             with suppress(BrokenPipeError):
                 write_file(path, self.encoded(text, is_redacted=is_redacted))
         except NotRegular as found:
@@ -186,16 +186,16 @@ def has_terminal() -> bool:
 
 
 def confirm(question: str) -> None:
-    """Ask on the terminal.
+    """Ask for confirmation on the terminal.
 
     Raises:
-        Refused: the answer is no, or none (Ctrl-D), there is no terminal, or nobody can see the question.
+        Refused: the answer is no, there is none (Ctrl-D), or there is no terminal for the question.
     """
     if not has_terminal():
         raise Refused(Diagnostic("not confirmed", "no terminal to ask for confirmation", "add --yes"))
     why, fix = "nothing was changed", None
     try:
-        # Said by us: what click hands to `input` may fail to be shown, and nobody would know.
+        # Printed here, because a failure to print click's own prompt would go unnoticed.
         click.echo(f"{console.clean(question)} [y/N]: ", nl=False, err=True)
         if click.confirm("", prompt_suffix="", show_default=False, err=True):
             return

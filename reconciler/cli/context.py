@@ -1,4 +1,4 @@
-"""The stack, the target and the jobs that the options of a command mean."""
+"""Loads the stack, connects to the target, and finds the jobs that the options of a command name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.records.recording import Recording
 
     class StackOptions(TypedDict):
-        """What the options of `options.TARGET` and `options.LOCK` say, by their names."""
+        """The values of the options in `options.TARGET` and `options.LOCK`."""
 
         paths: Sequence[Path]
         variables: Sequence[tuple[str, str]]
@@ -56,7 +56,7 @@ def load_stack(
     offline: bool = False,
     traced: str | None = None,
 ) -> LoadedStack:
-    """Read the manifest as it is on a target; every secret in it is known to the console from then on."""
+    """Load the manifest for a target, and let the console redact its secrets."""
     from reconciler.manifest import load
 
     places, learn = list(paths) or [Path()], console.redact.learn
@@ -65,7 +65,7 @@ def load_stack(
         return known(load(places, **values, offline=offline, learn=learn, traced=traced, target=target))
     except ManifestInvalid:
         if final_outputs.is_asked_for:
-            # Metrics of a stack must not vanish when its manifest breaks.
+            # So that metrics are labelled with the stack even if its manifest is invalid.
             from reconciler.manifest.load import outline
 
             with suppress(ReconcilerError):
@@ -75,7 +75,7 @@ def load_stack(
 
 
 def known(loaded: LoadedStack) -> LoadedStack:
-    """Let the console know the secrets of a stack, and the outputs its name; show its warnings."""
+    """Register the secrets of a stack with the console and its name with the outputs; show its warnings."""
     final_outputs.about(loaded.stack.name, loaded.target_name)
     console.redact.learn(loaded.secrets)
     if loaded.warnings:
@@ -84,7 +84,7 @@ def known(loaded: LoadedStack) -> LoadedStack:
 
 
 def runtime(stop: threading.Event | None = None) -> Runtime:
-    """What runs a stack here: the environment of this process, the system clock, and the console."""
+    """The runtime of the command line: this process's environment, the system clock, the console."""
     from reconciler.modelarts.target import Runtime
 
     def show_request(method: str, path: str, status: int | None, seconds: float) -> None:
@@ -102,7 +102,7 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
         reading=reading,
         uploading=uploading,
         stop=stop,
-        # The name of the command only: its options may hold values that must not be seen.
+        # Only the name of the command: its options may hold secrets.
         command=command_in(sys.argv[1:]),
     )
 
@@ -111,7 +111,7 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
 def opened(
     *, offline: bool = False, stop: threading.Event | None = None, **options: Unpack[StackOptions]
 ) -> Iterator[Context]:
-    """Load the stack and connect to its target, see `connection.connect`."""
+    """Load the stack and connect to its target; see `connection.connect`."""
     from reconciler.connection import RecordOptions, connect
 
     loaded = load_stack(
@@ -132,7 +132,7 @@ class TargetSession(NamedTuple):
     seen: dict[str, ObservedJob]
 
     def see(self, job: ObservedJob) -> None:
-        """Keep the tokens of a job's endpoints out of every output, and remember how it was seen."""
+        """Redact the tokens of a job's endpoints in all output, and remember what was observed."""
         from reconciler.core.masking import tokens_of
 
         if tokens := tokens_of(job.body):
@@ -140,11 +140,11 @@ class TargetSession(NamedTuple):
         self.seen[job.id] = job
 
     def shown(self, job: ObservedJob) -> dict[str, Any]:
-        """The service's answer about a job, as it and all later output may show it."""
+        """The redacted body of a job. Later output redacts its secrets, too."""
         return self.secrets.hide(job, console.redact.learn)
 
     def find(self, named: str) -> ObservedJob:
-        """Return the job that an argument means, see `modelarts.jobs`. No output shows its tokens."""
+        """Return the job that an argument names; see `modelarts.jobs`."""
         from reconciler.modelarts.jobs import find_job
 
         job = find_job(self.loaded.stack, self.target, named, lambda text: console.say(printable(text)))
@@ -158,11 +158,11 @@ class TargetSession(NamedTuple):
         try:
             with self._recording() as recording:
                 recording.note_termination(self._scope, job)
-        except ReconcilerError as problem:  # the job was terminated, wherever the records are
+        except ReconcilerError as problem:  # the job is terminated all the same
             console.say(printable(f"{problem}; the termination is not recorded"))
 
     def remember(self) -> None:
-        """Record how the jobs of the stack were seen, if that can be done."""
+        """Record what was observed of the stack's jobs, if possible."""
         from reconciler.core.ownership import Revision
 
         marked = ((job, job.marker) for job in self.seen.values())
@@ -190,7 +190,7 @@ class TargetSession(NamedTuple):
 def open_target(
     paths: Sequence[Path], variables: Sequence[tuple[str, str]], var_files: Sequence[Path], target: str | None
 ) -> Iterator[TargetSession]:
-    """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
+    """Connect to a target of the stack. Secrets need no values, because no job is created."""
     from reconciler.core.masking import DeclaredSecrets
     from reconciler.core.values import LOCAL
     from reconciler.modelarts.target import connected
@@ -201,14 +201,14 @@ def open_target(
         if place.identity.kind == LOCAL and not click.get_current_context().params.get("as_json"):
             from reconciler.render.text import render_head
 
-            console.say(render_head(loaded.stack.name, place.identity))  # its jobs are pretended
+            console.say(render_head(loaded.stack.name, place.identity))  # says that jobs are pretended
         there = TargetSession(loaded, declared, place, run_by.clock, DeclaredSecrets.of(loaded.stack), {})
         yield there
         there.remember()
 
 
 def say_gaps(listing: Listing) -> ExitCode:
-    """Say what could not be read; a list with gaps is not the list that was asked for."""
+    """Report what could not be read. Returns the exit code for an incomplete list."""
     what, problem = "a job cannot be read", listing.problem
     lost = [(one.name or one.id or "?", one.why) for one in listing.unreadable]
     if lost:

@@ -1,4 +1,4 @@
-"""The examination of one target, step by step; what a failure makes impossible is not tried."""
+"""The checks of `doctor` for one target. After a failure, dependent checks are skipped."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 LOCK = "lock"
 _MAY_LIST, _MAY_READ = "may list jobs", "may read a job"
-#: What IAM calls the rights that these need.
+#: The IAM actions that these checks need.
 _LIST, _GET = "modelarts:trainJob:list", "modelarts:trainJob:get"
 _OF_JOBS = ("duplicates", "adoption")
-#: What is checked once the service is there, in this order.
+#: The checks that need the service, in order.
 _STEPS = ("endpoint", "clock", "project", _MAY_LIST, _MAY_READ, *_OF_JOBS)
 
 
@@ -46,9 +46,9 @@ def _from(step: str) -> tuple[str, ...]:
 
 
 class Examination:
-    """One target of a stack, and the stack's records there.
+    """Checks one target of a stack and its records.
 
-    `given` is the address that `--records` says; `place` where the target is, as far as that is known by now.
+    `given` is the address from `--records`; `place` is the target, once it is connected.
     """
 
     def __init__(self, loaded: LoadedStack, name: str, target: Target, given: str | None = None) -> None:
@@ -65,7 +65,7 @@ class Examination:
         }
 
     def checks(self) -> Iterator[Check]:
-        """Look at one thing after the other.
+        """Run the checks in order.
 
         Raises:
             WrongUsage: `--records` is not the address of a store.
@@ -73,7 +73,7 @@ class Examination:
         with ExitStack() as cleanup:
             yield from self._of_records(cleanup)
             identity = None
-            with suppress(errors.ManifestInvalid):  # connecting says what is wrong
+            with suppress(errors.ManifestInvalid):  # reported when connecting
                 identity = identity_of(self._name, self._target, self._runtime.environ)
             if identity is not None:
                 yield self._of_lock(identity)
@@ -112,7 +112,7 @@ class Examination:
             file = root / store.name
             where = f"this machine's file {file}"
             try:
-                # The directory need not exist yet.
+                # The directory may not exist yet.
                 there = next(one for one in (file.parent, *file.parent.parents) if one.exists())
                 tempfile.TemporaryFile(dir=there).close()
             except OSError as error:
@@ -178,7 +178,7 @@ class Examination:
             clock = _unsupported(place, "clock", "tell the time of its service")
         yield clock
         if failure and clock.health is Health.WRONG:
-            # Another signature that fails brings the key nearer to being locked.
+            # More failed signatures might lock the key.
             yield from unchecked(_from("project"), "fix the clock first")
         elif isinstance(failure, errors.Unauthorized) and not is_missing_right(failure):
             yield from _shut_out(failure, _from("project"))
@@ -243,7 +243,7 @@ def _list(place: Connected) -> Listing:
 
 
 def _shut_out(failure: errors.Unauthorized, rest: Sequence[str]) -> Iterator[Check]:
-    """One error: asking again would be answered the same, and brings a key nearer to being locked."""
+    """Report one error for all remaining checks: more failed requests might lock the key."""
     found = of_failure("authentication", failure)
     yield found
     yield from unchecked(
@@ -252,10 +252,10 @@ def _shut_out(failure: errors.Unauthorized, rest: Sequence[str]) -> Iterator[Che
 
 
 def _read(place: Connected, listing: Listing) -> Check:
-    """Read the details of a job.
+    """Check that the details of a job can be read.
 
     Raises:
-        Unauthorized: the account is not let in, whatever it asks for.
+        Unauthorized: the account has no access at all.
     """
     if not listing.jobs:
         return Check(_MAY_READ, Health.UNCHECKED, "the workspace has no job to test this with")

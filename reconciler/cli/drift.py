@@ -1,4 +1,4 @@
-"""What happened to the jobs of a stack: `drift`, `watch`, `status`, `history`."""
+"""Commands that report on the jobs of a stack: `drift`, `watch`, `status`, `history`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     ),
     opt.remind("With --since-last: report again drift that has lasted for this long."),
     opt.output(Content.DRIFT),
-    # For `watch`, whose checks this command does: what it has to know beside the report.
+    # Used by `watch`, which runs this command; see `watch.Handover`.
     click.option("--handover", default=None, hidden=True, type=opt.ANY_PATH),
     opt.FLEET,
 )
@@ -71,7 +71,7 @@ def drift_command(
         except (OSError, ReconcilerError) as error:
             if handover is None:
                 raise
-            # The line of the watch has the drift all the same.
+            # The watch still reports the drift.
             unwritten, told.problem = error, f"the report was not written: {words_of(error)}"
         final_outputs.notifications_failed += reconcile.notify_drift(context, report).failed
         if unwritten is not None:
@@ -79,7 +79,7 @@ def drift_command(
     return report.exit_code
 
 
-#: Seconds between two looks: on a terminal, and where each block is one more in a file.
+#: Refresh intervals: on a terminal, and for output that is appended to a file.
 REDRAW_EVERY_S, BLOCK_EVERY_S = 5.0, 60.0
 
 
@@ -129,10 +129,10 @@ _TEXT, _JSON = OutputSpec("text", None), OutputSpec("json", None)
 
 
 def _watch(context: Context, *, as_json: bool) -> NoReturn:
-    """Look until somebody stops it: on a terminal in place, elsewhere a block or a line for each change."""
+    """Show the status until interrupted: redrawn on a terminal, else a block or line per change."""
     from reconciler import reconcile
 
-    gc.enable()  # a run is spared it while it is short; this one may last for days
+    gc.enable()  # disabled for short runs; this one may last for days
     if can_draw(sys.stdout) and not as_json:
         _redraw(context)
     last: object = None
@@ -140,7 +140,7 @@ def _watch(context: Context, *, as_json: bool) -> NoReturn:
         report = reconcile.status(context)
         jobs = []
         for one in report.jobs:
-            # Without what changes by itself: elapsed times, also those in a detail for people.
+            # Without elapsed times, which always change.
             wait = one.waits_for and one.waits_for.model_copy(update={"detail": ""})
             jobs.append(one.model_copy(update={"queued_s": None, "ran_s": None, "waits_for": wait}))
         if (now := (report.complete, jobs, report.warnings)) != last:
@@ -153,7 +153,7 @@ def _watch(context: Context, *, as_json: bool) -> NoReturn:
 
 
 def _redraw(context: Context) -> NoReturn:
-    """Draw it in place; the last one stays, whole, when somebody stops it."""
+    """Redraw the status in place. The last one stays on the terminal, uncut."""
     from reconciler import reconcile
     from reconciler.render.reports import STATUS_COLUMNS, STATUS_ORDER, status_cells
     from reconciler.render.text import render_head
@@ -178,7 +178,7 @@ def _redraw(context: Context) -> NoReturn:
 
 
 def _rank(one: JobStatus) -> int:
-    """What matters most stands first: what failed or cannot be judged, what runs, what waits, the rest."""
+    """Rank jobs by importance: failed or unknown, running, waiting, the rest."""
     from reconciler.core.phase import parse_phase
 
     phase = parse_phase(one.phase or "")
@@ -189,7 +189,7 @@ def _rank(one: JobStatus) -> int:
     return RANKS.get(phase.value, 3)
 
 
-#: So much is shown in text and JSON, if nobody says another limit.
+#: Default of `--limit` in text and JSON.
 _SHOWN = 20
 
 
@@ -232,7 +232,7 @@ def history_command(
 
     specs = requested_outputs(outputs)
     if html is not None and html.suffix.lower() in (".yaml", ".yml") and html.exists():
-        # Whoever writes `history --html jobs.yaml`, and means the stack, would lose that file.
+        # `history --html jobs.yaml` probably means the stack, and would overwrite the manifest.
         why = f"{html} is a manifest, which the page would overwrite"
         fix = f"reconciler history {html} --html history.html"
         raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
@@ -260,7 +260,7 @@ def history_command(
 
 
 def _parse_share(text: str) -> float:
-    """A share such as 10%."""
+    """Parse a percentage such as 10%."""
     number = text.strip().removesuffix("%").strip()
     if not (number.isascii() and number.replace(".", "", 1).isdigit()) or float(number) > 100:
         raise ValueError(f"{text.strip()!r} is not a percentage from 0% to 100%")
@@ -274,7 +274,7 @@ def _parse_window(text: str) -> Window:
 
 
 def _parse_address(text: str) -> tuple[str, int]:
-    """HOST:PORT; without a host this machine."""
+    """Parse HOST:PORT. The host defaults to loopback."""
     found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]]*)):([0-9]{1,5})", text)
     if found is None or int(found[3]) > 65535:
         raise ValueError(f"{text!r} is not an address; write 127.0.0.1:9464")

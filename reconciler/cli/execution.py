@@ -1,4 +1,4 @@
-"""Confirming a plan, carrying it out under the lock, and reporting what happens meanwhile."""
+"""Confirms a plan, applies it under the lock, and reports progress."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ _WORDS = {
     EventType.ACTION_SKIPPED: "skipped",
 }
 _ENDS = frozenset({EventType.ACTION_COMPLETED, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED})
-#: Where lines stay, waiting is worth one of them each minute, in seconds.
+#: Interval between progress lines about the same wait, if lines are not redrawn.
 PROGRESS_EVERY_S = 60.0
 
 
 class JsonLines:
     def begin(self) -> None:
-        """Nobody is asked any more, so that nothing drawn hides a question."""
+        """Start drawing: the confirmation has been given, so nothing hides the prompt."""
 
     def __call__(self, event: ApplyEvent) -> None:
         console.document(event.document(), indent=None)
 
 
 class Lines(JsonLines):
-    """One line per event on stderr. Waiting is told where something changed, once a minute at most."""
+    """One line per event on stderr; for a wait one per change, at most once a minute."""
 
     def __init__(self) -> None:
         self._state_by_key: dict[str, str] = {}
@@ -86,13 +86,13 @@ class Lines(JsonLines):
     def __call__(self, event: ApplyEvent) -> None:
         key = event.key or ""
         if event.type in _WORDS:
-            # What ended is told by this line, and is no change of a wait any more.
+            # This line reports the end, so it is not reported as a change of the wait as well.
             self._changed.pop(key, None)
-            if event.action is not Action.BLOCKED:  # the plan says why
+            if event.action is not Action.BLOCKED:  # the plan shows why
                 console.say(_event_line(event))
         if event.type is not EventType.ACTION_PROGRESS:
             return
-        # A span of time within a text grows by itself.
+        # Durations always change.
         state = re.sub(r"\d+(\.\d+)? (s|min|h|d)\b", "", event.detail or "")
         if self._state_by_key.get(key) != state or key in self._changed:
             self._state_by_key[key] = state
@@ -106,7 +106,7 @@ class Lines(JsonLines):
 
 
 class _Counting(JsonLines):
-    """A line on the terminal that counts jobs, with what is being done beside it."""
+    """A line on the terminal that counts finished jobs and shows the current action."""
 
     def __init__(self, plan: Plan, drawn: ExitStack) -> None:
         self._drawn = drawn
@@ -121,7 +121,7 @@ class _Counting(JsonLines):
     def __call__(self, event: ApplyEvent) -> None:
         key = event.key or ""
         if event.type in _ENDS and key in self._open:
-            # A job counts once, when its last action has ended; what is done for it later counts no more.
+            # A job counts once, when its last action has ended, even if it gets further actions later.
             self._open[key] -= 1
             if not self._open[key]:
                 del self._open[key]
@@ -131,7 +131,7 @@ class _Counting(JsonLines):
             self._failed.discard(key)
         if event.type in _WORDS or event.type is EventType.ACTION_PROGRESS:
             failed = f", {len(self._failed)} failed" if self._failed else ""
-            # When all are done there is only waiting, which a table shows.
+            # After the last action only the wait is left, which a table shows.
             doing = f"  {_event_line(event)}" if self._open else ""
             self.line.text = f"{self._total - len(self._open)} of {self._total} jobs done{failed}{doing}"
 
@@ -149,16 +149,16 @@ def _event_line(event: ApplyEvent) -> str:
 
 @contextmanager
 def progress(plan: Plan) -> Iterator[JsonLines]:
-    """Events for people: drawn on a terminal only, and where it is text that is wanted."""
+    """Yield a listener that shows events: drawn on a terminal, else as lines."""
     with ExitStack() as drawn:
         yield _Counting(plan, drawn) if can_draw(sys.stderr) else Lines()
 
 
 class ApplyRequest(NamedTuple):
-    """What the person who carries a plan out asked for. `goal` is what to wait for in the end.
+    """The options of an apply. `goal` is what to wait for after the actions.
 
-    `on_confirmed` is what else is done, when nothing stands between the plan and its first call any more.
-    `digest` is that of the plan, if it is a saved one or a workflow is to know it.
+    `on_confirmed` runs after the confirmation, before the first call. `digest` is that of a saved plan, or
+    one for the outputs of a workflow.
     """
 
     question: str
@@ -177,7 +177,7 @@ class ApplyRequest(NamedTuple):
 
 @contextmanager
 def nothing_done(asked: ApplyRequest) -> Iterator[None]:
-    """Where getting ready fails, say as the last event that nothing was done: readers wait for it."""
+    """If preparation fails, still emit the final event, which readers of `--json` wait for."""
     try:
         yield
     except BaseException as error:
@@ -192,19 +192,18 @@ def nothing_done(asked: ApplyRequest) -> Iterator[None]:
 
 
 def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more: Scope) -> StackLock:
-    """Take the lock of the stack, to be let go by `cleanup`; losing it interrupts what is being done.
+    """Take the lock of the stack, released by `cleanup`. Losing it interrupts the apply.
 
-    `more` are other scopes whose locks are held, too. All who hold several take them in the same order, so
-    that none waits for one who waits for it.
+    `more` are further scopes to lock. Locks are always taken in the same order, to avoid deadlocks.
 
     Raises:
         LockHeld: another process holds it.
-        RecordsUnavailable: the store of the lock is unavailable, and nobody said to go on without.
+        RecordsUnavailable: the record store is unavailable, and `--without-records` was not given.
     """
     scopes = sorted({context.scope, *more})
     locks = {scope: context.recording.lock(scope, interrupt.lock_lost) for scope in scopes}
     for lock in locks.values():
-        # First what lets it go: a signal may come between the two.
+        # Registered before the lock is taken: a signal may arrive in between.
         cleanup.callback(lock.release)
         lock.take_in_time()
     return locks[context.scope]
@@ -218,7 +217,7 @@ def change(
     offline: bool = False,
     **options: Unpack[StackOptions],
 ) -> int:
-    """Open the stack, take its lock, make a plan under it, and carry that out. Returns the exit code."""
+    """Open the stack, plan while holding its lock, and apply the plan. Returns the exit code."""
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), handled_by(interrupt.abort):
@@ -232,10 +231,10 @@ def change(
 
 
 def confirm_shown(question: str) -> None:
-    """Ask about what stands on stdout.
+    """Ask for confirmation of what was printed on stdout.
 
     Raises:
-        Refused: nobody says yes, or nobody reads stdout.
+        Refused: it is not confirmed, or stdout is closed.
     """
     if console.has_no_reader:
         why = "the plan could not be shown: stdout is closed; nothing was changed"
@@ -251,9 +250,9 @@ def carry_out(
     lock: StackLock,
     allowances: Allowances = NO_ALLOWANCES,
 ) -> int:
-    """Show the plan, ask, do it, and say what became of it. Returns the exit code.
+    """Show the plan, ask, apply it, and show the result. Returns the exit code.
 
-    With JSON on stdout the lines there are events; the plan is then shown in files only.
+    With JSON on stdout its lines are events, and the plan goes to files only.
     """
     specs = requested_outputs(asked.outputs)
     if asked.tells_events:
@@ -267,15 +266,15 @@ def carry_out(
             show_plan(plan, specs, digest=asked.digest)
             if asked.tells_events:
                 for line in render_warnings(plan.warnings, console.style(sys.stderr)):
-                    console.say(line, "warning")  # no event says it
+                    console.say(line, "warning")  # there is no event for it
             if (plan.applyable or asked.on_confirmed) and not asked.yes:
                 confirm_shown(asked.question)
             if asked.on_confirmed:
                 asked.on_confirmed()
             listener.begin()
             if asked.goal is not None:
-                gc.enable()  # a run is spared it while it is short; a wait may last for days
-            # Where the events are on the terminal, a table would be in their way.
+                gc.enable()  # disabled for short runs; a wait may last for days
+            # A table would be mixed up with events on the same terminal.
             drawn = live_table(
                 context.target.clock, asked.goal, is_drawn=not (asked.tells_events and sys.stdout.isatty())
             )
@@ -287,7 +286,7 @@ def carry_out(
                 raise
             console.diagnostics(error.diagnostics)
         finally:
-            # Readers wait for this line, also where somebody said no.
+            # Readers wait for this event, even after a refusal.
             stream.complete(result, plan.refusals[0].what if plan.refusals else None)
     if result is not None:
         if plan.applyable or result.waits:
@@ -311,12 +310,12 @@ def apply_saved(
     with_preflight: bool = True,
     **options: Unpack[StackOptions],
 ) -> int:
-    """Carry a saved plan out. No manifest is read, so the values of its secrets are what `options` say.
+    """Apply a saved plan. No manifest is read; the values of secrets come from `options`.
 
     Raises:
-        StalePlan: something moved, the plan was made for another place or by another version, or another
-            one was approved.
-        ManifestInvalid: the file is no plan, or a secret in it has no value now.
+        StalePlan: the service has changed, the plan is for another target or version, or another plan was
+            approved.
+        ManifestInvalid: the file is not a valid plan, or one of its secrets has no value.
     """
     interrupt = Interrupt()
     with ExitStack() as cleanup:
@@ -345,12 +344,12 @@ def apply_saved(
 
 
 def _confirm_store(url: str, address: str | None, root: Path) -> None:
-    """Ask about a store that is not the stack's own: the file beside its root file, or what --records says.
+    """Ask about a record store that is neither the stack's own file nor given by `--records`.
 
-    It is asked before anything connects to the store, for that may send a password there.
+    Asked before connecting, because that may send a password to the store.
 
     Raises:
-        Refused: nobody says yes.
+        Refused: it is not confirmed.
     """
     if url == file_url(str(root / RECORD_DIRECTORY / DATABASE)):
         return
@@ -363,18 +362,18 @@ def _confirm_store(url: str, address: str | None, root: Path) -> None:
     confirm("Use that store?")
 
 
-# --- a signal while actions are carried out
+# --- signals during an apply
 
 
 STOPPED = "stopped immediately; the next plan shows the outcome of calls in flight"
-#: A reader that takes nothing any more keeps us no longer than that, in seconds.
+#: Time limit for the last output if its reader hangs.
 _LAST_WORDS_S = 1.0
 
 
 class Interrupt:
-    """Whether the program was asked to stop, and by which signal.
+    """Handles signals during an apply: the first requests a stop, the second exits.
 
-    When it has to stop at once it takes away what is drawn on the terminal, and says its `last_words`.
+    Before it exits it clears what is drawn on the terminal and writes `last_words`.
     """
 
     def __init__(self) -> None:
@@ -384,18 +383,18 @@ class Interrupt:
         self._being_said: list[_thread.LockType] = []
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal while actions are carried out."""
+        """Handle a signal while actions are executed."""
         code = SIGNALS[number]
         if self.exit in SIGNALS.values():
             self._stop_at_once(code)
         self.exit = code
         self.stop.set()
-        # From a thread of its own: the signal may have come in the middle of a line, or of a table.
+        # On a thread, because the signal may have interrupted output.
         said = "interrupted: finishing the actions in flight; interrupt again to stop immediately"
         self._being_said.append(_in_thread(lambda: console.say(said)))
 
     def abort(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal while nothing has been begun: threads that wait end, and nothing is done.
+        """Handle a signal before the first action: end waiting threads, and do nothing.
 
         Raises:
             Stopped: always.
@@ -405,13 +404,13 @@ class Interrupt:
         raise Stopped(number)
 
     def _stop_at_once(self, code: ExitCode) -> NoReturn:
-        """Say the last words from a thread of their own: whoever waits for the reader must not hold us."""
+        """Write the last output on a thread, so that a hanging reader cannot block the exit."""
 
         def say() -> None:
             with suppress(BaseException):
-                # Not by way of sys.stderr: what lives on the terminal may hold it.
+                # Bypasses sys.stderr, whose lock may be held.
                 os.write(2, console.line(STOPPED))
-            with suppress(BaseException):  # the reader has gone
+            with suppress(BaseException):  # the reader has exited
                 self.last_words()
                 sys.stdout.flush()
 
@@ -427,13 +426,13 @@ class Interrupt:
             os._exit(code)
 
     def finish_speaking(self) -> None:
-        """Wait until what was begun to be said is said, for as long as somebody may listen."""
+        """Wait for pending output, with a time limit."""
         for is_said in self._being_said:
             is_said.acquire(timeout=_LAST_WORDS_S)
         self._being_said.clear()
 
     def lock_lost(self) -> None:
-        """Somebody else may hold the lock by now: begin nothing more."""
+        """Start no more actions: somebody else may hold the lock."""
         if self.exit is None:
             self.exit = ExitCode.LOCKED
         self.stop.set()
@@ -444,9 +443,9 @@ class Interrupt:
 
 
 def _in_thread(say: Callable[[], None]) -> _thread.LockType:
-    """Say something in a thread; the lock is free once that is done.
+    """Write something on a thread. The returned lock is released afterwards.
 
-    Not by `threading`: its own locks may be held by what the signal interrupted.
+    Does not use `threading`, whose locks the interrupted code may hold.
     """
     is_said = _thread.allocate_lock()
     is_said.acquire()

@@ -1,4 +1,4 @@
-"""How a run ends: by an exception or a signal, with which exit code and which words."""
+"""Maps exceptions and signals to exit codes and messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconciler.files import write_file
 from reconciler.text import printable, printable_lines
 from reconciler.version import __version__
 
-#: The signals that end a run in order, with their exit codes and words; not every system has each.
+#: The signals that end a run in order, with exit codes and messages. Not every platform has all of them.
 _ENDING = (
     ("SIGHUP", ExitCode.HUNG_UP, "hung up"),
     ("SIGINT", ExitCode.INTERRUPTED, "interrupted"),
@@ -31,7 +31,7 @@ SIGNALS = {getattr(signal, name): code for name, code, _ in _ENDING if hasattr(s
 
 
 class Stopped(BaseException):
-    """A signal came; like KeyboardInterrupt it is no error that anybody should catch on the way."""
+    """A signal was received. Like KeyboardInterrupt it is not an Exception."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -39,7 +39,7 @@ class Stopped(BaseException):
 
 
 def number_of_signal(error: BaseException | None) -> int | None:
-    """The signal that an exception came of; in some places Python wraps what is raised."""
+    """Return the signal that caused an exception. Python wraps the original one in some places."""
     while error is not None:
         if isinstance(error, Stopped):
             return error.number
@@ -50,11 +50,11 @@ def number_of_signal(error: BaseException | None) -> int | None:
 
 
 def of_exception(error: BaseException) -> ExitCode:
-    """Show what ended a run, and return its code; never a traceback."""
+    """Show the error that ended a run, without a traceback, and return its exit code."""
     if (number := number_of_signal(error)) is not None:
         code = SIGNALS[number]
         [word] = (word for _, of_word, word in _ENDING if of_word is code)
-        # A terminal shows ^C where the line was.
+        # The terminal has just shown ^C.
         is_after_sign = console.log_format == "text" and code is ExitCode.INTERRUPTED
         console.say(f"\n{word}" if is_after_sign else word)
         return code
@@ -74,7 +74,7 @@ def of_exception(error: BaseException) -> ExitCode:
             console.diagnostics(error.diagnostics)
             return ExitCode(error.exit_code)
         case BrokenPipeError():
-            # The reader has gone (`| head`); nobody is left to be told.
+            # The reader has exited (`| head`).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.DONE
         case OSError():
@@ -85,7 +85,7 @@ def of_exception(error: BaseException) -> ExitCode:
 
 
 def report_fault(error: BaseException) -> ExitCode:
-    """Write a report, without secrets, and say where it is."""
+    """Write a redacted report of an internal error, and show its path."""
     import traceback
 
     report_traceback("".join(traceback.format_exception(error)), type(error).__name__)
@@ -93,7 +93,7 @@ def report_fault(error: BaseException) -> ExitCode:
 
 
 def report_traceback(text: str, why: str) -> None:
-    """The same for an error that came as the text of its traceback. Only its owner may read the report."""
+    """Write a report from the text of a traceback. Only the owner may read the file."""
     import tempfile
 
     report = f"reconciler {__version__}, Python {sys.version}\n\n{console.clean(text)}"
@@ -107,7 +107,7 @@ def report_traceback(text: str, why: str) -> None:
 
 
 def redirect() -> None:
-    """Have everything said through the console from now on."""
+    """Redirect warnings, logs and unhandled exceptions to the console."""
     import logging
 
     def thread_failed(failed: threading.ExceptHookArgs) -> None:
@@ -116,7 +116,7 @@ def redirect() -> None:
     def warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         console.detail(console.redact(f"{category.__name__}: {message}"))
 
-    # A logger that nobody listens to is heard by this one.
+    # Receives records of loggers without handlers.
     heard = logging.Handler(logging.WARNING)
     heard.emit = lambda record: console.detail(f"{record.name}: {record.getMessage()}")  # type: ignore[method-assign]
     logging.lastResort = heard
@@ -126,9 +126,9 @@ def redirect() -> None:
 
 
 def not_raised(failed: sys.UnraisableHookArgs) -> None:
-    """Take an exception of a destructor or callback. That of a signal was lost there: it is sent again."""
+    """Handle an exception in a destructor or callback. A signal that was lost there is sent again."""
     if (number := number_of_signal(failed.exc_value)) is not None:
-        # From a thread, to come when the callback is over.
+        # On a thread, so that it arrives after the callback.
         _thread.start_new_thread(os.kill, (os.getpid(), number))
         return
     _say_failure(failed.exc_value, failed.err_msg or "in a destructor or callback")
@@ -147,9 +147,9 @@ def _say_failure(error: BaseException | None, where: str) -> None:
 
 @contextmanager
 def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have the signals that end a run handled by somebody else."""
+    """Replace the handlers of the signals that end a run."""
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    # What is ignored from the start on (nohup, a job in the background) stays so.
+    # Signals that were ignored from the start (nohup, background jobs) stay ignored.
     before = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
     try:
         for number in before:

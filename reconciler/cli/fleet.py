@@ -1,4 +1,4 @@
-"""A command for all stacks of a tree: which they are, where they are checked, and the one report."""
+"""`--fleet`: finds the stacks of a tree, runs the command for each, and prints one report."""
 
 from __future__ import annotations
 
@@ -39,47 +39,47 @@ from reconciler.render import PLAIN, Content, View, render
 from reconciler.text import format_count, printable
 from reconciler.version import __version__
 
-#: Options that are for one stack, by their command and name, and how to use them.
+#: Options that need a single stack, by command and name, and what to do instead.
 _OF_ONE_STACK = {
     ("plan", "plan_file"): ("--out", "plan PATH --out FILE"),
     ("apply", "plan_file"): ("--plan", "apply --plan FILE"),
     ("apply", "approved"): ("--approve", "apply --plan FILE --approve DIGEST"),
     ("status", "watch"): ("--watch", "status PATH --watch"),
 }
-#: Options that say how the report is shown, and where; they are not for a stack.
+#: Options of the report, which are not passed to the stacks.
 _OF_REPORT = frozenset({"paths", "outputs", "plan_file", "fleet", "handover"})
 
 
 def check_fleet(**more: Any) -> int:
-    """Do the running command for every stack in and below PATH; returns the exit code of all of them.
+    """Run the current command for every stack in and below PATH. Returns the common exit code.
 
-    `more` is what its arguments mean, beside its options.
+    `more` are values of arguments, in addition to the options.
 
     Raises:
-        WrongUsage: an option has no meaning for a fleet, or a key was named that no stack has.
-        ManifestInvalid: there is no stack, or a variable was given that none declares.
+        WrongUsage: an option cannot be used with a fleet, or no stack has a named key.
+        ManifestInvalid: there is no stack, or no stack declares a given variable.
     """
     context = click.get_current_context()
     command, options = context.info_name or "", {**context.params, **more}
     if context.get_parameter_source("records") is ParameterSource.ENVIRONMENT:
-        options["records"] = None  # who checks a stack takes it from an environment of its own
+        options["records"] = None  # each worker takes it from its own environment
     specs = requested_outputs(options.get("outputs") or ())
     for (of_command, name), (flag, usage) in _OF_ONE_STACK.items():
         if command == of_command and options.get(name) not in (None, False):
             why = f"{flag} is for one stack; with --fleet there are many"
             raise WrongUsage(Diagnostic(f"{flag} with --fleet", why, f"reconciler {usage}"))
-    # A fleet is many short runs: what one leaves behind has to go.
+    # A fleet is many runs in one process, so memory has to be reclaimed.
     gc.enable()
     exits.redirect()
     var_files = [Path(path).resolve() for path in options.get("var_files") or ()]
     formats = {spec.format for spec in specs}
     style = console.style(sys.stdout) if OutputSpec("text", None) in specs else PLAIN
-    if [spec.format for spec in specs].count("text") > 1:  # a file is as wide as it needs
+    if [spec.format for spec in specs].count("text") > 1:  # files have no width
         style = style._replace(width=None)
     request = FleetRequest(
         command,
         {n: v for n, v in {**options, "var_files": var_files}.items() if n not in _OF_REPORT},
-        # The summary of a step of a workflow is Markdown.
+        # The step summary of a GitHub workflow is Markdown.
         formats=tuple(sorted(formats | {"markdown"} if "github" in formats else formats)),
         colour=style.colour,
         width=style.width,
@@ -116,10 +116,7 @@ def _apply(
     *,
     is_confirmed: bool,
 ) -> int:
-    """Show what was planned, ask once for all, and let each stack with something to do carry out that.
-
-    A no is a refusal of each of these.
-    """
+    """Show the plans, ask once, and apply those with changes. Without confirmation each is refused."""
     events = [spec for spec in specs if spec.format == "json"]
     others = [spec for spec in specs if spec not in events]
     show(Content.FLEET, planned, others, is_redacted=True)
@@ -135,7 +132,7 @@ def _apply(
     for one in planned.results:
         if one.root not in to_do:
             code = first_of([one.exit_code, *(refused if one.approved else ())])
-            # What a plan counts is not what became of it.
+            # The counts of the plan are not those of a result.
             results.append(
                 replace(
                     one, exit_code=code, summary=Result().summary, has_changes=False, messages=(), problems=()
@@ -161,7 +158,7 @@ def _check_all(
     unreadable: Sequence[StackResult] = (),
     stop: threading.Event | None = None,
 ) -> list[StackResult]:
-    """Let each stack be done here or on the cluster; return the results, `unreadable` among them."""
+    """Run the command for each stack, here or on the cluster. Returns the results, with `unreadable` ones."""
     scheduler: str | None = click.get_current_context().meta["scheduler"]
     results: list[StackResult] = []
     with taking(results, len(tasks) + len(unreadable)) as take:
@@ -174,14 +171,14 @@ def _check_all(
                 there = [task for task in tasks if task not in unclear]
                 check_on_cluster(scheduler, request, there, take, stop)
         except (KeyboardInterrupt, Stopped, ReconcilerError):
-            for result in results:  # there will be no report of it
+            for result in results:  # there will be no report
                 if not result.is_quiet:
                     console.say(_line_of(result))
             raise
     return results
 
 
-#: What a result says that its stack does not know, and the error where none knows it.
+#: Names that a stack may not know, and the error if no stack knows one.
 _UNKNOWN: dict[str, tuple[type[ReconcilerError], str, str]] = {
     "undeclared": (ManifestInvalid, "unknown variable", "{}: no stack of the fleet declares it"),
     "unmatched": (
@@ -193,11 +190,11 @@ _UNKNOWN: dict[str, tuple[type[ReconcilerError], str, str]] = {
 
 
 def _check_names(report: FleetReport) -> None:
-    """Check that what was named is known to a stack, unless one failed that may know it.
+    """Check that some stack knows each given name. Failed stacks may know any.
 
     Raises:
         WrongUsage: a key is neither declared nor owned by any stack.
-        ManifestInvalid: a variable that was given a value is declared by none.
+        ManifestInvalid: no stack declares a given variable.
     """
     for field, (error, what, why) in _UNKNOWN.items():
         unknown = [getattr(one, field) for one in report.results]
@@ -206,7 +203,7 @@ def _check_names(report: FleetReport) -> None:
 
 
 def _show_messages(report: FleetReport) -> None:
-    """Say on stderr what was said of each stack, and where the reports of internal errors are."""
+    """Print the messages of each stack and the paths of error reports on stderr."""
     for result in report.results:
         root = printable(result.root)
         for level, text in result.messages:
@@ -227,7 +224,7 @@ def _line_of(result: StackResult) -> str:
 
 @contextmanager
 def taking(results: list[StackResult], total: int) -> Iterator[Callable[[StackResult], None]]:
-    """Yield what takes each result as it comes, and says how many came; with `-v` each has a line."""
+    """Yield a function that collects results and shows their number; with `-v` a line for each."""
     next_s, is_drawn = time.monotonic() + SAY_AFTER_S, can_draw(sys.stderr)
 
     def count() -> str:

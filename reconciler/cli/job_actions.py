@@ -1,4 +1,4 @@
-"""What `jobs` does: logs, waiting, terminating and deleting."""
+"""The actions of `jobs`: logs, wait, terminate, delete."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | No
 def stream_log(
     there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool
 ) -> None:
-    """Print a log as it grows, until the job has ended. With JSON each line is an object."""
+    """Follow a log until the job has ended. With JSON each line is an object."""
     for number, part in enumerate(service.follow_log(there.target, job, task, console.redact)):
         job, text = part.job, part.text or ""
         if part.text is None and not number:
@@ -67,7 +67,7 @@ def _say_none(job: ObservedJob, task: str) -> None:
 
 
 def say_end_of_log(target: Connected, job: ObservedJob, *, is_said: bool = True) -> list[str]:
-    """The last lines of a job's log, which stderr has then; none where it cannot be read."""
+    """Print the last lines of a job's log on stderr, and return them. Empty if it cannot be read."""
     try:
         log = service.read_log(target, job, service.first_task(job), console.redact)
     except ServiceError:
@@ -82,14 +82,14 @@ def say_end_of_log(target: Connected, job: ObservedJob, *, is_said: bool = True)
 def wait_for_all(
     there: TargetSession, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
 ) -> ExitCode:
-    """Wait for every job, however the others end; show how each ended. Returns the exit code."""
+    """Wait for all jobs, and show how each ended. Returns the exit code."""
 
     def say(job: ObservedJob, text: str, is_phase: bool) -> None:
-        if not (is_phase and can_draw(sys.stderr)):  # a table shows it
+        if not (is_phase and can_draw(sys.stderr)):  # otherwise a table shows it
             console.say(printable(f"{job.name}: {text}"))
 
     watches = [JobWatch(there.target.backend, job, goal, say) for job in jobs]
-    gc.enable()  # a run is spared it while it is short; a wait may last for days
+    gc.enable()  # disabled for short runs; a wait may last for days
     with live_table(there.clock, goal) as show:
         ends = watch_all(watches, there.clock, timeout_s, show)
     documents = []
@@ -109,20 +109,20 @@ def wait_for_all(
     return first_of(WAIT_CODES.get(end, ExitCode.DONE) for end in ends)
 
 
-#: What became of one job: a word, and the failure if there was one.
+#: The outcome for one job: a word, and the error if any.
 Ending = tuple["ObservedJob", str, ServiceError | None]
 
 
 def terminate_all(
     there: TargetSession, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
 ) -> ExitCode:
-    """Terminate jobs, and say what became of each. Returns the exit code.
+    """Terminate jobs, and show the outcome for each. Returns the exit code.
 
-    The marker is left as it is: to its stack, the job was terminated outside the manifest, and the history
-    has by whom.
+    The marker is not changed: for its stack the job was terminated outside the manifest. The history records
+    by whom.
 
     Raises:
-        Refused: one of them may not be terminated, or nobody agreed; nothing was sent.
+        Refused: one of them may not be terminated, or it was not confirmed; nothing was sent.
     """
     service.check_allowed(jobs, Operation.TERMINATE, force=force)
     _ask("Terminate", jobs, yes=yes)
@@ -133,10 +133,10 @@ def terminate_all(
 def delete_all(
     there: TargetSession, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
 ) -> ExitCode:
-    """Delete the records of jobs, several by one call, and say what became of each. Returns the exit code.
+    """Delete the records of jobs, in batches, and show the outcome for each. Returns the exit code.
 
     Raises:
-        Refused: one of them may not be deleted, or nobody agreed; nothing was sent.
+        Refused: one of them may not be deleted, or it was not confirmed; nothing was sent.
         NotSupported: this kind of target keeps its records.
     """
     deletion = there.target.deletion

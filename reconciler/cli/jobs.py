@@ -1,4 +1,4 @@
-"""The calls of the service: `jobs`, `export`, `flavors`, `engines`."""
+"""Commands for the calls of the service: `jobs`, `export`, `flavors`, `engines`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _JOB = click.argument("job", metavar="JOB")
 _JOBS = click.argument("jobs", metavar="JOB... [PATH]...", nargs=-1, required=True)
 _TASK = opt.option("--task TASK", "Task of the job; default: the first one.")
-#: The options that say which target is meant.
+#: The options that select the target.
 _WHERE = ("paths", "variables", "var_files", "target")
 
 
@@ -109,7 +109,7 @@ def logs(job: str, task: str | None, lines: int | None, follow: bool, as_json: b
 
     with open_target(**where) as there:
         found = there.find(job)
-        there.shown(found)  # a log may hold what the job was given
+        there.shown(found)  # its secrets may occur in the log
         show_log = job_actions.stream_log if follow else job_actions.print_log
         show_log(there, found, task or first_task(found), lines, as_json=as_json)
 
@@ -279,7 +279,7 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
 
 
 def _named_jobs(there: TargetSession, names: Sequence[str]) -> tuple[list[ObservedJob], list[ExitCode]]:
-    """The jobs that arguments mean, owned by a stack or not; one that cannot be found hides no other.
+    """Return the named jobs, owned or not. One that cannot be found hides no other.
 
     Raises:
         Unauthorized: the account may not read them.
@@ -298,7 +298,7 @@ def _named_jobs(there: TargetSession, names: Sequence[str]) -> tuple[list[Observ
 
 
 def _unmanaged_jobs(there: TargetSession, filters: JobFilters) -> tuple[list[ObservedJob], list[ExitCode]]:
-    """The jobs that no stack owns."""
+    """Return the jobs that no stack owns."""
     from reconciler.modelarts.jobs import search_jobs
 
     with reading():

@@ -1,4 +1,4 @@
-"""What is drawn while something goes on: a table of jobs, and a line that says what is being done."""
+"""A live table of jobs on a terminal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Clock
     from reconciler.decide.outcome import Goal, Waited
 
-#: Lines that are not a row: the head of a table, the line that counts what is cut, and the cursor's own.
+#: Lines besides the rows: the head, the count of hidden rows, and the cursor's line.
 _BESIDE_ROWS = 3
 
 
 class TableRow(NamedTuple):
-    """One row of a table. Where not all fit those of the lowest `rank` stay; `word` counts the others."""
+    """A row of a table. If not all fit, those of low `rank` stay; the others are counted by `word`."""
 
     cells: Sequence[str]
     rank: int
@@ -32,7 +32,7 @@ class TableRow(NamedTuple):
 
 
 class LiveTable:
-    """A table that is never higher or wider than the terminal; see `render.text.table`."""
+    """A table that fits the terminal; see `render.text.table`."""
 
     def __init__(self, head: Sequence[str], order: Sequence[str] = ()) -> None:
         self._head, self._order = head, order
@@ -54,9 +54,9 @@ class LiveTable:
 
 
 def fit(rows: Sequence[TableRow], room: int) -> tuple[Sequence[TableRow], str]:
-    """The rows that there is room for, those that matter most, and a line that counts the others.
+    """Return the most important rows that fit, and a line that counts the others.
 
-    Where all fit they stay in their order, and the line is empty.
+    If all fit, their order is kept and the line is empty.
     """
     if len(rows) <= room:
         return rows, ""
@@ -66,9 +66,9 @@ def fit(rows: Sequence[TableRow], room: int) -> tuple[Sequence[TableRow], str]:
     return by_rank[:room], f"and {hidden.total()} more: {counts}"
 
 
-# --- the jobs that are waited for
+# --- waiting for jobs
 
-#: What matters most first; a phase that is not here stands behind Creating.
+#: Importance of a phase, highest first; others come after Creating.
 RANKS = {"Running": 1, "Terminating": 2, "Creating": 3, "Pending": 5}
 _BAD_ENDS = ("ended_badly", "superseded_elsewhere", "timed_out", "blocked")
 _RANK_BY_END = {**dict.fromkeys(_BAD_ENDS, 0), "reached": 9}
@@ -77,9 +77,9 @@ Show = Callable[[tuple["Waited", ...]], None]
 
 @contextmanager
 def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Iterator[Show]:
-    """Yield what shows the jobs; it does so on a terminal, and only where something is waited for.
+    """Yield a function that shows the jobs, on a terminal and if there is a goal.
 
-    With or without a table nothing is said of reading the workspace, which is done over and over.
+    Meanwhile the spinner about reading the workspace is silent, because that is read repeatedly.
     """
     if goal is None:
         yield lambda _: None
@@ -103,10 +103,10 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
 
 
 def title_of(waits: Sequence[Waited], goal: Goal) -> str:
-    """How many are what is waited for, and how many ended otherwise, each in its own words."""
+    """Count the jobs that have reached the goal, and those that ended otherwise, by outcome."""
     ends = Counter(waited.end.value for waited in waits)
     others = (f", {ends[end]} {end.replace('_', ' ')}" for end in (*_BAD_ENDS, "gone") if ends[end])
-    # A short job may be over before anybody looks.
+    # A short job may have completed before it was seen running.
     words = "running or completed" if goal.value == "running" else goal.value
     return f"{ends['reached']} of {len(waits)} jobs {words}" + "".join(others)
 

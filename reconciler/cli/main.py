@@ -1,4 +1,4 @@
-"""The table of commands, and running one to its exit code."""
+"""The table of commands, and the entry point that runs one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.cli.console import console
 from reconciler.cli.output import final_outputs, option_values
 from reconciler.errors import ExitCode, first_of
 
-#: Each command: the module that has it as `<name>_command`, and its line in `--help`.
+#: Each command: the module that defines `<name>_command`, and its line in `--help`.
 COMMANDS = {
     "init": ("project", "Write a manifest, a CI workflow and a .gitignore to start from."),
     "validate": ("project", "Check the manifest, without the service and without credentials."),
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command where there is none of that name."""
+        """Suggest the nearest command for an unknown one."""
         if args and args[0] not in COMMANDS:
             from difflib import get_close_matches
 
@@ -105,46 +105,46 @@ for add in opt.common():
 
 
 def import_command(args: list[str]) -> None:
-    """Import what is run before it is: an exception of a signal may be lost in an import."""
+    """Import a command before it runs, because a signal's exception may get lost during an import."""
     if _names_a_command(args):
         sys.unraisablehook = exits.not_raised
-        with suppress(Exception):  # what is wrong with it is told when it is run
+        with suppress(Exception):  # reported when it is run
             any(cli.get_command(click.Context(cli), word) for word in args)
 
 
 def _names_a_command(args: list[str]) -> bool:
-    """Whether anything is to be done; the help alone is our own words."""
+    """Whether a command will run, rather than only print help."""
     return any(not word.startswith("-") for word in args)
 
 
 def _learn_credentials() -> None:
-    """No output shows credentials that are at hand, used or not."""
+    """Redact all credentials in the environment, used or not."""
     from reconciler.modelarts.known_secrets import known_secrets
 
     console.redact.learn(known_secrets(os.environ))
 
 
 def run(command: click.Command, args: list[str]) -> int:
-    """Run a click command and return its exit code (docs/reference/exit-codes.md); nothing is raised."""
+    """Run a click command and return its exit code (docs/reference/exit-codes.md). Raises nothing."""
     has_command = _names_a_command(args)
     if has_command:
         final_outputs.begin()
     try:
         if has_command:
             _learn_credentials()
-        if "_RECONCILER_COMPLETE" in os.environ:  # the shell asks how a line may go on
+        if "_RECONCILER_COMPLETE" in os.environ:  # shell completion
             command.main(args, prog_name="reconciler", standalone_mode=False)
-        # Not `command.main`: it says things on stderr, and exits, where a reader is gone or Ctrl-C came.
+        # Not `command.main`, which handles broken pipes and Ctrl-C in its own way.
         with command.make_context("reconciler", list(args)) as context:
             code = int(command.invoke(context) or 0)
-        with suppress(BrokenPipeError):  # whoever has read enough changes no exit code
+        with suppress(BrokenPipeError):  # a closed pipe does not change the exit code
             sys.stdout.flush()
     except click.exceptions.Exit as error:
         code = error.exit_code
     except (Exception, KeyboardInterrupt, exits.Stopped) as error:
         _learn_credentials()
         if isinstance(error, click.UsageError):
-            # The line may have been too wrong to be parsed as far as the form of stderr.
+            # The command line may not have been parsed up to --log-format.
             *_, wanted = [os.environ.get("RECONCILER_LOG_FORMAT"), *option_values(args, "--log-format")]
             console.log_format = "json" if wanted == "json" else "text"
         code = exits.of_exception(error)

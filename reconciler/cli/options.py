@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, each option with a variable RECONCILER_<OPTION>.
+"""Options and arguments that commands share, each option with an environment variable RECONCILER_<OPTION>.
 
 Source: docs/reference/cli.md, "Options".
 """
@@ -29,13 +29,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 Add = Callable[[Any], Any]
 
 
-# --- types of values
+# --- parameter types
 
 
 class Parsed(click.ParamType[Any]):
-    """A value that a function reads, which raises ValueError where it cannot.
+    """A parameter type from a parser, which raises ValueError.
 
-    `split` parts what the environment variable of an option holds that may be given more than once.
+    `split` splits the environment variable of a repeatable option.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Parsed(click.ParamType[Any]):
         self.name, self._parse, self._split = name, parse, split
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):  # a default, or read already
+        if not isinstance(value, str):  # a default, or parsed already
             return value
         try:
             return self._parse(value)
@@ -56,17 +56,17 @@ class Parsed(click.ParamType[Any]):
 
 
 def by_line(text: str) -> list[str]:
-    """The lines that are not empty: for values each of which may hold spaces."""
+    """Split into non-empty lines: for values that may contain spaces."""
     return [line for line in text.replace("\r\n", "\n").split("\n") if line]
 
 
 def by_word(text: str) -> list[str]:
-    """The words, with spaces or commas between them."""
+    """Split at spaces and commas."""
     return text.replace(",", " ").split()
 
 
 def at_least_1s(what: str) -> Callable[[str], float]:
-    """Read a duration in seconds that is not shorter than one: `what` says which."""
+    """Return a parser of durations of at least one second; `what` is named in its error."""
 
     def parse(text: str) -> float:
         if (seconds := parse_duration(text)) < 1:
@@ -79,13 +79,13 @@ def at_least_1s(what: str) -> Callable[[str], float]:
 def _parse_assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        # The text may be a secret, so it is not shown.
+        # The text may be a secret and must not be shown.
         raise ValueError("write NAME=VALUE")
     return name, value
 
 
 def _parse_keys(text: str) -> tuple[str, ...]:
-    """Keys or globs with commas between them. An empty one is refused: it must not mean every key."""
+    """Parse keys or globs, separated by commas. An empty one is refused: it must not mean every key."""
     keys = tuple(key.strip() for key in text.split(","))
     if not all(keys):
         raise ValueError(f"{text!r} has an empty key")
@@ -113,7 +113,7 @@ OPERATORS = ("between", "like", "in", "not")
 
 
 def _parse_filter(text: str) -> dict[str, Any]:
-    r"""KEY:OPERATOR:VALUE[,VALUE], as the service's search takes it; `\,` is a comma within a value."""
+    r"""Parse KEY:OPERATOR:VALUE[,VALUE], a filter of the service's search; `\,` is a literal comma."""
     key, _, rest = text.partition(":")
     operator, colon, values = rest.partition(":")
     if not (key and colon and values):
@@ -131,14 +131,14 @@ def _parse_tag(text: str) -> dict[str, Any]:
 
 
 def _split_values(text: str) -> list[str]:
-    # No regular expression at import: most commands have no filter.
+    # Not compiled at import: most commands have no filter.
     return [value.replace("\\,", ",") for value in re.split(r"(?<!\\),", text)]
 
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 ANY_PATH = click.Path(path_type=Path)
 DURATION = Parsed("duration", parse_duration)
-#: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (UTC where no zone is named), or a span: so long ago.
+#: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (default: UTC), or a duration before now.
 MOMENT = Parsed("time", _parse_moment)
 
 
@@ -146,9 +146,9 @@ MOMENT = Parsed("time", _parse_moment)
 
 
 def option(names: str, text: str, dest: str | None = None, **settings: Any) -> Callable[[F], F]:
-    """A click option that can be given by its environment variable too.
+    """Make a click option with an environment variable.
 
-    `names` is what stands on the left of `--help`, such as "-t --target NAME". A default is shown there.
+    `names` is the left column of `--help`, such as "-t --target NAME". Defaults are shown there.
     """
     words = names.split()
     metavar = None if words[-1].startswith("-") else words.pop()
@@ -162,9 +162,9 @@ many = partial(option, multiple=True)
 
 
 def _sets(attribute: str, **settings: Any) -> dict[str, Any]:
-    """An option that is heeded before the others, and sets an attribute of the console.
+    """Settings of an eager option that sets an attribute of the console.
 
-    It may stand before the command; behind it only what is typed there counts, and counts more.
+    It may be given before the command; if typed after it, that takes precedence.
     """
 
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -179,7 +179,7 @@ _FORMATS, _WHEN = click.Choice(["text", "json"]), click.Choice(["auto", "always"
 
 
 def common(*, hidden: bool = False) -> Sequence[Add]:
-    """The options that every command has; the help lists them once, `hidden` are those behind a command."""
+    """The options of every command. The help lists them once, so they are `hidden` in commands."""
     add, version = partial(option, hidden=hidden), "%(prog)s %(version)s"
     no_colour = flag(
         "--no-color",
@@ -206,7 +206,7 @@ def common(*, hidden: bool = False) -> Sequence[Add]:
 def command(
     name: str, *options: Sequence[Add] | Add, of: click.Group | None = None
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command, its options in the order in which `--help` shows them."""
+    """Make a function a command, with its options in the order of `--help`."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         groups = (one if isinstance(one, Sequence) else (one,) for one in (*options, common(hidden=True)))
@@ -225,7 +225,7 @@ def group(name: str) -> Callable[[Callable[..., Any]], click.Group]:
 KEY = click.argument("key", metavar="KEY")
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", type=ANY_PATH)
 
-#: How variables get their values.
+#: The options that give values to variables.
 ASSIGNMENT = Parsed("name=value", _parse_assignment, split=by_line)
 VARIABLES = (
     many("--var", "Set a variable; repeatable.", "variables", type=ASSIGNMENT),
@@ -247,16 +247,16 @@ def _single(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
     return value[0] if value else None
 
 
-#: Twice is a mistake of whoever wrote the line, and not for us to choose from.
+#: Repeating it is wrong usage, rather than the last one winning.
 TARGET_NAME = many(
     "-t --target NAME",
     "Target of the manifest to use.",
     type=Parsed("name", str, split=lambda text: [text]),
     callback=_single,
 )
-#: Where the stack is, for a command whose arguments end in PATH….
+#: Stack and target, for a command whose arguments end in PATH….
 WHERE = (*STACK, TARGET_NAME)
-#: The same for a command whose arguments are jobs, as many as one likes.
+#: The same for a command whose arguments are any number of jobs.
 BESIDE_JOBS = (
     many(
         "--in PATH",
@@ -271,7 +271,7 @@ JSON = flag("--json", "JSON on stdout.", "as_json")
 
 
 def _keys(syntax: str, help_text: str) -> Add:
-    """An option that takes keys: a declared key, the name of a sweep, or a glob."""
+    """Make an option for keys: a declared key, the name of a sweep, or a glob."""
 
     def distinct(ctx: click.Context, param: click.Parameter, value: Any) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key for keys in value for key in keys))
@@ -288,7 +288,7 @@ RERUN = _keys(
     "have ended; repeatable.",
 )
 NO_PREFLIGHT = flag("--no-preflight", "Do not ask the target for quota, flavors, engines and pools first.")
-#: The target of a command whose first arguments are no paths, how it is worked on, and its records.
+#: Target, parallelism and records, for a command whose first arguments are keys.
 TARGET_OF_KEYS = (
     *VARIABLES,
     TARGET_NAME,
@@ -299,7 +299,7 @@ TARGET_OF_KEYS = (
     WITHOUT_RECORDS,
 )
 TARGET = (PATHS, *TARGET_OF_KEYS[:3], ONLY, *TARGET_OF_KEYS[3:])
-#: A lease that is shorter ends between two signs of life.
+#: A shorter lease would expire between two heartbeats.
 LOCK = (
     option(
         "--lease",
@@ -322,7 +322,7 @@ WAIT = option(
     "goal",
     type=click.Choice(["running", "completed"]),
 )
-#: After how long drift that lasts is said again; each command has its own words for what is done with it.
+#: The option `--remind`, whose help text depends on the command.
 remind = partial(option, "--remind", dest="remind_s", type=DURATION, default="24h")
 OUT = option("--out FILE", "Save the plan, for `reconciler apply --plan FILE`.", "plan_file", type=FILE)
 TIMEOUT = option("--timeout", "How long to wait for each job.", "timeout_s", type=DURATION, default="10m")
@@ -348,7 +348,7 @@ def _check_has_fleet(ctx: click.Context, param: click.Parameter, value: str | No
     ctx.meta["scheduler"] = value
 
 
-#: A command for one stack becomes one for all stacks of a tree, see `cli.fleet.check_fleet`.
+#: Options that run a command for all stacks of a tree; see `cli.fleet.check_fleet`.
 FLEET = (
     flag(
         "--fleet", "Process each stack in and below PATH by itself; one report, one exit code.", is_eager=True
@@ -398,7 +398,7 @@ FILTERS = (
 
 
 def output(content: Content) -> Sequence[Add]:
-    """The options that say in which formats something is shown, and where: one value, `outputs`."""
+    """The options for formats and files of the output, combined into one value, `outputs`."""
 
     def parse(text: str) -> OutputSpec:
         name, equals, file = text.partition("=")
@@ -423,7 +423,7 @@ def output(content: Content) -> Sequence[Add]:
             f"Output format ({', '.join(formats_of(content))}), and file unless stdout; repeatable.",
             "outputs",
             type=Parsed("format[=file]", parse, split=by_line),
-            # Before an option that is wrong ends the run, which metrics have to tell.
+            # Eager, so that metrics are written even if another option is invalid.
             is_eager=True,
             callback=note,
         ),
@@ -437,7 +437,7 @@ def allowances(allow: Sequence[str], *, force: bool) -> Allowances:
 
 
 def is_typed(name: str) -> bool:
-    """Whether an option of the running command stands on its command line."""
+    """Whether an option of the current command was given on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
@@ -447,7 +447,7 @@ def _is_path(word: str) -> bool:
 
 
 def take_paths(words: Sequence[str], where: dict[str, Any], *, needs_job: bool = True) -> tuple[str, ...]:
-    """The jobs among words. What is spelled as a path, as no job is, names the stack, as `--in` does."""
+    """Return the jobs among the arguments. Those spelled as paths select the stack, as `--in` does."""
     jobs = tuple(word for word in words if not _is_path(word))
     if needs_job and not jobs:
         return tuple(words)  # no such jobs
@@ -456,9 +456,10 @@ def take_paths(words: Sequence[str], where: dict[str, Any], *, needs_job: bool =
 
 
 def split_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Tell keys, each once, from paths: a path holds a separator, ends in .yaml or .yml, or is . or ..
+    """Split arguments into unique keys and paths.
 
-    So is any other word that exists, where there is no such path: beside one, a bare word is a key.
+    A path has a separator, ends in .yaml or .yml, or is `.` or `..`. If there is no such path, a word that
+    exists as a file or directory is one, too.
     """
 
     paths = [word for word in words if _is_path(word)] or [word for word in words if Path(word).exists()]

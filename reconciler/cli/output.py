@@ -1,4 +1,4 @@
-"""Showing results in the formats that were asked for: at once, and at the end of the run."""
+"""Writes results in the requested formats, immediately or at the end of the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OutputSpec(NamedTuple):
-    """A format, and the file that it goes to (None: stdout)."""
+    """A format and its file (None: stdout)."""
 
     format: str
     file: Path | None
@@ -32,7 +32,7 @@ class FinalOutputs:
         self.begin()
 
     def begin(self) -> None:
-        """A run begins: forget the one before."""
+        """Reset the state of the previous run."""
         self._started_s = time.monotonic()
         self._specs: dict[OutputSpec, None] = {}
         self._shown: tuple[Content, object, View] | None = None
@@ -40,20 +40,20 @@ class FinalOutputs:
         self.notifications_failed = 0
 
     def ask(self, command: str, specs: Iterable[OutputSpec]) -> None:
-        """Note what a command was asked for, before it does anything that may fail."""
+        """Register the requested outputs, before anything can fail."""
         self._command = command
         self._specs |= {spec: None for spec in specs if FORMATS[spec.format].is_final}
 
     def about(self, stack: str, target: str | None) -> None:
-        """Note which stack and target the run is about, as soon as that is known."""
+        """Register the stack and target of the run, as soon as they are known."""
         self._stack, self._target = stack, target or ""
 
     def show(self, content: Content, value: object, view: View) -> None:
-        """Note what there is to show; what comes later counts."""
+        """Register the value to write at the end. The last one wins."""
         self._shown = (content, value, view)
 
     def take(self) -> list[OutputSpec]:
-        """Hand over what was asked for to a command that writes it itself, more than once."""
+        """Return the requested outputs to a command that writes them itself."""
         specs, self._specs = list(self._specs), {}
         return specs
 
@@ -62,7 +62,7 @@ class FinalOutputs:
         return bool(self._specs)
 
     def finish(self, code: int) -> None:
-        """Write everything, now that the exit code is known.
+        """Write the final outputs.
 
         Raises:
             OSError, WrongUsage: a file cannot be written.
@@ -92,7 +92,7 @@ class FinalOutputs:
                 console.write_file(spec.file, text, is_redacted=True)
 
     def find(self, args: Sequence[str]) -> None:
-        """Take what is asked for from a command line that was too wrong to be parsed as far as that."""
+        """Find the requested outputs on a command line that could not be parsed."""
         asked = [*os.environ.get("RECONCILER_OUTPUT", "").split("\n"), *option_values(args, "--output", "-o")]
         parts = (text.partition("=") for text in asked)
         self.ask(
@@ -102,14 +102,14 @@ class FinalOutputs:
 
 
 def command_in(args: Sequence[str]) -> str:
-    """The first word of a command line that is no option, nor the value of one that stands before it."""
+    """Return the name of the command on a command line."""
     pairs = zip(args, ("", *args), strict=False)
     words = (word for word, before in pairs if before not in ("--color", "--log-format"))
     return next((word for word in words if not word.startswith("-")), "")
 
 
 def option_values(args: Sequence[str], name: str, short: str | None = None) -> Iterator[str]:
-    """The values of an option on a command line that could not be parsed."""
+    """Find the values of an option on a command line that could not be parsed."""
     words = args[: args.index("--")] if "--" in args else args
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word in (name, short):
@@ -126,10 +126,10 @@ final_outputs = FinalOutputs()
 def show_plan(
     plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False, digest: str = ""
 ) -> None:
-    """Write a plan to the outputs, see `requested_outputs`, and what refuses it or blocks keys to stderr.
+    """Write a plan to the outputs, and what refuses it or blocks keys to stderr.
 
-    What the text on stdout says of single keys has only its place there. `digest` is that of the plan's
-    file, if it has one.
+    If stdout has the text, which shows the blocked keys, stderr does not repeat their details. `digest` is
+    that of the plan's file, if it has one.
     """
     from reconciler.decide.guards import blockers
 
@@ -146,9 +146,9 @@ def digest_for_github(
     records: str | None,
     outputs: Iterable[OutputSpec],
 ) -> str:
-    """The digest of a plan as if it were saved beside the root file, for the outputs of a GitHub workflow.
+    """The digest of a plan for the outputs of a GitHub workflow, as if saved beside the root file.
 
-    "" where none were asked for, or the plan cannot be saved. `records` is what `--records` says.
+    "" if that format was not requested, or the plan cannot be saved. `records` is the value of `--records`.
     """
     if os.environ.get("GITHUB_OUTPUT") and any(spec.format == "github" for spec in outputs):
         from reconciler.plan_file import digest_of_document, document_to_save
@@ -160,7 +160,7 @@ def digest_for_github(
 
 
 def requested_outputs(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
-    """The outputs that were asked for; text on stdout where nothing else goes there."""
+    """The requested outputs, with text on stdout unless another format goes there."""
     default = [] if any(spec.file is None for spec in outputs) else [OutputSpec("text", None)]
     return list(dict.fromkeys([*default, *outputs]))
 
@@ -174,10 +174,10 @@ def show(
     before: tuple[Content, object] | None = None,
     is_redacted: bool = False,
 ) -> None:
-    """Write a value to the outputs, see `requested_outputs`; those that say how the run ended wait for that.
+    """Write a value to the outputs. Final formats are written at the end of the run.
 
-    The value says what became of what was shown `before`: on stdout it stands below that. A file holds both,
-    or the value alone, as its format says. `is_redacted`: secrets were taken out of its parts already.
+    The value is the result of what was shown `before`, and follows it on stdout. A file holds both, or only
+    the result; see `Format.is_whole`. `is_redacted`: its parts have been redacted already.
     """
     view = view or View()
     final_outputs.show(content, value, view)
@@ -207,14 +207,14 @@ def _completed(view: View) -> View:
 
 
 def directory_in_repository() -> str:
-    """Where the current directory is in the repository of a GitHub workflow; "" elsewhere."""
+    """The current directory relative to the repository of a GitHub workflow; "" elsewhere."""
     here = Path.cwd()
     top = os.environ.get("GITHUB_WORKSPACE")
     return here.relative_to(top).as_posix() if top and here.is_relative_to(top) else ""
 
 
 def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec], view: View) -> None:
-    """Write the summary and the outputs of a step of a GitHub workflow, if its format is asked for."""
+    """Write step summary and step outputs, if the format github is requested."""
     if not any(spec.format == "github" for spec in outputs):
         return
     view = _completed(view)

@@ -1,4 +1,4 @@
-"""Plans and what explains them: `plan`, `show`, `why`, `review`."""
+"""Commands that show and explain plans: `plan`, `show`, `why`, `review`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def plan_command(
 
 
 def _show_beside(text: str, outputs: Sequence[OutputSpec]) -> None:
-    """Write what stands above a plan: to stdout if that is text, else to stderr."""
+    """Write a text above a plan: to stdout if that has the text format, else to stderr."""
     if OutputSpec("text", None) in outputs:
         console.result(f"{text}\n")
     else:

@@ -1,4 +1,4 @@
-"""What is drawn in place on a terminal: one display per process, whose parts come and go."""
+"""Progress on a terminal, redrawn in place: one display per process, with parts that come and go."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-#: Seconds between two drawings of what has not changed, for the sign that moves.
+#: Refresh interval of the spinner.
 _EVERY_S = 0.25
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Whether a stream is a terminal on which one can draw, and text is wanted there."""
+    """Whether a stream is a terminal that can be redrawn, and its format is text."""
     is_dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
     return stream.isatty() and not is_dumb and console.log_format == "text"
 
 
 class BusyLine:
-    """A line that says what is being done, behind a sign that moves."""
+    """A spinner with a text."""
 
     def __init__(self, text: str = "") -> None:
         self.text, self.lines_beside = text, 0
@@ -52,22 +52,21 @@ def safe(text: str) -> str:
     return console.clean(printable(console.redact(text)))
 
 
-#: What the drawing thread is told: texts to show above the parts, and what to do.
+#: A message to the drawing thread: a command, and a text to print above the parts.
 _News = tuple[Literal["say", "draw", "end"], str]
 
 
 class Display:
-    """What is drawn: its parts, each of one line, or a table.
+    """Draws its parts, each a line or a table, and prints other messages above them.
 
-    One thread draws, and nobody else: a signal may come in the middle of a drawing, and its handler has
-    something to say. What is said meanwhile goes above the parts.
+    Only its thread draws, because a signal handler may print in the middle of a drawing.
     """
 
     def __init__(self) -> None:
         self._parts: tuple[Any, ...] = ()
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
-        # A simple queue may be put to by a signal handler while it is put to.
+        # `SimpleQueue.put` is reentrant, so signal handlers may call it.
         self._news: SimpleQueue[_News] = SimpleQueue()
         self.was_drawn = False
 
@@ -77,7 +76,7 @@ class Display:
 
     @contextmanager
     def part(self, part: Any, stream: TextIO) -> Iterator[None]:
-        """Draw a part as well; the first one says where."""
+        """Add a part to the display. The stream of the first one is used."""
         with self._lock:
             self._parts += (part,)
             if self._thread is None:
@@ -103,14 +102,14 @@ class Display:
             self._news.put(("draw", ""))
 
     def end(self) -> None:
-        """Take everything away: nothing is left to draw, or the program is about to end."""
+        """Clear the display: there are no more parts, or the program exits."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         console.divert = None
         self._news.put(("end", ""))
         thread.join()
-        # What was said when the end had begun.
+        # Messages that arrived during the end.
         while not self._news.empty():
             if text := self._news.get()[1]:
                 console.tell(text)
@@ -131,7 +130,7 @@ class Display:
         )
         sign = "draw"
         try:
-            with suppress(OSError, ValueError), live:  # nobody looking is no reason to stop
+            with suppress(OSError, ValueError), live:  # ignore a closed terminal
                 while sign != "end":
                     try:
                         sign, text = self._news.get(timeout=_EVERY_S)
@@ -151,25 +150,24 @@ class Display:
             yield part
 
 
-#: The one of this process.
 display = Display()
 
 
 # --- reading the workspace
 
-#: Seconds after which a terminal shows it, seconds after which a file has a line, and then one each minute.
+#: Delay of the spinner on a terminal; elsewhere delay of the first line, and interval of further ones.
 DRAW_AFTER_S, SAY_AFTER_S, SAY_EVERY_S = 0.5, 10.0, 60.0
 
 
 class Reading:
-    """Is told when the workspace is read, and of each page that came."""
+    """Shows the progress of reading the workspace, page by page."""
 
     def __init__(self) -> None:
         self._is_silent = False
 
     @contextmanager
     def silenced(self) -> Iterator[None]:
-        """Say nothing: whoever waits for jobs sees them."""
+        """Show nothing inside the `with` block."""
         before, self._is_silent = self._is_silent, True
         try:
             yield
@@ -178,13 +176,13 @@ class Reading:
 
     @contextmanager
     def __call__(self) -> Iterator[Callable[[int], None]]:
-        """Yield what is told how many jobs a page had, while a list is read."""
+        """Yield a function to call with the number of jobs of each page."""
         pages: list[int] = []
         if self._is_silent or display.is_running:
             yield pages.append
             return
         is_over = threading.Event()
-        # Whoever is told of it is a thread: a single request may take a minute.
+        # On a thread, because a single request may take a minute.
         watcher = threading.Thread(
             target=_watch_reading, args=(pages, is_over), name="reading shown", daemon=True
         )
@@ -197,7 +195,7 @@ class Reading:
 
 
 def _watch_reading(pages: list[int], is_over: threading.Event) -> None:
-    """Draw it on a terminal; elsewhere say it now and then."""
+    """Draw a spinner on a terminal; elsewhere print a line now and then."""
 
     def text() -> str:
         return "reading the workspace" + (f", {sum(pages)} jobs so far" if any(pages) else "")
@@ -215,7 +213,6 @@ def _watch_reading(pages: list[int], is_over: threading.Event) -> None:
                 is_over.wait(0.1)
 
 
-#: The one of this process.
 reading = Reading()
 
 
@@ -224,7 +221,7 @@ reading = Reading()
 
 @contextmanager
 def uploading() -> Iterator[Callable[[int, int], None]]:
-    """Yield what draws how many bytes of how many were sent, on a terminal; elsewhere nothing is said."""
+    """Yield a function that shows the bytes sent and their total, on a terminal only."""
     line = BusyLine()
     with ExitStack() as drawn:
 

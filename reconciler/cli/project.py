@@ -1,4 +1,4 @@
-"""Manifests and tools: `init`, `validate`, `fmt`, `policies`, `notify`, `schema`, `explain`, `doctor`, …"""
+"""Commands for manifests, and tools: `init`, `validate`, `fmt`, `policies`, `schema`, `doctor`, …"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.render import Style
 
 
-#: What is typed after `init`.
+#: Next steps shown by `init`.
 NEXT = """\
 Next:
 {cd}  reconciler plan                     what would be started, as a process of this machine
@@ -108,12 +108,12 @@ def validate_command(
         known(found.loaded)
     report = found.report
     final_outputs.about(report.stack or "", report.target)
-    # As text, stdout has the line that says it all, and nothing where the manifest is invalid.
+    # As text, stdout has only the summary line, and nothing if the manifest is invalid.
     on_stdout = OutputSpec("text", None)
     show(Content.VALIDATION, report, [spec for spec in specs if spec != on_stdout])
     if report.valid and on_stdout in specs:
         console.result(f"{printable(report.last_line)}\n")
-    # Programs that read the document from stdout need no problems on stderr as well.
+    # JSON on stdout contains the problems, so stderr does not repeat them.
     if found.problems and (report.valid or OutputSpec("json", None) not in specs):
         console.diagnostics(found.problems)
     return found.exit_code
@@ -210,7 +210,7 @@ def notify_test(paths: Sequence[Path], **options: Any) -> int:
     return ExitCode.FAILED if any(problems) else ExitCode.DONE
 
 
-#: Each document with the module and the model that write it; a manifest has a schema of its own.
+#: Documents with the module and model of their schema; that of the manifest is special.
 _DOCUMENTS = {
     "plan": ("plan", "Plan"),
     "drift": ("drift", "DriftReport"),
@@ -220,7 +220,7 @@ NAMES = ("manifest", *_DOCUMENTS)
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a document, made from the models that write and read it."""
+    """Return the JSON Schema of a document, generated from its model."""
     from reconciler.core.schema import manifest_schema
 
     if name not in _DOCUMENTS:
@@ -348,12 +348,12 @@ def completion_command(shell: str) -> None:
     assert found is not None, "a shell that click knows"
     root = click.get_current_context().find_root().command
     completion = found(root, {}, "reconciler", "_RECONCILER_COMPLETE")
-    # Not `source()`: for bash it runs the bash of this machine to ask for its version.
+    # Not `source()`, which runs bash to check its version.
     console.result(completion.source_template % completion.source_vars() + "\n")
 
 
 class FiniteRange(click.FloatRange):
-    """A number in a range, which `nan` and `inf` never are."""
+    """A finite number in a range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
@@ -434,7 +434,7 @@ def serve(
     from reconciler.core.addresses import is_loopback
     from reconciler.extras import require
 
-    gc.enable()  # a server runs for long
+    gc.enable()  # disabled for short runs
 
     secrets = (settings["token"], settings["secret_key"], settings["security_token"])
     console.redact.learn(secret for secret in secrets if secret)
@@ -447,7 +447,7 @@ def serve(
     require("waitress")
     try:
         store = emulator.Store(str(data) if data else ":memory:", speed=speed, noise=not no_noise)
-    except Exception as error:  # a directory that is not there, a file that is no database
+    except Exception as error:  # e.g. a missing directory, or a file that is not a database
         raise click.UsageError(f"--data {data}: {error}") from error
     app = emulator.create_app(
         store,

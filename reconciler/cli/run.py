@@ -1,4 +1,4 @@
-"""`run`: one job in the foreground, on this machine."""
+"""`run`: runs one job in the foreground, on this machine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_command(
     environ: Mapping[str, str] = os.environ
     if only_print:
         environ = {name: f"${{env.{name}}}" if is_secret_name(name) else environ[name] for name in environ}
-    # Code is taken from where it is edited; a store has no part in it.
+    # The code is read from its source directory, not from a store.
     code = job.code and {file.path: loaded.root / job.code.source / file.path for file in job.code.files}
     try:
         body = _plain(body, by_name=only_print)
@@ -79,7 +79,7 @@ def run_command(
 def with_parameters(
     body: Mapping[str, Any], parameters: Sequence[tuple[str, str]], key: str
 ) -> Mapping[str, Any]:
-    """Put other values in the place of parameters of a job.
+    """Replace the values of a job's parameters.
 
     Raises:
         WrongUsage: the job has no such parameter.

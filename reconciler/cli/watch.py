@@ -1,4 +1,4 @@
-"""`reconciler watch`: the process that watches. It starts the checks, and publishes their results."""
+"""`reconciler watch`: starts the checks and publishes their results."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from reconciler.watch import (
     watch_figures,
 )
 
-#: How many entries of drift a check shows of each kind; the others are counted.
+#: Maximum number of drift entries shown of each kind; the rest are counted.
 _MOST_SHOWN = 20
 _COLOURS = {ExitCode.DONE: "green", ExitCode.CHANGES: "yellow"}
-#: The options of `watch` that a check takes as they were given, on the command line or in the environment.
+#: The options that are passed on to the checks.
 _PASSED_ON = frozenset(
     (
         *("paths", "variables", "var_files", "target", "only", "parallelism", "records", "without_records"),
@@ -50,14 +50,14 @@ _PASSED_ON = frozenset(
 
 
 def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Context) -> int:
-    """Watch until a signal comes; `context` is that of the command.
+    """Watch until a signal arrives; `context` is that of the command.
 
     Raises:
-        Stopped: it came, and everything has ended.
-        WrongUsage: an option is of no use, or the address to listen on is in use.
+        Stopped: a signal arrived, and everything has ended.
+        WrongUsage: options conflict, or the address to listen on is in use.
     """
     _check_options(request, specs)
-    gc.enable()  # a run is spared it while it is short; this one may last for years
+    gc.enable()  # disabled for short runs; this one may last for years
     signals: list[int] = []
     where = NOWHERE
     metric_files = [spec.file for spec in final_outputs.take() if spec.file is not None]
@@ -113,12 +113,12 @@ def _check_options(request: WatchRequest, specs: Sequence[OutputSpec]) -> None:
 def check_command(
     context: click.Context, name: str, arguments: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The command line and the environment of a command that looks at the stack of a watch.
+    """Return the command line and environment for a command on the stack of a watch.
 
-    What was given to the watch on its command line is given on this one, and what the environment has of the
-    same options stays there: a secret of `RECONCILER_VAR` is on no command line.
+    Options from the command line stay on it, and those from the environment stay there, so that secrets in
+    `RECONCILER_VAR` never appear on a command line.
     """
-    # -P: as for the installed script, no module is imported from the current directory.
+    # -P: do not import modules from the current directory.
     command = [sys.executable, "-P", "-m", "reconciler", name, *["-v"] * console.verbosity]
     command += ["--log-format", console.log_format, "--color", console.colour]
     environ = dict(os.environ)
@@ -131,7 +131,7 @@ def check_command(
             environ.pop(str(parameter.envvar), None)
         elif (
             isinstance(parameter, click.Option)
-            and parameter.expose_value  # of the others the console has the value
+            and parameter.expose_value  # the others are attributes of the console
             and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
         ):
             value = context.params[parameter.name]
@@ -155,7 +155,7 @@ def check_command(
 def _listening(
     host: str, port: int, metrics: Callable[[], str], is_healthy: Callable[[], bool]
 ) -> Iterator[None]:
-    """Serve the metrics while it watches.
+    """Serve the metrics inside the `with` block.
 
     Raises:
         WrongUsage: the address cannot be listened on.
@@ -175,7 +175,7 @@ def _listening(
 
 
 def _show(check: CheckReport, specs: Sequence[OutputSpec]) -> None:
-    """Print a check. Why it failed, it has said on stderr itself."""
+    """Print a check. Its process has already shown errors on stderr."""
     if OutputSpec("json", None) in specs:
         console.result(dump(check.document(), indent=None) + "\n", is_redacted=True)
     if OutputSpec("text", None) in specs:
@@ -189,7 +189,7 @@ def _show(check: CheckReport, specs: Sequence[OutputSpec]) -> None:
 
 
 def render_check(check: CheckReport, style: Style) -> str:
-    """A check as one line, and one more for each drift that is new, changed or gone."""
+    """Render a check as a line, with further lines for new, changed and gone drift."""
     if check.has_failed and not check.has_compared:
         found = f"failed: {check.problem or f'exit code {check.exit_code}'}"
     else:
