@@ -229,7 +229,7 @@ def _not_installed(action: PlannedAction, code: Code, target: str) -> Iterator[P
     """Warn about a requirements file that the target does not install."""
     is_preset = not ((action.desired or {}).get("algorithm") or {}).get("command")
     for name in [file.path for file in code.files if file.path in REQUIREMENTS and is_preset]:
-        why = f"{name} in the code of {action.key} names packages, and the target installs none"
+        why = f"{name} in its code names packages, and the target installs none"
         fix = f"set `install_requirements: true` on target {target}"
         yield PlanWarning(what="packages are not installed", why=why, fix=fix, key=action.key)
 

@@ -127,7 +127,9 @@ def own_code(program: str) -> None:
 def test_packages_that_are_not_installed_are_a_warning_of_the_plan(reconciler: Reconciler) -> None:
     own_code("")
     Path("src/requirements.txt").touch()
-    said = reconciler.ends(ExitCode.DONE, "plan", out="requirements.txt in the code of own names packages")
+    write(MANIFEST + OWN_CODE + OWN_CODE.replace("  own:", "  too:"))
+    said = reconciler.ends(ExitCode.DONE, "plan", out="requirements.txt in its code names packages")
+    assert said.out.count("packages are not installed") == said.out.count("own, too: packages") == 1
     assert "set `install_requirements: true` on target laptop" in " ".join(said.out.split())
     write((MANIFEST + OWN_CODE).replace("slots: 2", "install_requirements: true"))
     reconciler.ends(ExitCode.DONE, "plan", lacks="requirements.txt")
