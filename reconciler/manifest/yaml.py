@@ -356,6 +356,10 @@ class Document:
     def lines(self) -> list[str]:
         return re.split(LINE_BREAK, self.text)
 
+    @cached_property
+    def says_sensitive(self) -> bool:
+        return re.search(r"\bsensitive\b", self.text) is not None
+
     @property
     def is_root_file(self) -> bool:
         """Whether it is a root file. The text of a broken file is searched for `stack:`."""
@@ -383,7 +387,9 @@ class Document:
         text = self.lines[line]
         return Snippet(text, column, max(1, min(length, len(text) - column)))
 
-    def report(self, at: Any, what: str, why: str, fix: str | None = None, *, breaks: bool = False) -> None:
+    def report(
+        self, at: Any, what: str, why: str, fix: str | None = None, *, path: str = "", breaks: bool = False
+    ) -> None:
         """Record a problem at a node or a 0-based position; `breaks` if it makes the tree incomplete."""
         self.is_broken |= breaks
         if isinstance(at, tuple):
@@ -391,10 +397,10 @@ class Document:
         else:
             line, column, end = at.start_mark.line, at.start_mark.column, at.end_mark
             length = end.column - column if end is not None and end.line == line else 1
-        snippet = self.snippet(line, column, length)
-        if self.is_broken and re.search(r"\bsensitive\b", self.text):
-            snippet = None  # any line may contain the sensitive value
-        self.problems.append(Diagnostic(what, why, fix, self.location(line, column), snippet=snippet))
+        # A value that was not read is not known as a secret.
+        snippet = None if self.says_sensitive else self.snippet(line, column, length)
+        path = path if self.may_show_lines else ""
+        self.problems.append(Diagnostic(what, why, fix, self.location(line, column), path, snippet))
 
 
 def read(path: Path, file: str, read_bytes: Callable[[Path], bytes] = read_manifest_file) -> Document:
@@ -434,11 +440,11 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         document.report(place, _CHARACTER, f"{more:,} more like this")
     if root is None:
         return document
+    walk = _Walk(document)
     try:
-        tree = _Walk(document).value(root)
+        tree = walk.value(root)
     except InvalidNode as error:
-        document.report(error.node, error.what, error.why, error.fix)
-        document.is_broken = True
+        walk.report(error)
     if document.is_broken:
         return document
     if isinstance(tree, dict):
@@ -622,6 +628,26 @@ class _Walk:
         self._open: set[int] = set()
         self._aliased = 0
         self._in_alias = 0
+        #: The way to what is looked at, as people read it; it is left where a value is invalid.
+        self._steps: list[str] = []
+
+    def path(self, *more: str) -> str:
+        return "".join(map(shorten, (*self._steps, *more))).removeprefix(".")
+
+    def _below(self, step: str, node: Any, depth: int) -> Any:
+        self._steps.append(step)
+        value = None
+        try:
+            value = self.value(node, depth)
+        except InvalidNode as error:
+            if error.what == _INVALID:  # the rest may be without end
+                raise
+            self.report(error)
+        self._steps.pop()
+        return value
+
+    def report(self, error: InvalidNode) -> None:
+        self._document.report(error.node, error.what, error.why, error.fix, path=self.path(), breaks=True)
 
     def value(self, node: Any, depth: int = 0) -> Any:
         if isinstance(node.value, str):
@@ -629,22 +655,22 @@ class _Walk:
         identity = id(node)
         if identity in self._open:
             raise InvalidNode(node, _INVALID, "an anchor contains an alias of itself")
+        is_mapping = node.__class__.__name__ == "MappingNode"
+        kind = "map" if is_mapping else "seq"
+        if node.ctag.suffix is not None and str(node.ctag) not in (_CORE + kind, "!"):
+            raise _wrong_tag(node)
         is_alias = identity in self._seen
         self._in_alias += is_alias
         if self._in_alias:
             self._count(node)
         if depth > MAX_DEPTH:
             raise InvalidNode(node, _INVALID, _TOO_DEEP)
-        is_mapping = node.__class__.__name__ == "MappingNode"
-        kind = "map" if is_mapping else "seq"
-        if node.ctag.suffix is not None and str(node.ctag) not in (_CORE + kind, "!"):
-            raise _wrong_tag(node)
         self._seen.add(identity)
         self._open.add(identity)
         if is_mapping:
             value: Any = self._members(node, depth + 1)
         else:
-            value = [self.value(item, depth + 1) for item in node.value]
+            value = [self._below(f"[{n}]", item, depth + 1) for n, item in enumerate(node.value)]
         self._in_alias -= is_alias
         self._open.discard(identity)
         return value
@@ -654,8 +680,7 @@ class _Walk:
             self._count(node)
         if "\0" in node.value and not self._in_alias:
             why = "the text contains NUL (U+0000), which neither the service nor the records can store"
-            self._document.report(node, _CHARACTER, why, "remove it")
-            self._document.is_broken = True
+            self._document.report(node, _CHARACTER, why, "remove it", path=self.path(), breaks=True)
         if node.ctag.suffix is not None:
             return _tagged(node)
         return node.value if node.style else parse_scalar(node.value)
@@ -673,12 +698,12 @@ class _Walk:
             if name == "<<" and not key.style:
                 merged.append((key, member))
             elif (first := keys.setdefault(name, key)) is key:
-                is_text = isinstance(member.value, str)
-                result[name] = self._scalar(member) if is_text else self.value(member, depth)
+                result[name] = self._below(f".{name}", member, depth)
             elif not self._in_alias:
                 place = self._document.location(first.start_mark.line, first.start_mark.column)
                 why = f'"{shorten(name)}" is already defined at {place}'
-                self._document.report(key, "duplicate key", why, "keep one of them")
+                path = self.path(f".{name}")
+                self._document.report(key, "duplicate key", why, "keep one of them", path=path)
         for key, member in merged:
             sources = self.value(member, depth)
             for source in sources if isinstance(sources, list) else [sources]:
