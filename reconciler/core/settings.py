@@ -9,13 +9,12 @@ from datetime import date
 from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import unquote
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.fields.field_types import Choice, Exclusive, Flag, Strict, described, optional
-from reconciler.core.stack import Effect, JobEntry, Keys, Limits, Prices, TargetEntry
+from reconciler.core.stack import Effect, EnvName, JobEntry, Keys, Limits, Prices, TargetEntry
 from reconciler.errors import Diagnostic, Location
-from reconciler.secrets import is_credential_name
 
 # --- The section `drift`: known drift, and until when it is ignored
 
@@ -157,16 +156,6 @@ class Destination:
 
 
 # --- The whole manifest, and its variables
-
-
-def _not_a_credential(name: str) -> str:
-    if is_credential_name(name):
-        raise PydanticCustomError("credential", "{name} holds a credential", {"name": name})
-    return name
-
-
-#: An environment variable that may provide the value of a variable.
-EnvName = Annotated[str, AfterValidator(_not_a_credential)]
 
 
 #: The types of variables.

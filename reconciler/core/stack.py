@@ -10,7 +10,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.body import covered_by, digest_of, is_known, is_of_same_form
@@ -23,6 +23,7 @@ from reconciler.core.lifecycle import Duration, Lifecycle, Schedule
 from reconciler.core.scalar import numbered
 from reconciler.core.values import TARGET_KINDS, KindName, TargetKind
 from reconciler.errors import Diagnostic, Location, WrongUsage
+from reconciler.secrets import is_credential_name
 from reconciler.text import few
 
 
@@ -98,10 +99,20 @@ NOT_IN_DEFAULTS = {
 NOT_IN_TEMPLATES = {name: NOT_IN_DEFAULTS[name] for name in ("matrix", "name", "max_parallel", "formerly")}
 
 
+def _not_a_credential(name: str) -> str:
+    if is_credential_name(name):
+        raise PydanticCustomError("credential", "{name} holds a credential", {"name": name})
+    return name
+
+
+#: An environment variable that a manifest may name: none of reconciler's own credentials.
+EnvName = Annotated[str, AfterValidator(_not_a_credential)]
+
+
 class ProcessEnvironment(Strict):
     """What processes get of the variables of the caller."""
 
-    inherit: list[str] = described("Names of the variables that a job gets; none of them a credential.")
+    inherit: list[EnvName] = described("Names of the variables that a job gets; none of them a credential.")
 
 
 class Target(Strict):
