@@ -60,7 +60,7 @@ def format_count(number: int, noun: str) -> str:
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: Longer than any wait, and within the range of dates.
 _MAX_S = 1000 * 366 * 86_400
-_DURATION = r"(?a)(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
+_DURATION = r"(?a)0|(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
 
 
 def parse_duration(text: str) -> float:

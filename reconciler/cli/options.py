@@ -181,13 +181,16 @@ _FORMATS, _WHEN = click.Choice(["text", "json"]), click.Choice(["auto", "always"
 def common(*, hidden: bool = False) -> Sequence[Add]:
     """The options of every command. The help lists them once, so they are `hidden` in commands."""
     add, version = partial(option, hidden=hidden), "%(prog)s %(version)s"
-    no_colour = flag(
-        "--no-color",
-        "Disable colours.",
-        hidden=hidden,
-        expose_value=False,
-        callback=lambda ctx, param, value: setattr(console, "colour", "never" if value else console.colour),
-    )
+
+    def disable(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        """As in `_sets`; its variable counts less than the other option where that is typed."""
+        typed = [
+            ctx.get_parameter_source(one) is ParameterSource.COMMANDLINE for one in ("no_color", "color")
+        ]
+        if value and (typed[0] or (ctx.parent is None and not typed[1])):
+            console.colour = "never"
+
+    no_colour = flag("--no-color", "Disable colours.", hidden=hidden, expose_value=False, callback=disable)
     verbose = "Verbose output; -vv also logs each request."
     return (
         click.version_option(__version__, prog_name="reconciler", message=version, hidden=hidden),

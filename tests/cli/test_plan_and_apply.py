@@ -104,12 +104,20 @@ def test_destroy_ends_what_the_stack_owns_and_a_protected_job_stays(reconciler: 
         ("--color always plan --no-color", False),
         ("--color=always -v --log-format json plan --color never", False),
         ("plan", False),
+        ("RECONCILER_NO_COLOR=1 plan --color always", True),
+        ("RECONCILER_NO_COLOR=1 --color always plan", True),
+        ("RECONCILER_COLOR=always plan", True),
+        ("RECONCILER_COLOR=always plan --no-color", False),
+        ("RECONCILER_COLOR=always RECONCILER_NO_COLOR=1 plan", False),
     ],
 )
 def test_option_of_every_command_may_stand_before_it(
-    reconciler: Reconciler, line: str, is_coloured: bool
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, line: str, is_coloured: bool
 ) -> None:
     write(manifest("a"))
+    while line.startswith("RECONCILER_"):
+        variable, line = line.split(" ", 1)
+        monkeypatch.setenv(*variable.split("=", 1))
     said = reconciler.ends(0, line)
     assert ("\x1b[" in said.out) is is_coloured
     assert ('"level": "debug"' in said.err) is ("-v" in line)

@@ -14,7 +14,16 @@ from tests.core.test_decision_table import OLD, plan_for
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("2m", 120), ("1h", 3600), ("1h30m", 5400), ("2d", 172800), ("1.5s", 1.5), ("0s", 0)],
+    [
+        ("90s", 90),
+        ("2m", 120),
+        ("1h", 3600),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        ("1.5s", 1.5),
+        ("0s", 0),
+        ("0", 0),
+    ],
 )
 def test_duration_is_parsed_to_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
