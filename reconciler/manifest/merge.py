@@ -255,7 +255,7 @@ def _include_problems(document: Document) -> Iterator[Diagnostic]:
             why = "it must be a path below the directory of the root file, without hidden names, . and .."
         elif len(glob) > MAX_GLOB:
             why = f"it has {len(glob)} characters, and at most {MAX_GLOB} are allowed"
-        elif not (tail.endswith(SUFFIXES) or any(end.endswith(tail) for end in SUFFIXES)):
+        elif not last or not (tail.endswith(SUFFIXES) or any(end.endswith(tail) for end in SUFFIXES)):
             why = "manifest files end in .yaml or .yml"
         if why:
             fix = "write it as jobs/*.yaml, or as jobs/**/*.yaml with the directories below"

@@ -518,7 +518,7 @@ def diagnostics(
         field = _type_at(model, loc[:-1] if is_extra or is_missing else loc)
         names = tuple(fields_of(field)) if _is_model(field) else ()
         name = str(loc[-1]) if loc else ""
-        places = partial(_places_of, name, model, origin.path(()) if is_extra else "")
+        places = partial(_places_of, name, model, origin.path(steps, len(steps)) if is_extra else "")
         defaults = {"name": name, "names": names, "choices": _choices(field), "places": places}
         explained = _explain(kind, value, {**defaults, **context}, item["msg"])
         at_key = is_key or is_extra or kind == "rule"

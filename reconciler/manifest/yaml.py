@@ -667,13 +667,13 @@ class _Walk:
             raise InvalidNode(node, _INVALID, _TOO_DEEP)
         self._seen.add(identity)
         self._open.add(identity)
-        if is_mapping:
-            value: Any = self._members(node, depth + 1)
-        else:
-            value = [self._below(f"[{n}]", item, depth + 1) for n, item in enumerate(node.value)]
-        self._in_alias -= is_alias
-        self._open.discard(identity)
-        return value
+        try:
+            if is_mapping:
+                return self._members(node, depth + 1)
+            return [self._below(f"[{n}]", item, depth + 1) for n, item in enumerate(node.value)]
+        finally:
+            self._in_alias -= is_alias
+            self._open.discard(identity)
 
     def _scalar(self, node: Any) -> Any:
         if self._in_alias:

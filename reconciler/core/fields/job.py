@@ -438,10 +438,13 @@ class JobBody(Strict):
         summary = self.algorithm.summary if self.algorithm else None
         if self.tasks and self.kind != "hetero_job":
             raise rule_error("tasks requires kind: hetero_job")
-        if not self.tasks and self.spec is None:
-            raise rule_error("spec is required: where and how the job runs")
+        missing = []
         if self.kind == "job" and self.algorithm is None and self.train_type is None:
-            raise rule_error("algorithm is required: what the job runs")
+            missing.append("algorithm is required: what the job runs")
+        if not self.tasks and self.spec is None:
+            missing.append("spec is required: where and how the job runs")
+        if missing:
+            raise rule_error("; ".join(missing))
         if is_federated and not has_group:
             raise rule_error("kind federated_pool_job requires spec.resource.pool_group_id")
         if has_group and not is_federated:
