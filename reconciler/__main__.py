@@ -42,7 +42,7 @@ def main() -> NoReturn:
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-        console.lose_reader()
+        console.on_broken_pipe()
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     args = sys.argv[1:]
     command_line.import_command(args)

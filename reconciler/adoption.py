@@ -16,7 +16,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.past import PastRevision
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import suggest_key, unknown_key
-from reconciler.core.values import PlanWarning, few_of_a_kind
+from reconciler.core.values import PlanWarning, fold_similar_warnings
 from reconciler.decide.actions import adopt_command
 from reconciler.decide.adoption import Candidate, RenamedStack, adopt, release, release_warnings
 from reconciler.decide.key_state import Snapshot, state_of
@@ -243,5 +243,5 @@ def _make_plan(
         complete=ownership.is_complete and not any(one.action is Action.UNKNOWN for one in done),
         summary=count(done),
         actions=tuple(done),
-        warnings=few_of_a_kind((*unread(ownership), *warnings)),
+        warnings=fold_similar_warnings((*unread(ownership), *warnings)),
     )

@@ -465,7 +465,7 @@ def drift(context: Context, *, since_last: bool = False, remind_s: float = REMIN
     comparison = compare(
         last,
         (*report.drift, *report.ignored),
-        report.has_judged,
+        report.is_conclusive,
         at_s=plan_context.at_s,
         redact=recording.redact,
         remind_s=remind_s,

@@ -84,7 +84,7 @@ class Rollout:
                 self.lock.release()
             wait = _Wait(self, plan, journal, self.goal, result)
             try:
-                result = wait.until_the_end()
+                result = wait.run_to_end()
             except ReconcilerError:  # nobody may look any more, say: what was done is recorded
                 self._end(journal, wait.result)
                 raise
@@ -164,7 +164,7 @@ class _Wait:
     def _own(self) -> dict[str, PlannedAction]:
         return _own_actions(self._newest, self._keys)
 
-    def until_the_end(self) -> Result:
+    def run_to_end(self) -> Result:
         self.look()
         wait_for(self, self._clock, is_interrupted=self.rollout.stop.is_set)
         if self._waits is None:
@@ -302,7 +302,7 @@ class _Wait:
 
         def judge_key(key: str) -> Waited | None:
             if key not in found and key in own:
-                action = self._as_left(own[key], snapshot)
+                action = self._planned_state(own[key], snapshot)
                 desired, job_id = self._stack.find(key), action.before.id if action.before else None
                 owned = snapshot.view_of(key, action.former_keys).owned
                 job = next((one.job for one in owned if one.job.id == job_id), None)
@@ -327,7 +327,7 @@ class _Wait:
 
         return tuple(waited for key in own if (waited := judge_key(key)) is not None)
 
-    def _as_left(self, action: PlannedAction, snapshot: Snapshot) -> PlannedAction:
+    def _planned_state(self, action: PlannedAction, snapshot: Snapshot) -> PlannedAction:
         """The action; a rerun that the plan did not announce is for the next apply, and its job is kept."""
         followed, starts = self._followed[action.key], action.traits.starts_a_job
         owned = snapshot.view_of(action.key, action.former_keys).owned

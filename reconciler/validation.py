@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.values import Denial, Source, few_of_a_kind
+from reconciler.core.values import Denial, Source, fold_similar_warnings
 from reconciler.decide.validation import DeniedJob, Validation
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.manifest import LoadedStack
@@ -82,7 +82,9 @@ def validate_stack(
         Diagnostic(
             one.what, one.why, one.fix, path=f"jobs.{one.key}" if one.key else "", severity=Severity.WARNING
         )
-        for one in few_of_a_kind(dict.fromkeys(one for each in verdicts.values() for one in each.warnings))
+        for one in fold_similar_warnings(
+            dict.fromkeys(one for each in verdicts.values() for one in each.warnings)
+        )
     )
     stack, jobs = loaded.stack, []
     for denial, denied_on in denied.items():

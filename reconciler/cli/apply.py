@@ -88,7 +88,7 @@ def apply_command(
 
         return check_fleet()
     from reconciler import reconcile
-    from reconciler.cli.execution import ApplyRequest, apply_saved, change, nothing_done
+    from reconciler.cli.execution import ApplyRequest, apply_saved, change, report_early_failure
     from reconciler.core.past import RunKind
     from reconciler.decide.guards import limited
     from reconciler.decide.outcome import Goal
@@ -97,7 +97,7 @@ def apply_command(
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, wait_for)
     if plan_file is not None:
         said = [name for option_, name in _OF_THE_PLAN.items() if opt.is_typed(option_)]
-        with nothing_done(asked):
+        with report_early_failure(asked):
             if said:  # environment variables do not count: they may be set for `plan` as well
                 why = f"{', '.join(said)}: already set in the saved plan"
                 raise WrongUsage(Diagnostic("not with --plan", why, "omit it, or create a new plan"))
@@ -105,7 +105,7 @@ def apply_command(
         approved = os.environ.get("RECONCILER_APPROVE") if approved is None else approved
         return apply_saved(plan_file, asked, approved=approved, with_preflight=not no_preflight, **options)
     if approved is not None:
-        with nothing_done(asked):
+        with report_early_failure(asked):
             why = "only a saved plan has a digest to approve"
             raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
     allowed = opt.allowances(allow, force=force)
@@ -162,7 +162,7 @@ def adopt_command(
     description becomes the declared one, with the marker.
     """
     from reconciler.adoption import adopt_plan
-    from reconciler.cli.execution import ApplyRequest, change, nothing_done
+    from reconciler.cli.execution import ApplyRequest, change, report_early_failure
     from reconciler.core.past import RunKind
     from reconciler.manifest.format import yaml_text
 
@@ -171,7 +171,7 @@ def adopt_command(
         "a key and the id of a job are needed": old is None and len(words) < 2,
     }
     asked = ApplyRequest("Adopt this job?", RunKind.ADOPT, outputs, yes, timeout_s)
-    with nothing_done(asked):
+    with report_early_failure(asked):
         for why in (why for why, is_wrong in wrong.items() if is_wrong):
             usage = "KEY JOB_ID [PATH]... or --from-stack OLD [PATH]..."
             raise WrongUsage(Diagnostic("invalid arguments", why, f"reconciler adopt {usage}"))
@@ -199,11 +199,11 @@ def adopt_command(
 
 def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import check_old_name, move_plan, take_over_history
-    from reconciler.cli.execution import Interrupt, carry_out, hold_lock, nothing_done
+    from reconciler.cli.execution import Interrupt, carry_out, hold_lock, report_early_failure
 
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked), handled_by(interrupt.abort):
+        with report_early_failure(asked), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **opening)).to_apply()
             check_old_name(context, old)
             lock = hold_lock(cleanup, context, interrupt, context.scope._replace(stack=old))

@@ -99,9 +99,9 @@ class Console:
                 is_device = stat.S_ISCHR(os.fstat(sys.stdout.fileno()).st_mode)
             if not (isinstance(error, BrokenPipeError) or (is_device and error.errno == errno.EIO)):
                 raise
-            self.lose_reader()
+            self.on_broken_pipe()
 
-    def lose_reader(self) -> None:
+    def on_broken_pipe(self) -> None:
         """Discard the rest of stdout: its reader has exited."""
         self._unread = sys.stdout
         with suppress(OSError, ValueError):

@@ -207,7 +207,7 @@ def open_target(
         there.remember()
 
 
-def say_gaps(listing: Listing) -> ExitCode:
+def report_unreadable(listing: Listing) -> ExitCode:
     """Report what could not be read. Returns the exit code for an incomplete list."""
     what, problem = "a job cannot be read", listing.problem
     lost = [(one.name or one.id or "?", one.why) for one in listing.unreadable]

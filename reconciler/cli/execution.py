@@ -176,7 +176,7 @@ class ApplyRequest(NamedTuple):
 
 
 @contextmanager
-def nothing_done(asked: ApplyRequest) -> Iterator[None]:
+def report_early_failure(asked: ApplyRequest) -> Iterator[None]:
     """If preparation fails, still emit the final event, which readers of `--json` wait for."""
     try:
         yield
@@ -220,7 +220,7 @@ def change(
     """Open the stack, plan while holding its lock, and apply the plan. Returns the exit code."""
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked), handled_by(interrupt.abort):
+        with report_early_failure(asked), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(offline=offline, stop=interrupt.stop, **options))
             context = context.to_apply()
             lock = hold_lock(cleanup, context, interrupt)
@@ -319,7 +319,7 @@ def apply_saved(
     """
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked), handled_by(interrupt.abort):
+        with report_early_failure(asked), handled_by(interrupt.abort):
             read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
             final_outputs.about(read.plan.stack, read.plan.target.name)
             read.check_approved(approved)

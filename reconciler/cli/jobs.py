@@ -10,7 +10,7 @@ import click
 
 from reconciler.cli import options as opt
 from reconciler.cli.console import console
-from reconciler.cli.context import open_target, say_gaps
+from reconciler.cli.context import open_target, report_unreadable
 from reconciler.cli.progress import reading
 from reconciler.errors import Diagnostic, ExitCode, ServiceError, Severity, Unauthorized, first_of
 
@@ -70,7 +70,7 @@ def list_(sort: str, order: str, limit: int, as_json: bool, **filters: Any) -> i
             console.say(f"Showing the first {len(jobs)}; raise --limit to see more.")
         elif not jobs and not listing.problem:
             console.say("No matching jobs.")
-    return say_gaps(listing)
+    return report_unreadable(listing)
 
 
 @opt.command("show", _JOB, opt.WHERE, opt.JSON, of=jobs_command)
@@ -172,7 +172,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
         console.say("No values yet.")
 
 
-@opt.command("terminate", _JOBS, opt.BESIDE_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
+@opt.command("terminate", _JOBS, opt.STACK_OPTIONS_FOR_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
 def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
     """Terminate jobs, after asking.
 
@@ -186,7 +186,7 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
         return terminate_all(there, there.find_all(named), yes=yes, force=force, as_json=as_json)
 
 
-@opt.command("delete", _JOBS, opt.BESIDE_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
+@opt.command("delete", _JOBS, opt.STACK_OPTIONS_FOR_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
 def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
     """Delete the records of jobs that have ended, with their logs, after asking.
 
@@ -203,7 +203,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
 @opt.command(
     "wait",
     _JOBS,
-    opt.BESIDE_JOBS,
+    opt.STACK_OPTIONS_FOR_JOBS,
     opt.option(
         "--for",
         "What to wait for.",
@@ -233,7 +233,7 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     "export",
     click.argument("jobs", metavar="[JOB]... [PATH]...", nargs=-1),
     opt.flag("--all", "All jobs that no stack owns and that match the filters.", "all_jobs"),
-    opt.BESIDE_JOBS,
+    opt.STACK_OPTIONS_FOR_JOBS,
     opt.FILTERS,
 )
 def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
@@ -309,7 +309,7 @@ def _unmanaged_jobs(there: TargetSession, filters: JobFilters) -> tuple[list[Obs
     if owned := len(listing.jobs) - len(unmanaged):
         are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"
         console.say(f"{are} left out; name a job to export it all the same.")
-    return unmanaged, [say_gaps(listing)]
+    return unmanaged, [report_unreadable(listing)]
 
 
 @opt.command(

@@ -260,7 +260,7 @@ TARGET_NAME = many(
 #: Stack and target, for a command whose arguments end in PATH….
 WHERE = (*STACK, TARGET_NAME)
 #: The same for a command whose arguments are any number of jobs.
-BESIDE_JOBS = (
+STACK_OPTIONS_FOR_JOBS = (
     many(
         "--in PATH",
         "Stack whose targets to use; default: the current directory. Repeatable.",

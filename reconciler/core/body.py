@@ -23,7 +23,7 @@ from reconciler.secrets import SecretText, show
 from reconciler.text import format_duration, parse_duration
 
 
-def one_spelling(job: Mapping[str, Any]) -> dict[str, Any]:
+def normalize_aliases(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job from the service, in manifest form, with the names that the create body uses."""
     result = with_algorithms(job, _algorithm)
     if isinstance(spec := job.get("spec"), dict) and isinstance(volumes := spec.get("volumes"), list):

@@ -19,7 +19,7 @@ from reconciler.core.body import (
     desugar,
     manifest_form,
     merge,
-    one_spelling,
+    normalize_aliases,
 )
 from reconciler.core.canonical import (
     Canonical,
@@ -560,7 +560,7 @@ def _differing(wanted: Canonical, job: ObservedJob) -> tuple[_Path, ...]:
 
 
 def _reported(job: ObservedJob) -> dict[str, Any]:
-    return one_spelling(manifest_form(job.body))
+    return normalize_aliases(manifest_form(job.body))
 
 
 def entry_patch(

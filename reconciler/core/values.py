@@ -174,7 +174,7 @@ class PlanWarning(Frozen):
     key: str | None = None
 
 
-def few_of_a_kind(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
+def fold_similar_warnings(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
     """Replace the warnings beyond `MOST_OF_A_KIND` with the same `what` by their number."""
     kept, more = first_of_a_kind(warnings)
     return (*kept, *(PlanWarning(what=what, why=why) for what, why in more))

@@ -36,7 +36,7 @@ from reconciler.core.values import (
     PlanWarning,
     Source,
     TargetIdentity,
-    few_of_a_kind,
+    fold_similar_warnings,
     node_hours,
     timestamp_or_none,
 )
@@ -587,7 +587,7 @@ class DriftReport(Head):
             return self.has_drifted
         return bool(self.comparison.reported)
 
-    def has_judged(self, key: str) -> bool:
+    def is_conclusive(self, key: str) -> bool:
         """Whether drift of the key that is not in the report is gone."""
         unknown = (entry.key for entry in self.drift if entry.class_ is DriftClass.UNKNOWN)
         return self.proves_absence and key not in unknown and (key in self.keys or not self.is_partial)
@@ -674,7 +674,7 @@ def make_drift_report(
         pending=tuple(one.pending for one in findings if one.pending),
         ignored=tuple(ignored),
         summary=dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift),
-        warnings=few_of_a_kind((*warnings, *chain.from_iterable(one.warnings for one in findings))),
+        warnings=fold_similar_warnings((*warnings, *chain.from_iterable(one.warnings for one in findings))),
         compared=0 if snapshot.ownership.problem is not None else len(keys) - unknown,
         keys=tuple(keys),
         declared=tuple(stack.whole or stack.jobs),

@@ -14,7 +14,14 @@ from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from reconciler.core.body import CURRENT, auto_stop_hours, digest_of, is_known, manifest_form, one_spelling
+from reconciler.core.body import (
+    CURRENT,
+    auto_stop_hours,
+    digest_of,
+    is_known,
+    manifest_form,
+    normalize_aliases,
+)
 from reconciler.core.canonical import Canonical, canonical, immutable_part
 from reconciler.core.code import CODE, declared_form, is_shortened, known_code, reported_form
 from reconciler.core.fields.field_types import Cloud
@@ -286,7 +293,7 @@ def difference(
     if then is not None:
         then = with_expressions(_with_number(then, number), declared, desired, digest[:1], number)
     elif details is not None:
-        reported = immutable_part(canonical(one_spelling(manifest_form(details.body))))
+        reported = immutable_part(canonical(normalize_aliases(manifest_form(details.body))))
         reported = reported_form(reported, declared, codes)
         reported = with_expressions(reported, declared, desired, digest[:1], number)
         then = declared_for(reported, declared, digest)

@@ -16,7 +16,7 @@ from reconciler.core.ownership import Ownership
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, timestamp
+from reconciler.core.values import PlanWarning, TargetIdentity, fold_similar_warnings, timestamp
 from reconciler.decide.actions import PROTECTED, KeyDecision, before_of
 from reconciler.decide.cost import cost_of
 from reconciler.decide.guards import (
@@ -315,7 +315,7 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
         preflight=checked.found if checked else None,
         declared=tuple(stack.whole or stack.jobs),
         has_budget=(stack.limits.node_hours, stack.limits.cost) != (None, None),
-        warnings=few_of_a_kind(
+        warnings=fold_similar_warnings(
             (
                 *snapshot_warnings(stack, snapshot),
                 *first_apply_warning(proposed),
@@ -362,7 +362,7 @@ def make_destroy_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, ta
     )
     context = context._replace(destroys=True, allowances=EVERY_GUARD)
     plan = make_plan(emptied, snapshot, context, target)
-    warnings = few_of_a_kind(snapshot_warnings(stack, snapshot))
+    warnings = fold_similar_warnings(snapshot_warnings(stack, snapshot))
     return plan.model_copy(update={"warnings": warnings, "declared": tuple(stack.whole or stack.jobs)})
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from reconciler.core.catalog import Missing, Offers, PoolChoice, RecordQuota, missing, pools
 from reconciler.core.stack import Stack
-from reconciler.core.values import PlanWarning, PreflightReason, few_of_a_kind
+from reconciler.core.values import PlanWarning, PreflightReason, fold_similar_warnings
 from reconciler.decide.guards import CatalogCheck, block, blocks_of, sums_of
 from reconciler.decide.plan import Plan, PlannedAction, PreflightFinding, in_order
 
@@ -94,7 +94,7 @@ def refused_in_body(body: Mapping[str, Any], answers: CatalogAnswers) -> list[Mi
 def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:
     """Block the keys with findings in a plan whose guards were applied before."""
     actions = block(plan.actions, blocks_of(checked.found), stack)
-    warnings = tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(checked.warnings))))
+    warnings = tuple(dict.fromkeys((*plan.warnings, *fold_similar_warnings(checked.warnings))))
     findings = sorted((*(plan.preflight or ()), *checked.found), key=lambda one: one.key)
     more = {"preflight": tuple(findings), "warnings": warnings}
     return plan.model_copy(update={**sums_of(actions, plan.refusals), **more})

@@ -31,7 +31,15 @@ from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import not_evaluated
 from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import Declared, DesiredJob, Limits, Prices, Stack, Target
-from reconciler.core.values import FORMAT_VERSION, Change, Denial, Frozen, PlanWarning, Source, few_of_a_kind
+from reconciler.core.values import (
+    FORMAT_VERSION,
+    Change,
+    Denial,
+    Frozen,
+    PlanWarning,
+    Source,
+    fold_similar_warnings,
+)
 from reconciler.decide.actions import PROTECTED, KeyDecision, rename_command
 from reconciler.decide.cost import cost_of_all
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of
@@ -252,7 +260,7 @@ def make_review(
             one.model_copy(update={"source": _without_prefix(one.source, head.file_prefix)})
             for one in verdicts.denied
         ),
-        warnings=few_of_a_kind(warnings),
+        warnings=fold_similar_warnings(warnings),
         declared=tuple(key for one in (head, base) if one.stack for key in one.stack.whole or one.stack.jobs),
     )
 

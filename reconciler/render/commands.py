@@ -21,7 +21,7 @@ from reconciler.render.plan import change_lines
 from reconciler.render.reports import span
 from reconciler.render.text import (
     NOTHING,
-    fold_alike,
+    group_by,
     name_of,
     render_head,
     render_keys,
@@ -146,7 +146,7 @@ def render_why(found: Sequence[Explanation], style: Style = PLAIN, *, verbose: b
         return without_name(first.partition(": ")[2], one.key), *more
 
     lines = list[str]()
-    for group in fold_alike(found, look):
+    for group in group_by(found, look):
         lines += (*_answer(group, style), "")
     lines.append(style.paint(render_head(found[0].stack, found[0].target), "bold"))
     lines.append("`reconciler why KEY` shows what led to the action of one, -v to that of each.")

@@ -24,8 +24,8 @@ from reconciler.render import Style, View
 from reconciler.render.text import (
     FORCES_NEW_JOB,
     INDENT,
-    fold_alike,
-    look_of_changes,
+    group_by,
+    grouping_key_of_changes,
     name_of,
     place_in,
     render_change,
@@ -51,10 +51,10 @@ def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
     return sorted(items, key=lambda item: item.traits.place)
 
 
-def look_of_action(action: PlannedAction) -> Hashable:
+def grouping_key(action: PlannedAction) -> Hashable:
     """The shown parts of an action, without its key, what it starts and what grows with time."""
     shown = (action.symbol, action.action, action.reason, action.detail, action.ended_badly)
-    return (*shown, action.next_run, look_of_changes(action.changes), action.rerun_of is not None)
+    return (*shown, action.next_run, grouping_key_of_changes(action.changes), action.rerun_of is not None)
 
 
 def explain_group(actions: Sequence[PlannedAction]) -> str:
@@ -80,7 +80,7 @@ def plan_text(plan: Plan, view: View) -> str:
         for action in plan.actions
         if view.show_keep or action.action is not Action.KEEP or action.ended_badly
     )
-    groups = fold_alike(shown, look_of_action, place_in(plan.declared), is_folded=not view.verbose)
+    groups = group_by(shown, grouping_key, place_in(plan.declared), is_folded=not view.verbose)
     names = [name_of([one.key for one in group]) for group in groups]
     width = width_of_names([*names, *(key for key, _ in plan.history)], style)
     for group in groups:

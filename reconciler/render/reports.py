@@ -11,11 +11,11 @@ from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredDr
 from reconciler.decide.outcome import Outcome, Result, Status, WaitEnd, spell_status
 from reconciler.decide.plan import Reason, spell_work
 from reconciler.render import View
-from reconciler.render.plan import in_order_for_people, job_lines, look_of_action
+from reconciler.render.plan import grouping_key, in_order_for_people, job_lines
 from reconciler.render.text import (
     INDENT,
-    fold_alike,
-    look_of_changes,
+    group_by,
+    grouping_key_of_changes,
     name_of,
     pad,
     place_in,
@@ -78,13 +78,13 @@ def drift_text(report: DriftReport, view: View) -> str:
 
     def look(item: Drift) -> Hashable:
         detail = without_name(item.detail, item.key)
-        return item.class_, item.remedy, detail, look_of_changes(item.changes)
+        return item.class_, item.remedy, detail, grouping_key_of_changes(item.changes)
 
     sections = [
-        (title, fold_alike(entries, look, place, is_folded=is_folded), mark)
+        (title, group_by(entries, look, place, is_folded=is_folded), mark)
         for title, entries, mark in drift_sections(report)
     ]
-    pending = fold_alike(
+    pending = group_by(
         report.pending, lambda one: without_name(one.detail, one.key), place, is_folded=is_folded
     )
     found: list[Sequence[Drift | Pending]] = [group for _, groups, _ in sections for group in groups]
@@ -216,10 +216,10 @@ def result_text(result: Result, view: View) -> str:
     def look(outcome: Outcome) -> Hashable:
         # Actions that the plan folded are folded here if they ended in the same way.
         detail = without_name(outcome.detail, outcome.key)
-        return outcome.status, detail, look_of_action(outcome.action)
+        return outcome.status, detail, grouping_key(outcome.action)
 
     place = place_in(view.plan.declared if view.plan else ())
-    for group in fold_alike(result.outcomes, look, place, is_folded=not view.verbose):
+    for group in group_by(result.outcomes, look, place, is_folded=not view.verbose):
         first = group[0]
         jobs = [outcome.action.after or outcome.action.before for outcome in group]
         names = [job.name if job else outcome.key for job, outcome in zip(jobs, group, strict=True)]
@@ -278,11 +278,11 @@ def _review_lines(review: Review, view: View) -> str:
     on = f" on {review.on}" if review.on else ""
 
     def look(job: ReviewedJob) -> Hashable:
-        return job.symbol, job.action, job.change, _detail(job), look_of_changes(job.changes)
+        return job.symbol, job.action, job.change, _detail(job), grouping_key_of_changes(job.changes)
 
     lines = [style.paint(printable(f"Stack {review.stack}{on}: {sides_of(review)}"), "bold"), ""]
     shown, place = in_order_for_people(review.jobs), place_in(review.declared)
-    groups = fold_alike(shown, look, place, is_folded=not view.verbose)
+    groups = group_by(shown, look, place, is_folded=not view.verbose)
     width = width_of_names((name_of(_names(group)) for group in groups), style)
     for group in groups:
         first = group[0]

@@ -24,13 +24,13 @@ from reconciler.errors import Severity
 from reconciler.render import Content, View, reports
 from reconciler.render.plan import (
     explain_group,
+    grouping_key,
     in_order_for_people,
-    look_of_action,
     revision_of,
     sums_of,
     what_starts,
 )
-from reconciler.render.text import fold_alike, place_in, said_once, without_name
+from reconciler.render.text import group_by, merge_equal_warnings, place_in, without_name
 from reconciler.secrets import show
 from reconciler.text import few, format_size, printable
 
@@ -242,7 +242,7 @@ def _notes(
 ) -> tuple[Note, ...]:
     """Refusals of the whole plan, then warnings."""
     found = [(Level.ERROR, one.what, one.why, one.fix, "") for one in refusals]
-    for one in said_once(warnings, declared):
+    for one in merge_equal_warnings(warnings, declared):
         found.append((Level.WARNING, one.what, one.why, one.fix, one.key or ""))
     return tuple(Note(level, *(clean(text or "") for text in texts)) for level, *texts in found)
 
@@ -254,7 +254,7 @@ def _rows_of(rows: Sequence[Row], keys: Iterable[str] = (), declared: Sequence[s
         return row.kind, row.symbol, row.rule, without_name(row.text, row.key), row.changes
 
     found = []
-    for first, *others in fold_alike(sorted(rows, key=lambda row: row.rank), look, place_in(declared)):
+    for first, *others in group_by(sorted(rows, key=lambda row: row.rank), look, place_in(declared)):
         if others:
             text = without_name(first.text, first.key)
             first = first._replace(keys=(first.key, *(row.key for row in others)), text=text, revision="")
@@ -275,7 +275,7 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
         text, rule = "; ".join(filter(None, (one.detail, one.fix))), one.reason.value
         denied.append(_row(clean, one.key, "refused", "!", "", text, True, rule=rule, source=one.source))
     shown, place = in_order_for_people(plan.actions), place_in(plan.declared)
-    alike = fold_alike(shown, look_of_action, place)
+    alike = group_by(shown, grouping_key, place)
     return Sheet(
         Content.PLAN,
         **_head_of(plan, clean),

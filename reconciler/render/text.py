@@ -158,7 +158,7 @@ def spell_place(source: Source) -> str:
 # Source: docs/reference/cli.md, "Text output".
 
 
-def fold_alike(
+def group_by(
     items: Iterable[_Item],
     look: Callable[[_Item], Hashable],
     place: Callable[[_Item], int] = lambda _: 0,
@@ -191,7 +191,7 @@ def without_name(text: str, key: str) -> str:
     return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", "the job", text)
 
 
-def in_braces(names: Iterable[str]) -> list[str]:
+def brace_expansion(names: Iterable[str]) -> list[str]:
     """Compress names by brace expansion, as in a shell.
 
     The words expand to exactly the given names, each once.
@@ -215,7 +215,7 @@ def in_braces(names: Iterable[str]) -> list[str]:
     ]
 
 
-def look_of_changes(changes: Iterable[Change]) -> str:
+def grouping_key_of_changes(changes: Iterable[Change]) -> str:
     """The parts of changes that are shown."""
     return json.dumps([change.model_dump(mode="json") for change in changes])
 
@@ -264,7 +264,7 @@ def render_keys(
     """
 
     def spelled(names: list[str]) -> list[str]:
-        words = in_braces(names) if is_braced else names
+        words = brace_expansion(names) if is_braced else names
         return ["{" + ",".join(names) + "}"] if is_braced and len(words) == len(names) > 1 else words
 
     listed = [printable(key) for key in keys]
@@ -311,21 +311,23 @@ def render_change(change: Change) -> str:
 # ── warnings, denials, diagnostics ──────────────────────────────────────────────────────────────────
 
 
-def said_once(warnings: Iterable[PlanWarning], declared: Iterable[str] = ()) -> Iterator[PlanWarning]:
+def merge_equal_warnings(
+    warnings: Iterable[PlanWarning], declared: Iterable[str] = ()
+) -> Iterator[PlanWarning]:
     """Merge equal warnings about several keys, named in the order of the manifest."""
     keys_by_warning: dict[PlanWarning, list[PlanWarning]] = {}
     for one in warnings:
         keys_by_warning.setdefault(one.model_copy(update={"key": None}), []).append(one)
     for warning, alike in keys_by_warning.items():
         keys = [one.key for one in sorted(alike, key=place_in(declared)) if one.key]
-        yield warning.model_copy(update={"key": ", ".join(in_braces(keys)) or None})
+        yield warning.model_copy(update={"key": ", ".join(brace_expansion(keys)) or None})
 
 
 def render_warnings(
     warnings: Iterable[PlanWarning], style: Style, declared: Iterable[str] = ()
 ) -> Iterator[str]:
     """Render warnings with their fixes. Equal ones about several keys are merged."""
-    for warning in said_once(warnings, declared):
+    for warning in merge_equal_warnings(warnings, declared):
         about = f"{warning.key}: " if warning.key else ""
         yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
         if warning.fix:

@@ -118,7 +118,7 @@ def run_closed(*arguments: str) -> int:
     """Call the command line as `>&-` does: there never was a stdout."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", nowhere)
-        console.lose_reader()
+        console.on_broken_pipe()
         return run(cli, list(arguments))
 
 

@@ -394,7 +394,7 @@ def test_unreadable_job_is_unknown_and_hides_no_other_drift() -> None:
 def test_key_out_of_a_partial_view_or_unknown_is_not_judged() -> None:
     whole, partial = report(a_stack(NEW), seen(NEW)), report(a_stack(NEW, is_partial=True), seen(NEW))
     unknown = report(a_stack(NEW), seen(NEW, phase="Frozen"))
-    judged = [[found.has_judged(key) for key in ("a", "gone")] for found in (whole, partial, unknown)]
+    judged = [[found.is_conclusive(key) for key in ("a", "gone")] for found in (whole, partial, unknown)]
     assert judged == [[True, True], [True, False], [False, True]]
 
 

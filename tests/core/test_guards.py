@@ -17,8 +17,8 @@ from reconciler.decide.guards import REFUSES_THE_PLAN, CatalogCheck, blockers
 from reconciler.decide.plan import Action, Allowances, Guard, Plan, PreflightFinding, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.errors import ExitCode
-from reconciler.render.plan import explain_group, look_of_action
-from reconciler.render.text import fold_alike
+from reconciler.render.plan import explain_group, grouping_key
+from reconciler.render.text import group_by
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded
@@ -423,7 +423,7 @@ def test_same_change_on_many_jobs_states_their_total_loss(
 ) -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
     jobs = [seen(a_job(str(n), **OLD), ran_s=ran_h * HOUR, node_count=8) for n, ran_h in enumerate(hours)]
-    [group] = fold_alike(plan_for(stack, *jobs, allow=("terminations",)).actions, look_of_action)
+    [group] = group_by(plan_for(stack, *jobs, allow=("terminations",)).actions, grouping_key)
     assert group[0].action is action
     assert said in explain_group(group)
 

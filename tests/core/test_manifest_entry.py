@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.body import create_body, desugar, manifest_form, one_spelling
+from reconciler.core.body import create_body, desugar, manifest_form, normalize_aliases
 from reconciler.core.canonical import canonical, immutable_part
 from reconciler.core.diff import changes_between, comparable_with_details
 from reconciler.core.entry import ManifestEntry, NotDeclarable, SecretVariables, job_key, manifest_entry
@@ -28,7 +28,7 @@ def differences(entry: ManifestEntry) -> tuple[Change, ...]:
     tree = desugar(entry.tree)
     JobEntry.model_validate(tree)
     body = create_body(tree)
-    before = immutable_part(canonical(one_spelling(manifest_form(entry.job.body))))
+    before = immutable_part(canonical(normalize_aliases(manifest_form(entry.job.body))))
     compared = comparable_with_details(before, immutable_part(canonical(manifest_form(body))))
     changes = changes_between(compared.before, compared.after, forces_new_job=True)
     desired = DesiredJob(entry.key, body, "", entry.tree.get("description", ""))
@@ -62,7 +62,7 @@ def test_exported_entry_declares_its_job_and_a_new_job_made_of_it_is_reported_al
         entry = manifest_entry(old, stack="vision")
         assert differences(entry) == ()
         new = reported(DesiredJob(job.key, create_body(desugar(entry.tree)), job.digest), form)
-        before, after = (canonical(one_spelling(manifest_form(one.body))) for one in (old, new))
+        before, after = (canonical(normalize_aliases(manifest_form(one.body))) for one in (old, new))
         changes = changes_between(before, after, forces_new_job=True)
         assert {change.path for change in changes} <= OTHERWISE.get(field.path, set())
 

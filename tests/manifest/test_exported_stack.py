@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.body import manifest_form, one_spelling
+from reconciler.core.body import manifest_form, normalize_aliases
 from reconciler.core.canonical import canonical, immutable_part
 from reconciler.core.diff import changes_between, comparable_with_details
 from reconciler.core.fields.field_types import Cloud
@@ -51,7 +51,7 @@ def read_back(stack: ExportedStack) -> Mapping[str, DesiredJob]:
 
 def differences(desired: DesiredJob, job: ObservedJob) -> tuple[Change, ...]:
     """What adopting a job under an entry would find to differ."""
-    reported_form = immutable_part(canonical(one_spelling(manifest_form(job.body))))
+    reported_form = immutable_part(canonical(normalize_aliases(manifest_form(job.body))))
     declared_form = immutable_part(canonical(manifest_form(desired.body or {})))
     compared = comparable_with_details(reported_form, declared_form)
     changes = changes_between(compared.before, compared.after, forces_new_job=True)

@@ -120,7 +120,7 @@ def compared() -> DriftReport:
         StandingDrift(over, "it", NOW - HOUR),
     ]
     every = (*found.drift, *found.ignored)
-    comparison = compare(LastCheck(NOW - HOUR / 2, tuple(standing)), every, found.has_judged, at_s=NOW)
+    comparison = compare(LastCheck(NOW - HOUR / 2, tuple(standing)), every, found.is_conclusive, at_s=NOW)
     return with_comparison(found, comparison, since_last=True)
 
 

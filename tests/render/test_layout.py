@@ -12,7 +12,7 @@ from rich.cells import cell_len as cells_by_rich
 
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import Style
-from reconciler.render.text import cell_len, in_braces, pad, render_diagnostics, table
+from reconciler.render.text import brace_expansion, cell_len, pad, render_diagnostics, table
 
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=60), st.integers(0, 60))
@@ -133,4 +133,4 @@ def expanded(word: str) -> list[str]:
 
 @given(st.lists(st.sampled_from(SWEEP), min_size=1, unique=True))
 def test_braces_expand_to_the_very_names(names: list[str]) -> None:
-    assert sorted(name for word in in_braces(names) for name in expanded(word)) == sorted(names)
+    assert sorted(name for word in brace_expansion(names) for name in expanded(word)) == sorted(names)
