@@ -242,6 +242,12 @@ def confirm_shown(question: str) -> None:
     confirm(question)
 
 
+def _starts_later(context: Context, plan: Plan, asked: ApplyRequest) -> bool:
+    """Whether the wait starts what the plan defers, which a saved plan has no manifest for."""
+    is_planned_anew = bool(context.loaded.stack.jobs) and not plan.refusals
+    return asked.goal is not None and is_planned_anew and plan.summary[Action.DEFER] > 0
+
+
 def carry_out(
     context: Context,
     plan: Plan,
@@ -267,7 +273,9 @@ def carry_out(
             if asked.tells_events:
                 for line in render_warnings(plan.warnings, console.style(sys.stderr)):
                     console.say(line, "warning")  # there is no event for it
-            if (plan.applyable or asked.on_confirmed) and not asked.yes:
+            if (
+                plan.applyable or asked.on_confirmed or _starts_later(context, plan, asked)
+            ) and not asked.yes:
                 confirm_shown(asked.question)
             if asked.on_confirmed:
                 asked.on_confirmed()

@@ -24,6 +24,7 @@ from reconciler.cli.output import OutputSpec, directory_in_repository, requested
 from reconciler.cli.progress import SAY_AFTER_S, SAY_EVERY_S, BusyLine, can_draw, display
 from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.decide.outcome import Result
+from reconciler.decide.plan import Action
 from reconciler.errors import (
     Diagnostic,
     ExitCode,
@@ -122,7 +123,9 @@ def _apply(
     show(Content.FLEET, planned, others, is_redacted=True)
     to_do = {one.root: one for one in planned.results if one.approved and not one.errors}
     refused: list[ExitCode] = []
-    if (count := sum(one.has_actions for one in to_do.values())) and not is_confirmed:
+    goal = request.options.get("goal")  # a wait starts later what is deferred now
+    asked = [one for one in to_do.values() if one.has_actions or (goal and one.summary.get(Action.DEFER))]
+    if (count := len(asked)) and not is_confirmed:
         try:
             confirm_shown(f"Apply the plans of {format_count(count, 'stack')}?")
         except Refused as refusal:

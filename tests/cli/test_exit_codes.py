@@ -229,6 +229,15 @@ def test_without_a_terminal_the_refusal_names_the_flag(world: World, command: st
     world.ends(3, command, err="fix: add --yes")
 
 
+@pytest.mark.parametrize("command", ["apply", "apply --fleet"])
+def test_what_a_wait_would_start_later_is_asked_about(world: World, command: str) -> None:
+    world.apply(world.manifest("a"))
+    write(world.manifest("a", "b") + "    needs: [a]\n")
+    world.ends(0, command)
+    world.ends(3, f"{command} --wait running", err="fix: add --yes")
+    assert world.changes == ["CreateTrainingJob"]
+
+
 @pytest.mark.parametrize("command", ["apply", "destroy", "unlock"])
 def test_with_nothing_to_do_nothing_is_asked(reconciler: Reconciler, command: str) -> None:
     reconciler.apply(manifest("a"))
