@@ -517,8 +517,10 @@ def judge_completed(state: KeyState) -> Decision | None:
         return None
     if not state.revision.is_aged_out:
         return keep_or_update(state, Reason.COMPLETED, "completed")
-    past = state.view.past_of(state.revision.job.id)
-    ended_at_s = past.ended_at_s if past else None
+    past, ended_at_s = state.view.past_of(state.revision.job.id), None
+    if past is not None:
+        # Of an end of which the service did not say when, the first look that saw it will do.
+        ended_at_s = past.ended_at_s or (past.phases[-1][1] if past.phases else None)
     when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
     return keep(state, Reason.AGED_OUT, f"completed{when}")
 

@@ -16,7 +16,7 @@ from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, rests_on_memory
 from reconciler.secrets import SecretText
-from tests.builders import a_job, a_stack, absent, an_entry, seen
+from tests.builders import NOW, a_job, a_stack, absent, an_entry, seen
 from tests.core.history import a_memory, past, what_was_declared
 from tests.core.test_decision_table import (
     DONE,
@@ -55,6 +55,13 @@ def test_change_of_an_aged_out_job_without_recorded_declaration_names_no_fields(
     action = decided_everywhere(NEW, memory=a_memory(past(BEFORE, is_declared_known=False)))
     assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
     assert action.changes == ()
+
+
+def test_job_of_which_no_end_is_told_completed_when_it_was_first_seen_so() -> None:
+    looks = (("Running", NOW - 9 * 86_400), ("Completed", NOW - 2 * 86_400))
+    done = past(NEW)._replace(duration_s=None, phases=looks)
+    action = decided_everywhere(NEW, memory=a_memory(done))
+    assert action.detail == "completed on 2027-01-13; its record has aged out of the service"
 
 
 def test_active_job_missing_from_an_incomplete_list_is_unknown() -> None:
