@@ -83,7 +83,9 @@ def _recorded(declared: Iterable[Declared]) -> _Recorded:
 def _masked(change: Change, sides: tuple[str, ...], recorded: _Recorded, placeholder: str) -> Change:
     values = {side: getattr(change, side) for side in sides}
     shown = {side: _hide(change.path, value, recorded, placeholder) for side, value in values.items()}
-    return change if shown == values else change.model_copy(update={**shown, "sensitive": True})
+    was_secret = change.path in recorded[0] and any(map(_is_secret, texts_in(change.before)))
+    is_sensitive = was_secret or shown != values
+    return change.model_copy(update={**shown, "sensitive": True}) if is_sensitive else change
 
 
 def _hide(path: str, value: Any, recorded: _Recorded, placeholder: str) -> Any:

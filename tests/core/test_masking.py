@@ -115,10 +115,10 @@ def test_record_says_whether_a_removed_value_was_sensitive(
     assert removed(environments(**before), *records)[ENVIRONMENTS] == (shown, is_sensitive)
 
 
-def test_name_of_a_secret_in_a_record_is_shown() -> None:
+def test_name_of_a_secret_in_a_record_is_shown_as_sensitive() -> None:
     declared = Declared(immutable=by_name(a_job(**SECRET).covered_by(CURRENT)))
     change = Change(path=f"{ENVIRONMENTS}.NOTE", before="${var.note}", after=None)
-    assert mask((change,), [declared]) == (change,)
+    assert mask((change,), [declared]) == (change.model_copy(update={"sensitive": True}),)
 
 
 def test_change_is_masked_by_the_record_of_the_newest_revision() -> None:
