@@ -1,8 +1,7 @@
 """From an entry under `jobs` to a desired job: expressions, defaults, outputs of others, models, create body.
 
-An entry is merged with its texts as they are written, and only what is left of them then names other jobs in
-`${jobs.KEY.outputs.NAME}`: an output that the job takes away from `defaults` needs nobody. The path that
-stands for it may name an output of a third job.
+Entries are merged before `${jobs.KEY.outputs.NAME}` is resolved: an output in `defaults` that the job
+overrides needs no other job. The path of an output may refer to an output of a third job.
 """
 
 from __future__ import annotations
@@ -91,16 +90,16 @@ from reconciler.secrets import SecretText, leaves
 from reconciler.text import few
 
 UNKNOWN_OUTPUT = "unknown output"
-#: Where an output has its path.
+#: The path of an output's URL.
 _URL = ("remote", "obs", "obs_url")
 _Path = tuple[str | int, ...]
 
 
 class MergedJob(NamedTuple):
-    """An entry with all that it inherits.
+    """An entry merged with all that it inherits.
 
-    Texts in `tree` that name outputs are as they are written until `Outputs.resolve`, which finds the
-    `references` to other jobs, each key once. One that `is_plain` holds none, no null and no secret.
+    `tree` has references to outputs as written, until `Outputs.resolve` replaces them and sets `references`,
+    one for each other job. If it `is_plain`, it has no references, nulls and secrets.
     """
 
     tree: dict[str, Any]
@@ -116,17 +115,17 @@ class MergedJob(NamedTuple):
         return bool(self.tree.get("state") == "absent")
 
 
-#: Why an output has no path; without words that is told in another place.
-_REFUSED_ELSEWHERE = Problem("")
-#: What a merged entry says of one output: its path, as far as there is one, and where that stands.
+#: An output has no path, for a reason that is reported elsewhere.
+_REPORTED_ELSEWHERE = Problem("")
+#: The URL of an output, if any, and the path of that in the entry.
 _Output = tuple[Any, tuple[PathStep, ...]]
 
 
 @dataclass(eq=False, repr=False)
 class Outputs:
-    """Puts the paths of outputs in their places. `merged` merges an entry, or has said why it cannot.
+    """Replaces references to outputs by paths. `merged` merges an entry; None if it has reported problems.
 
-    `links` learns which job needs which; `problems` takes what is wrong.
+    Needs are added to `links`, problems to `problems`.
     """
 
     links: Links
@@ -136,9 +135,9 @@ class Outputs:
     _known: dict[OutputName, Any] = field(default_factory=dict)
 
     def resolve(self, job: MergedJob, owner: str | None) -> MergedJob:
-        """Return the job with every path in its place, and with its references.
+        """Return the job with all references to outputs replaced, and with `references` set.
 
-        `owner` is its key, None for a part of an entry that is looked at without a job.
+        `owner` is its key, None for a part of an entry that is checked without a job.
         """
         if job.is_plain or not job.expander.kept:
             return job
@@ -154,8 +153,8 @@ class Outputs:
             if not isinstance(tree, UnresolvedText):
                 return tree
             steps = steps_of(path, job.tree)
-            for reference, (key, _) in self._names(tree, job):
-                # To name an output of an absent job, or of a sweep, is refused.
+            for reference, (key, _) in self._outputs_in(tree, job):
+                # References to outputs of an absent job, or of a sweep, are refused.
                 is_sweep = key in self.links.members and key not in self.links.entries
                 is_refused = key == owner or is_sweep
                 if not is_refused and not ((other := self._job(key)[0]) and other.is_absent):
@@ -168,16 +167,16 @@ class Outputs:
         return job._replace(tree=tree, is_whole=is_whole, references=tuple(links.values()))
 
     def location_of(self, named: OutputName, job: MergedJob) -> Location | None:
-        """Where the output stands that a job names; None if there is none."""
+        """Return the location of an output that a job refers to; None if it does not exist."""
         with suppress(NoValue):
-            named = self._in_full(named, job)
+            named = self._expanded(named, job)
         other, outputs = self._job(named.key)
         if other is None or named.name not in outputs:
             return None
         return other.origin.diagnose(outputs[named.name][1], "").location
 
     def _value(self, text: UnresolvedText, job: MergedJob, owner: str | None, steps: Any) -> Any:
-        """The text with the paths in it; where one has none that is told, and the text is marked."""
+        """Return the text with its paths. If one has no path, report it and return `Unexpanded`."""
         outputs = partial(self._path, job, owner)
         expander = replace(job.expander, keeps_outputs=False, outputs=outputs)
         try:
@@ -188,17 +187,17 @@ class Outputs:
             return Unexpanded(text)
         return SecretText(value, text.secret) if text.secret and not isinstance(value, SecretText) else value
 
-    def _names(self, text: UnresolvedText, job: MergedJob) -> Iterator[tuple[Reference, OutputName]]:
-        """The outputs that a text of a job names, as far as they can be said."""
+    def _outputs_in(self, text: UnresolvedText, job: MergedJob) -> Iterator[tuple[Reference, OutputName]]:
+        """Yield the outputs that a text refers to, except those whose name cannot be expanded."""
         for reference, named in text.outputs:
             with suppress(NoValue):
-                yield reference, self._in_full(named, job)
+                yield reference, self._expanded(named, job)
 
-    def _in_full(self, named: OutputName, job: MergedJob) -> OutputName:
-        """The same with the values of the job's own combination in it.
+    def _expanded(self, named: OutputName, job: MergedJob) -> OutputName:
+        """Replace `${matrix.AXIS}` in the name of an output.
 
         Raises:
-            NoValue: it has no such axis.
+            NoValue: the job has no such axis.
         """
         if "${" not in named.key + named.name:
             return named
@@ -208,67 +207,67 @@ class Outputs:
         return OutputName(member_key(literal, spelled, self.links.known), str(job.expander.text(named.name)))
 
     def _path(self, job: MergedJob, owner: str | None, reference: Reference, named: OutputName) -> Any:
-        """The path of one output. Chains may be long, so they are followed in a loop.
+        """Return the path of one output. Iterative, since chains of references may be long.
 
         Raises:
-            NoValue: it has none; without words where that is told in another place.
+            NoValue: it has none. The problem is empty if it is reported elsewhere.
         """
-        named = self._in_full(named, job)
+        named = self._expanded(named, job)
         if named.key == owner:
             own = shorten(named.key)
             why = f'"{own}" is the job that refers to it; only outputs of other jobs can be named'
             fix = "write the path, or a variable that holds it"
             raise NoValue("reference to itself", why, fix, reference.text)
-        waiting = {} if named in self._known else {named: self._named_by(named)}
-        while waiting:
-            one = next(reversed(waiting))
-            other = next((other for other in waiting[one] if other not in self._known), None)
-            if other is not None and other not in waiting:
-                waiting[other] = self._named_by(other)
+        pending = {} if named in self._known else {named: self._dependencies(named)}
+        while pending:
+            current = next(reversed(pending))
+            other = next((other for other in pending[current] if other not in self._known), None)
+            if other is not None and other not in pending:
+                pending[other] = self._dependencies(other)
                 continue
-            del waiting[one]
-            # A cycle of references is one of needs, and told as such.
-            self._known[one] = self._evaluated(one) if other is None else _REFUSED_ELSEWHERE
+            del pending[current]
+            # A cycle of references is reported as a cycle of needs.
+            self._known[current] = self._evaluated(current) if other is None else _REPORTED_ELSEWHERE
         if isinstance(path := self._known[named], Problem):
             raise NoValue(*path[:3], reference.text)
         if isinstance(path, RevisionText) and owner is not None:
             job.expander.numbered.add(owner)
         return path
 
-    def _named_by(self, named: OutputName) -> Iterator[OutputName]:
-        """The outputs of other jobs that the path of an output is made of."""
+    def _dependencies(self, named: OutputName) -> Iterator[OutputName]:
+        """Yield the outputs of other jobs that the path of an output refers to."""
         job, outputs = self._job(named.key)
         url, _ = outputs.get(named.name, (None, ()))
         if job is not None and isinstance(url, UnresolvedText):
-            yield from (other for _, other in self._names(url, job) if other.key != named.key)
+            yield from (other for _, other in self._outputs_in(url, job) if other.key != named.key)
 
     def _evaluated(self, named: OutputName) -> Any:
-        """The path of an output, those that it is made of being known, or why it has none."""
+        """Return the path of an output whose dependencies are known, or the problem if it has none."""
         key, name = named
         if key not in self.links.entries:
-            # That a key is unknown is told with the links, that a sweep has no members with the sweep.
+            # Unknown keys are reported with the links, sweeps without members with the sweeps.
             if not (members := self.links.members.get(key)):
-                return _REFUSED_ELSEWHERE
+                return _REPORTED_ELSEWHERE
             why = f'"{key}" is a sweep of {len(members)} jobs: {few(members)}'
             fix = f"name one job: ${{jobs.{members[0]}.outputs.{name}}}"
             return Problem("reference to a sweep", why, fix)
         job, outputs = self._job(key)
         place = f'"{key}" at {self.links.entries[key].location}'
         if job is None:
-            return _REFUSED_ELSEWHERE
+            return _REPORTED_ELSEWHERE
         if job.is_absent:
             why = f"{place} says state: absent, so nothing writes its outputs"
             return Problem("reference to an absent job", why)
         if name not in outputs:
-            has = f"it has {listed(tuple(map(shorten, outputs)))}" if outputs else "it declares none"
-            why = f'{place} has no output "{shorten(name)}"; {has}'
+            declared = f"it has {listed(tuple(map(shorten, outputs)))}" if outputs else "it declares none"
+            why = f'{place} has no output "{shorten(name)}"; {declared}'
             return Problem(UNKNOWN_OUTPUT, why, did_you_mean(name, tuple(outputs)))
         url, steps = outputs[name]
         if isinstance(url, UnresolvedText):
-            # What is wrong is told now: once there is too much, nobody comes to read that job.
+            # Report its problems now: once the budget is exceeded, that job is not read.
             url = self._value(url, job, key, steps)
         if isinstance(url, Unexpanded):
-            return _REFUSED_ELSEWHERE
+            return _REPORTED_ELSEWHERE
         if isinstance(url, RevisionText):
             if url.is_of_outputs:
                 why = f"the path of {place} has the number of another job's revision in it already"
@@ -283,7 +282,7 @@ class Outputs:
         )
 
     def _job(self, key: str) -> tuple[MergedJob | None, dict[str, _Output]]:
-        """The job of a key, None if it cannot be read, and the outputs that it declares."""
+        """Return the job of a key, None if it cannot be read, and its declared outputs."""
         if key not in self._jobs:
             entry = self.links.entries.get(key)
             job = None if entry is None else self.merged(entry)
@@ -292,18 +291,18 @@ class Outputs:
 
 
 def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
-    """The outputs of a merged entry: its own, those of its tasks, and what `raw` adds."""
+    """Return the outputs of a merged entry, including those of its tasks and of `raw`."""
     raw = tree.get("raw")
     if isinstance(raw, Mapping):
         tree = {**tree, "raw": desugar(raw)}
-    found: dict[str, _Output] = {}
+    in_tasks: dict[str, _Output] = {}
     for number, _ in enumerate(tasks if isinstance(tasks := tree.get("tasks"), list) else ()):
         for path in (("tasks", number, "algorithm"), ("tasks", number, "algorithm", "job_config")):
             for name, (url, steps) in _outputs_at(tree, path):
-                if found.setdefault(name, (url, steps))[0] != url:
+                if in_tasks.setdefault(name, (url, steps))[0] != url:
                     why = f'more than one task declares "{shorten(name)}", each with a path of its own'
-                    found[name] = Problem("ambiguous output", why, "write the path"), steps
-    return found | dict(_outputs_at(tree, ("algorithm",))) | dict(_outputs_at(tree, ("raw", "algorithm")))
+                    in_tasks[name] = Problem("ambiguous output", why, "write the path"), steps
+    return in_tasks | dict(_outputs_at(tree, ("algorithm",))) | dict(_outputs_at(tree, ("raw", "algorithm")))
 
 
 def _outputs_at(tree: Any, path: _Path) -> Iterator[tuple[str, _Output]]:
@@ -314,9 +313,9 @@ def _outputs_at(tree: Any, path: _Path) -> Iterator[tuple[str, _Output]]:
 
 
 class ValueOrigin(NamedTuple):
-    """One value of a job, the place of the text that gave it, and that text where it is an expression.
+    """One value of a job, its location, and its text if that has expressions.
 
-    `sources` are the expressions in the text, each with what gave it its value, as far as that is known.
+    `sources` are the expressions in the text, each with the source of its value if that is known.
     """
 
     path: str
@@ -327,7 +326,7 @@ class ValueOrigin(NamedTuple):
 
 
 def _leaves(tree: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
-    """All values but the names in lists that are mappings to people."""
+    """Yield all values with their paths, except the names in named lists."""
     if isinstance(tree, Mapping) and tree:
         for name, member in tree.items():
             if not (name == "name" and path and isinstance(path[-1], int)):
@@ -339,26 +338,26 @@ def _leaves(tree: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
         yield path, tree
 
 
-#: What an absent entry may say without declaring a body.
+#: Fields of an absent entry that do not declare a body.
 _NO_BODY = frozenset({"state", "lifecycle", "description", "extends", "needs", "formerly"})
-#: Errors that may only be the echo of another one that has been told, or of something left out.
-_ECHOES = frozenset({"missing", "rule"})
-#: Fields that are shown or compared, so that a secret there could not be kept.
+#: Errors that may only follow from another one, or from something left out.
+_SECONDARY_ERRORS = frozenset({"missing", "rule"})
+#: Fields that are shown or compared, so that they must not be secret.
 _SHOWN = ("description", "lifecycle", "state", "kind", "needs", "formerly")
-#: The same, on whatever level.
-_NAMES = ("name", "local_path")
+#: The same, at any level.
+_SHOWN_MEMBERS = ("name", "local_path")
 
 _Secrets = list[tuple[_Path, SecretText]]
 
 
 class _Inherited(NamedTuple):
-    """What an entry is merged over, `under`, and its `parts`, the ones that are overridden first.
+    """The tree that an entry is merged over, and its `parts`, overridden ones first.
 
-    `is_whole` says that all of it has a value, `is_shared` that other jobs have the very same, and `is_plain`
-    that it is also plain.
+    It `is_whole` if all expressions have a value, `is_shared` if no expression depends on the job, `is_plain`
+    if it is shared and has no references, nulls and secrets.
     """
 
-    under: dict[str, Any]
+    tree: dict[str, Any]
     parts: list[dict[str, Any]]
     is_whole: bool
     is_shared: bool
@@ -367,10 +366,10 @@ class _Inherited(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class JobReader:
-    """Reads the entries of one stack. Problems and warnings are gathered, and secrets in `secrets`.
+    """Reads the entries of one stack, and collects `problems`, `warnings` and `secrets`.
 
-    `origins` says where the values of the job that is `traced` come from, or of each member of that sweep.
-    `takes_seconds`: on this target `auto_stop` need not be whole hours.
+    `origins` has the origins of the values of the `traced` job, or of each member of the traced sweep.
+    `takes_seconds` is True if `auto_stop` need not be whole hours on this target.
     """
 
     stack: str
@@ -388,9 +387,9 @@ class JobReader:
     warnings: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
     _defaults_are_used: bool = False
-    #: By identity: what defaults and templates say that say the same to every job, and whether it is whole.
+    #: By id of the entry: expanded defaults and templates that do not depend on the job, and whether whole.
     _parts: dict[int, tuple[dict[str, Any], bool]] = field(default_factory=dict)
-    #: By the names of templates: what a job with them is merged over, see `_inherited`.
+    #: By the names of templates, see `_inherited`.
     _chains: dict[tuple[str, ...], _Inherited] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -400,27 +399,27 @@ class JobReader:
     def read(self, entry: MergedEntry) -> DesiredJob | None:
         """Return the desired job of an entry, or None if it has problems."""
         if self.expander.budget.is_exceeded:
-            return None  # That has been said, and this may be as much again.
+            return None  # already reported, and this job may be just as large
         before = len(self.problems)
         merged = self._merged(entry)
         if merged is None:
             return None
         job = self._outputs.resolve(merged, entry.name)
         if entry.name in job.expander.numbered:
-            job = self._without_numbers(job)
+            job = self._check_revision_numbers(job)
         keys = (*keys_in(job.tree.get("needs")), *keys_in(job.tree.get("formerly")))
         if not self._is_affordable(LINK * len(keys), job.origin):
             return None
         self.links.add(entry, job.tree, job.references)
         if self.traced in entry.names:
-            # The jobs that expressions refer to: each is needed, and the expression says so.
-            implied = (ValueOrigin("needs", one.key, one.location, one.text) for one in job.references)
+            # The needs that are implied by references.
+            implied = (ValueOrigin("needs", link.key, link.location, link.text) for link in job.references)
             self.origins[entry.name] = (*self._origins(entry, job), *implied)
         desired = self._validated(entry, job)
         return desired if len(self.problems) == before else None
 
-    def _without_numbers(self, job: MergedJob) -> MergedJob:
-        """The job without the number of a revision where no text of the job stands, which is told."""
+    def _check_revision_numbers(self, job: MergedJob) -> MergedJob:
+        """Report revision numbers in fields that are not sent to the service, and make them unknown."""
         tree = dict(job.tree)
         for name in OWN_KEYS - {"raw"} & tree.keys():
             for path, value in _leaves(tree[name], (name,)):
@@ -432,42 +431,42 @@ class JobReader:
         return job._replace(tree=tree, is_whole=job.is_whole and tree == job.tree)
 
     def check_inherited(self) -> None:
-        """Look at `defaults` and templates on their own: what they say wrong, every job may say otherwise."""
+        """Check `defaults` and templates on their own: each job may override their errors."""
         for part in () if self.expander.budget.is_exceeded else self.defaults:
             self._check_alone(part.value, part.origin, is_used=self._defaults_are_used)
         for name, template in self.templates.entries.items():
             self._check_alone(template.value, template.origin, is_used=name in self.templates.used)
 
     def _check_alone(self, tree: dict[str, Any], origin: Origin, *, is_used: bool) -> None:
-        """Look at what jobs inherit, without a job; `is_used`: some job does."""
+        """Check an inherited part without a job. `is_used` is True if a job inherits it."""
         expander = self.expander.for_job(ANY_KEY)
         tree, _ = self._expanded(mark_unknown(tree, lambda text: "${matrix." in text), expander, origin)
         tree = desugar(tree)
         self._secrets_in(tree)
         if is_used:
-            # They are for the jobs to resolve that do not override them.
+            # Resolved by the jobs that do not override them.
             tree = mark_unknown(tree, lambda text: isinstance(text, UnresolvedText))
-        # What it lacks, a job may have; nothing can be said of what depends on the job.
+        # What depends on the job is unknown.
         tree = mark_unknown(_without_templates(tree), lambda text: type(text) is str and ANY_KEY in text)
         part = self._outputs.resolve(MergedJob(_without_removed(tree), origin, expander), None)
         self.links.needs += part.references
-        # A job may have code, to which that is relative.
+        # The boot file may be relative to the code of a job.
         tree = _with_unknown_boot_file(part.tree)
         try:
             JobEntry.model_validate(tree)
         except ValidationError as error:
-            self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _ECHOES)
+            self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _SECONDARY_ERRORS)
         self.problems += raw_problems(part.tree.get("raw"), origin)
 
     def _merged(self, entry: MergedEntry) -> MergedJob | None:
-        """An entry with all that it inherits, or None where that has problems that leave nothing to see."""
+        """Merge an entry with all that it inherits. Returns None if its problems leave nothing to check."""
         own = entry.origin
         if not isinstance(entry.value, dict):
             self.problems.append(not_a_mapping(entry.value, own))
             return None
         plain, expander = is_plain(entry.value), self.expander
         if plain:
-            value, is_whole = self._with_right_items(entry.value, own)
+            value, is_whole = self._with_valid_items(entry.value, own)
         else:
             expander = expander.for_job(entry.name, entry.matrix)
             value, is_whole = self._expanded(entry.value, expander, own)
@@ -477,22 +476,22 @@ class JobReader:
             self.problems += self.templates.check(entry, value)
             templates = self.templates.chain(extended_by(value))
         inherited = self._inherited(templates, entry)
-        under = inherited.under
+        base = inherited.tree
         if plain and not inherited.is_plain:
             plain, expander = False, expander.for_job(entry.name, entry.matrix)
         has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
         if not has_body:
-            under = {"lifecycle": under["lifecycle"]} if "lifecycle" in under else {}
+            base = {"lifecycle": base["lifecycle"]} if "lifecycle" in base else {}
         self._defaults_are_used |= has_body
         size = self.expander.budget.size_of if inherited.is_shared else measure
-        if under and not self._is_affordable(size(under), own):
+        if base and not self._is_affordable(size(base), own):
             return None
         own_part = desugar(_without_templates(value))
-        merged = merge(under, own_part)
+        merged = merge(base, own_part)
         if not plain and _holds_null(merged):
             merged = _without_removed(merged)
         places = tuple(
-            (one.document, one.steps) for one in (entry, *reversed(templates), *reversed(self.defaults))
+            (part.document, part.steps) for part in (entry, *reversed(templates), *reversed(self.defaults))
         )
         origin = Origin(places, (own_part, *reversed(inherited.parts)))
         is_whole = is_whole and inherited.is_whole
@@ -514,14 +513,14 @@ class JobReader:
         for path, value in _leaves(job.tree, ()):
             steps = steps_of(path, job.tree)
             text = job.origin.expression(steps)
-            references = (one for one in dict.fromkeys(parts_of(text or "")) if isinstance(one, Reference))
-            sources = tuple((one.inner, said) for one in references if (said := source(one)))
+            references = (part for part in dict.fromkeys(parts_of(text or "")) if isinstance(part, Reference))
+            sources = tuple((part.inner, origin) for part in references if (origin := source(part)))
             yield ValueOrigin(
                 format_path(steps), value, job.origin.diagnose(steps, "").location, text, sources
             )
 
     def _is_affordable(self, size: int, origin: Origin) -> bool:
-        """Whether one more job may come to so much, beside its expressions; a problem if not."""
+        """Whether the budget allows one more job of this size, without its expressions; else report it."""
         budget = self.expander.budget
         is_allowed = budget.allows(size)
         if not is_allowed:
@@ -529,28 +528,28 @@ class JobReader:
         return is_allowed
 
     def _inherited(self, templates: Sequence[MergedEntry], entry: MergedEntry) -> _Inherited:
-        """What an entry is merged over: defaults, then its templates.
+        """Merge the defaults and the templates of an entry.
 
-        Thousands may extend the same templates, and where no expression asks for the job they share it.
+        Cached by templates, which thousands of jobs may share, if no expression depends on the job.
         """
         chain = tuple(template.name for template in templates)
         if chain in self._chains:
             return self._chains[chain]
         expander = self.expander.for_job(entry.name, entry.matrix)
-        under: dict[str, Any] = {}
+        tree: dict[str, Any] = {}
         parts, are_whole = [], True
-        for one in (*self.defaults, *templates):
-            part, is_whole = self._part(one, expander)
-            under, are_whole = merge(under, part), is_whole and are_whole
+        for source in (*self.defaults, *templates):
+            part, is_whole = self._part(source, expander)
+            tree, are_whole = merge(tree, part), is_whole and are_whole
             parts.append(part)
-        is_shared = all(id(one) in self._parts for one in (*self.defaults, *templates))
-        inherited = _Inherited(under, parts, are_whole, is_shared, is_shared and is_plain(under))
+        is_shared = all(id(source) in self._parts for source in (*self.defaults, *templates))
+        inherited = _Inherited(tree, parts, are_whole, is_shared, is_shared and is_plain(tree))
         if is_shared:
             self._chains[chain] = inherited
         return inherited
 
     def _part(self, entry: MergedEntry, expander: Expander) -> tuple[dict[str, Any], bool]:
-        """What defaults or a template say; the same for every job, unless an expression asks for the job."""
+        """Expand defaults or a template. Cached, unless an expression depends on the job."""
         if id(entry) in self._parts:
             return self._parts[id(entry)]
         tree = {name: member for name, member in entry.value.items() if name != EXTENDS}
@@ -563,9 +562,9 @@ class JobReader:
     def _expanded(
         self, tree: dict[str, Any], expander: Expander, origin: Origin
     ) -> tuple[dict[str, Any], bool]:
-        """The tree with its expressions replaced, and whether all of them could be.
+        """Return the expanded tree, and whether all of it is valid and has a value.
 
-        What is wrong with its lists of names is told here: merged by name, an item may hide another.
+        Named lists are checked here: after merging by name, an item may hide another.
         """
         is_whole = True
         try:
@@ -574,10 +573,10 @@ class JobReader:
             for steps, problem in problems_in(tree, expander):
                 self.problems.append(origin.diagnose(steps, *problem))
             expanded, is_whole = expand_partly(tree, expander), False
-        expanded, are_right = self._with_right_items(expanded, origin)
-        return expanded, is_whole and are_right
+        expanded, are_valid = self._with_valid_items(expanded, origin)
+        return expanded, is_whole and are_valid
 
-    def _with_right_items(self, tree: dict[str, Any], origin: Origin) -> tuple[dict[str, Any], bool]:
+    def _with_valid_items(self, tree: dict[str, Any], origin: Origin) -> tuple[dict[str, Any], bool]:
         tree, problems = check_items(tree, origin)
         self.problems += problems
         return tree, not problems
@@ -597,16 +596,16 @@ class JobReader:
             valid = JobEntry.model_validate(numbered(merged, 1, lambda _: 1) if is_numbered else merged)
             lifecycle, max_parallel = valid.lifecycle, valid.max_parallel
         except ValidationError as error:
-            skip = self.skip if job.is_whole and not job.is_absent else self.skip | _ECHOES
+            skip = self.skip if job.is_whole and not job.is_absent else self.skip | _SECONDARY_ERRORS
             problems = list(diagnostics(error, JobEntry, merged, origin, skip))
             if problems or not job.is_whole:
                 self.problems += problems
                 return None
-            # What is left was no error: an absent job needs no body, and a secret may be unknown offline.
+            # Not an error: an absent job needs no body, and a secret may be unknown offline.
             has_body = has_body and not job.is_absent
         problems = []
         description = merged.get("description") or ""
-        # With the longest numbers of revisions that room is reckoned for.
+        # With the longest revision numbers that `room_for_description` allows for.
         length = len(numbered(description, 9999, lambda _: 9999))
         if length > (room := room_for_description(self.stack, entry.name)):
             why = f"it has {length} characters; with our marker at most {room} are allowed"
@@ -615,7 +614,7 @@ class JobReader:
             if is_numbered and "${job.revision}" in str.__str__(secret):
                 why = f"{secret.reference} is sensitive, and a text with the number of a revision is shown"
                 problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
-            if steps[0] in _SHOWN or steps[-1] in _NAMES:
+            if steps[0] in _SHOWN or steps[-1] in _SHOWN_MEMBERS:
                 why = f"{secret.reference} is sensitive, but this field is shown and compared"
                 problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
         if mapping_at(merged, "spec", "auto_stop").get("time_unit") == "SECONDS" and not self.takes_seconds:
@@ -632,7 +631,7 @@ class JobReader:
                 return None
             body = create_body(merged, holds_null=not job.is_plain)
             if "raw" in merged:
-                self._secrets_in(body)  # `raw` may give a sensitive value another one
+                self._secrets_in(body)  # `raw` may replace a sensitive value by another
             if not job.is_plain and holds_odd_number(body):
                 self.problems += _number_problems(merged, body, origin)
                 return None
@@ -658,17 +657,16 @@ class JobReader:
     def _with_code(
         self, merged: dict[str, Any], origin: Origin, is_absent: bool
     ) -> tuple[dict[str, Any], Code | None] | None:
-        """The job with its code where that will lie, and the code; None if something is wrong with it.
+        """Return the job with the future paths of its code, and the code; None if the code is invalid.
 
-        The code of an absent job need not be there any more.
+        The code of an absent job may be gone, and is not read.
         """
         try:
             entry = None if is_absent else CodeEntry.model_validate(merged["code"])
         except ValidationError:
-            entry = None  # that is told with the rest
-        unexpanded = any(isinstance(one, Unexpanded) for one in leaves(merged["code"]))
+            entry = None  # reported by `_validated`
+        unexpanded = any(isinstance(value, Unexpanded) for value in leaves(merged["code"]))
         if entry is None or self.codes is None or unexpanded:
-            # Nothing can be said of what is relative to it.
             return _with_unknown_boot_file(merged), None
 
         def refused(path: str, what: str, why: str, fix: str | None) -> tuple[dict[str, Any], None] | None:
@@ -698,7 +696,7 @@ class JobReader:
         return {**merged, "algorithm": placed}, code
 
     def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
-        """The secrets in a tree with their places; from now on their values are known."""
+        """Return the secrets in a tree with their paths, and add their values to `secrets`."""
         secrets: _Secrets = []
         _find_secrets(merged, (), secrets)
         for _, secret in secrets:
@@ -715,49 +713,49 @@ def _digest(body: Mapping[str, Any] | None, rerun: str | None, code: Code | None
 
 
 class CodeReader:
-    """Reads the code of jobs, each directory once. `store` is where that of `stack` will lie, "" if nowhere.
+    """Reads the code of jobs, each directory once. `store` is the code store of the target, or "".
 
-    `root` is the directory of the stack's root file: code lies below it, or below its work tree. `fetch` is
-    called with a directory before it is read.
+    `root` is the directory of the stack's root file; code must be below it, or in the same work tree. `fetch`
+    is called with a directory before it is read.
     """
 
     def __init__(self, root: Path, fetch: Callable[[Path], None], store: str, stack: str) -> None:
         self.store, self._stack, self._root, self._fetch = store, stack, root.resolve(), fetch
         above = [root.resolve(), *root.resolve().parents]
-        self._within = next((one for one in above if (one / ".git").exists()), above[0])
+        self._within = next((path for path in above if (path / ".git").exists()), above[0])
         self._read: dict[tuple[object, ...], Code | CodeRejected] = {}
 
     def read(self, directory: Path, entry: CodeEntry) -> Code:
-        """Return the code of an entry that stands in a file of `directory`.
+        """Return the code of an entry in a file of `directory`.
 
         Raises:
-            CodeRejected: it is no directory, it lies outside, or it cannot be the code of a job.
+            CodeRejected: it is not a directory, is outside the work tree, or cannot be the code of a job.
         """
-        same = (directory, entry.source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
-        if same not in self._read:
+        identity = (directory, entry.source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
+        if identity not in self._read:
             try:
-                self._read[same] = self._read_anew(directory, entry)
+                self._read[identity] = self._read_uncached(directory, entry)
             except CodeRejected as problem:
-                self._read[same] = problem
-        read = self._read[same]
-        if isinstance(read, CodeRejected):
-            raise read
-        return read
+                self._read[identity] = problem
+        result = self._read[identity]
+        if isinstance(result, CodeRejected):
+            raise result
+        return result
 
-    def _read_anew(self, directory: Path, entry: CodeEntry) -> Code:
+    def _read_uncached(self, directory: Path, entry: CodeEntry) -> Code:
         source, fix = (directory / entry.source).resolve(), "name a directory, relative to this file"
         self._fetch(source)
         if not source.is_dir():
-            near = [f"./{one.name}" for one in directory.iterdir() if one.is_dir()]
+            near = [f"./{path.name}" for path in directory.iterdir() if path.is_dir()]
             fix = did_you_mean(f"./{os.path.normpath(entry.source)}", near) or fix
             raise CodeRejected(f"{entry.source} is no directory", fix=fix)
         if not source.is_relative_to(self._within):
             raise CodeRejected(f"{entry.source} lies outside {self._within}", fix=fix)
-        read = CodeSource(source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
-        code = read_code(read)
+        spec = CodeSource(source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
+        code = read_code(spec)
         check_keys(code, code.place(self.store, self._stack))
-        there = os.path.relpath(source, self._root)
-        return code._replace(source=there, exclude=read.exclude, include=read.include, max_size=read.max_size)
+        path = os.path.relpath(source, self._root)
+        return code._replace(source=path, exclude=spec.exclude, include=spec.include, max_size=spec.max_size)
 
 
 def _with_unknown_boot_file(tree: dict[str, Any]) -> dict[str, Any]:
@@ -769,15 +767,15 @@ def _with_unknown_boot_file(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_templates(value: dict[str, Any]) -> dict[str, Any]:
-    """What an entry says itself; an `extends` that names no templates is for the models to refuse."""
+    """Remove `extends`, unless it has the wrong type, which the models report."""
     names = value.get(EXTENDS)
-    if isinstance(names, str) or (isinstance(names, list) and all(isinstance(one, str) for one in names)):
+    if isinstance(names, str) or (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         return {name: member for name, member in value.items() if name != EXTENDS}
     return value
 
 
 def _holds_null(tree: Any) -> bool:
-    """Whether a null stands anywhere; hardly any job has one, and a look costs less than a copy."""
+    """Whether a tree has a null. Few jobs have one, and this is cheaper than a copy."""
     for value in tree.values() if tree.__class__ is dict else tree:
         cls = value.__class__
         if value is None or ((cls is dict or cls is list) and _holds_null(value)):
@@ -786,10 +784,10 @@ def _holds_null(tree: Any) -> bool:
 
 
 def _without_removed(tree: Any) -> Any:
-    """The tree without the members that are null: what they would have inherited is removed.
+    """Remove members that are null, which removes what they would have inherited.
 
-    Two stay: what `raw` says null of is sent so, and a parameter of the job's own may lack a value. What
-    holds no null is not copied: it may be shared with other jobs.
+    Nulls in `raw`, which are sent, and null values of parameters are kept. Trees without null are not copied,
+    since other jobs may share them.
     """
     if tree.__class__ is list:
         items = [_without_removed(item) for item in tree]
@@ -819,30 +817,30 @@ def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> No
 def _ignored_problems(
     paths: Iterable[str], merged: Mapping[str, Any], origin: Origin
 ) -> Iterator[Diagnostic]:
-    """What is wrong with `lifecycle.ignore_changes`: no such field, or one that is changed on the job."""
+    """Report paths in `lifecycle.ignore_changes` that are unknown or mutable."""
     for number, path in enumerate(paths):
         rule: FieldRule | None
         parts, rule = path.split("."), rules()
         for part in parts if path != "code" else ():
             rule = member_rule(rule, part) if rule and not rule.update else rule
         if rule is None and value_at(merged.get("raw") or {}, parts) is None:
-            known = (".".join(one) for one, _ in walk_rules() if "[]" not in one)
-            words = "unknown path", f'"{shorten(path)}" is no field of a job', did_you_mean(path, known)
+            known = (".".join(names) for names, _ in walk_rules() if "[]" not in names)
+            problem = "unknown path", f'"{shorten(path)}" is no field of a job', did_you_mean(path, known)
         elif rule is not None and rule.update:
-            words = (
+            problem = (
                 "field is not fixed at creation",
                 f"{path} is changed on the job, which goes on",
                 "remove it",
             )
         else:
             continue
-        yield origin.diagnose(("lifecycle", "ignore_changes", number), *words)
+        yield origin.diagnose(("lifecycle", "ignore_changes", number), *problem)
 
 
 def _number_problems(
     merged: Mapping[str, Any], body: Mapping[str, Any], origin: Origin
 ) -> Iterator[Diagnostic]:
-    """The numbers that the service cannot be sent; one that stands where text is wanted is text by now."""
+    """Report numbers that cannot be sent to the service. In text fields they have become text."""
     sent = {plain_text(plain(value)) for _, value in odd_numbers(body)}
     for steps, value in odd_numbers(merged) if sent else ():
         if plain_text(plain(value)) in sent:

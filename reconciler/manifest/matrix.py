@@ -1,8 +1,8 @@
 """Sweeps: an entry with a `matrix` is one job for each combination of its axes.
 
-Members are named by their values, never by an index, so that adding a value adds jobs and renames none.
-`exclude` takes combinations away; `include` then adds values to those that have the values it names, or is a
-combination of its own where none has, as in the matrices of CI services.
+Members are named by their values, not by an index, so that adding a value renames no job. `exclude` removes
+combinations; `include` then extends the combinations that match it, or adds one if none does, as in the
+matrices of CI services.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from reconciler.secrets import SecretText
 
 
 def value_text(value: Any) -> str:
-    """A value as it stands in the key of a member: numbers in their shortest decimal form."""
+    """Format a value for the key of a member. Numbers have their shortest decimal form."""
     number = plain(value)
     text = str(scalar_text(number))
     if isinstance(number, int | float) and not is_boolean(value):
         try:
             text = format(Decimal(repr(number)), "f")
             text = text.rstrip("0").rstrip(".") if "." in text else text
-        except (ArithmeticError, ValueError):  # infinite, or none at all
+        except (ArithmeticError, ValueError):  # infinite, or not a number
             text = repr(number)
     return re.sub(r"[^A-Za-z0-9]", "_", text)
 
@@ -45,10 +45,10 @@ def value_texts(combination: Mapping[str, Any]) -> dict[str, str]:
 def with_member_keys(
     entry: MergedEntry, value: dict[str, Any], expander: Expander, known: Collection[str]
 ) -> dict[str, Any]:
-    """What a member says, `value`, with the keys in it that its own values stand in.
+    """Resolve the keys in `needs` and `formerly` of a member that use its matrix values.
 
-    `needs: train-lr-${matrix.lr}` means the job of that name if it is `known`, else the member whose key has
-    the values as keys spell them: `train-lr-0_01`. A former key cannot be looked up, so it may be either.
+    `needs: train-lr-${matrix.lr}` is the job of that name if it is `known`, else the member with the values
+    as spelled in keys: `train-lr-0_01`. A former key cannot be looked up, so it may be either.
     """
     for name in ("needs", "formerly"):
         written = entry.value.get(name)
@@ -57,37 +57,37 @@ def with_member_keys(
             try:
                 spelled = expander.for_job(entry.name, texts).tree(written)
             except NoValue:
-                continue  # as in `value`, where that has been told
+                continue  # reported when `value` was expanded
             choose = _needed if name == "needs" else _former
             value = {**value, name: choose(value[name], spelled, known)}
     return value
 
 
 def member_key(literal: str, spelled: str, known: Collection[str]) -> str:
-    """The key that is meant where values stand in one: as they are, or as keys spell them."""
+    """Return the literal key, unless only the one with values as spelled in keys is known."""
     return spelled if literal not in known and spelled in known else literal
 
 
 def _needed(literal: Any, spelled: Any, known: Collection[str]) -> Any:
     if isinstance(literal, list):
-        return [_needed(one, other, known) for one, other in zip(literal, spelled, strict=True)]
+        return [_needed(item, other, known) for item, other in zip(literal, spelled, strict=True)]
     are_texts = isinstance(literal, str) and isinstance(spelled, str)
     return member_key(literal, spelled, known) if are_texts else literal
 
 
 def _former(literal: Any, spelled: Any, _: Collection[str]) -> Any:
-    one, other = (value if isinstance(value, list) else [value] for value in (literal, spelled))
-    if one == other:
+    literals, others = (value if isinstance(value, list) else [value] for value in (literal, spelled))
+    if literals == others:
         return literal
-    possible = [key for key in one if not isinstance(key, str) or key_problem(key) is None]
-    return [*possible, *(key for key in other if key not in possible)]
+    possible = [key for key in literals if not isinstance(key, str) or key_problem(key) is None]
+    return [*possible, *(key for key in others if key not in possible)]
 
 
-#: What an entry says of its members, and no job does.
+#: Fields of a sweep that its members do not have.
 MATRIX, NAME = "matrix", "name"
 INCLUDE, EXCLUDE = "include", "exclude"
-#: What only an entry with a matrix may say: why, and what to do.
-_OF_SWEEPS = {
+#: Fields that only a sweep may have, with why and fix.
+_SWEEP_FIELDS = {
     NAME: (
         "name spells the keys of an entry with a matrix; any other job is named by its key",
         "rename the entry",
@@ -97,37 +97,36 @@ _OF_SWEEPS = {
         "remove it",
     ),
 }
-#: More jobs than this are no sweep that anybody means.
 MAX_MEMBERS = 10_000
-#: The value of an axis stands in the names of jobs.
-_LONGEST_VALUE = 1000
+#: Values become part of job names.
+_MAX_VALUE_LENGTH = 1000
 _INVALID = "invalid matrix"
 _SENSITIVE = "secret not allowed here"
 _Combination = Mapping[str, Any]
-#: Where something is wrong in an entry, and the words of a diagnostic.
-_Wrong = tuple[tuple[PathStep, ...], str, str, str | None]
+#: The path of a problem in an entry, with what, why and fix.
+_Problem = tuple[tuple[PathStep, ...], str, str, str | None]
 
 
 @dataclass(eq=False, repr=False)
 class Sweeps:
-    """Expands the entries of one stack. `members` are the keys of each entry that has a matrix."""
+    """Expands the entries of one stack. `members` are the keys of each sweep."""
 
     expander: Expander
     problems: list[Diagnostic] = field(default_factory=list)
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def expand(self, entries: Mapping[str, MergedEntry]) -> dict[str, MergedEntry]:
-        """The entries in their order, every sweep replaced by its members; one with a problem has none."""
+        """Replace each sweep by its members, in the order of the entries. A sweep with a problem has none."""
         expanded: dict[str, MergedEntry] = {}
         taken: dict[str, MergedEntry] = {}
         for name, entry in entries.items():
             if not _is_sweep(entry):
                 taken[name.lower()] = entry
                 misplaced = [
-                    one for one in _OF_SWEEPS if isinstance(entry.value, dict) and one in entry.value
+                    extra for extra in _SWEEP_FIELDS if isinstance(entry.value, dict) and extra in entry.value
                 ]
-                for one in misplaced:
-                    self._report(entry, (one,), f"{one} without matrix", *_OF_SWEEPS[one])
+                for extra in misplaced:
+                    self._report(entry, (extra,), f"{extra} without matrix", *_SWEEP_FIELDS[extra])
                 if not misplaced:
                     expanded[name] = entry
         for entry in filter(_is_sweep, entries.values()):
@@ -145,14 +144,14 @@ class Sweeps:
         except NoValue:
             for steps, problem in problems_in(entry.value[MATRIX], self.expander, (MATRIX,)):
                 self._report(entry, steps, *problem)
-        found = self._combinations(entry, tree) if len(self.problems) == before else []
+        expanded = self._combinations(entry, tree) if len(self.problems) == before else []
         value = {name: member for name, member in entry.value.items() if name not in (MATRIX, NAME)}
         members: dict[str, MergedEntry] = {}
         combination_of: dict[str, _Combination] = {}
-        axes = tree.keys() - {INCLUDE, EXCLUDE} if found else ()
-        for named_by, combination in found:
+        axes = tree.keys() - {INCLUDE, EXCLUDE} if expanded else ()
+        for named_by, combination in expanded:
             try:
-                # What an include adds is no axis, unless there are no others.
+                # The names in an include are axes only if there are no others.
                 key = self._key(entry, named_by, axes or named_by)
             except NoValue as error:
                 self._report(entry, (NAME,), *error.problem[:3])
@@ -177,7 +176,7 @@ class Sweeps:
         problems = list(_problems(tree))
         for problem in problems:
             self._report(entry, *problem)
-        # Without a list of a wrong shape the other keys are known, and may have problems of their own.
+        # An `include` or `exclude` that is not a list is ignored, to find problems of the keys.
         misshapen = {steps[-1] for steps, *_ in problems if steps in ((MATRIX, INCLUDE), (MATRIX, EXCLUDE))}
         if len(problems) > len(misshapen):
             return []
@@ -191,17 +190,17 @@ class Sweeps:
             self._report(entry, (MATRIX,), _INVALID, why, "split it into entries of their own")
         elif not budget.allows(count * (MEMBER + LINK * len(includes))):
             self._report(entry, (MATRIX,), *budget.problem()._replace(fix="split the stack"))
-        elif found := combinations(axes, includes, tree.get(EXCLUDE, [])):
-            return found
+        elif expanded := combinations(axes, includes, tree.get(EXCLUDE, [])):
+            return expanded
         else:
             self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination")
         return []
 
     def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str:
-        """The key of a member.
+        """Return the key of a member.
 
         Raises:
-            NoValue: `name` is no text that gives each member one.
+            NoValue: `name` is not a template that gives each member a key.
         """
         template = entry.value.get(NAME)
         texts = value_texts(named_by)
@@ -209,8 +208,8 @@ class Sweeps:
             return "-".join((entry.name, *(f"{axis}-{texts[axis]}" for axis in sorted(texts))))
         if not isinstance(template, str):
             raise NoValue("wrong type", f"expected text, got {describe(template)}")
-        wanted = (f"${{matrix.{axis}}}" for axis in sorted(axes))
-        if missing := ", ".join(one for one in wanted if one not in template):
+        required = (f"${{matrix.{axis}}}" for axis in sorted(axes))
+        if missing := ", ".join(text for text in required if text not in template):
             why = f"{_shown(named_by)}: every axis must stand in it, {missing} does not"
             raise NoValue("invalid name", why)
         try:
@@ -224,11 +223,11 @@ class Sweeps:
             raise NoValue("expression not allowed here", "every revision of a job has the same key")
         return str(key)
 
-    def _report(self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, *words: Any) -> None:
-        self.problems.append(entry.diagnose(steps, what, *words))
+    def _report(self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, *details: Any) -> None:
+        self.problems.append(entry.diagnose(steps, what, *details))
 
 
-def _problems(tree: Any) -> Iterator[_Wrong]:
+def _problems(tree: Any) -> Iterator[_Problem]:
     if not isinstance(tree, dict) or not tree:
         why = f"expected a mapping of axes to lists of values, got {describe(tree) if tree else 'nothing'}"
         yield (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}"
@@ -236,14 +235,14 @@ def _problems(tree: Any) -> Iterator[_Wrong]:
     axes = [name for name in tree if name not in (INCLUDE, EXCLUDE)]
     for name in (INCLUDE, EXCLUDE):
         value = tree.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(one, dict) and one for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, dict) and item for item in value):
             why = f"expected a list of mappings of axes to values, got {describe(value)}"
             yield (MATRIX, name), _INVALID, why, f"e.g. {name}: [{{lr: 0.1, batch: 64}}]"
             continue
         for number, combination in enumerate(value):
-            for axis, one in combination.items():
+            for axis, member in combination.items():
                 steps = (MATRIX, name, number, axis)
-                yield from _value_problems(steps, one)
+                yield from _value_problems(steps, member)
                 if name == INCLUDE:
                     yield from _name_problems(steps, axis)
                 elif axis not in axes:
@@ -260,18 +259,18 @@ def _problems(tree: Any) -> Iterator[_Wrong]:
             yield axis_steps, _INVALID, "an axis needs at least one value", None
         for number, value in enumerate(values):
             yield from _value_problems((*axis_steps, number), value)
-            if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+            if isinstance(value, str) and len(value) > _MAX_VALUE_LENGTH:
                 why = f"a value of {len(value):,} characters cannot name a job"
                 yield (*axis_steps, number), "value too long", why, None
 
 
-def _name_problems(steps: tuple[PathStep, ...], name: str) -> Iterator[_Wrong]:
+def _name_problems(steps: tuple[PathStep, ...], name: str) -> Iterator[_Problem]:
     if not re.fullmatch(AXIS_NAME, name):
         why = "an axis must consist of letters, digits, _ and -, and start with a letter"
         yield steps, "invalid key", f'"{shorten(name)}": {why}', None
 
 
-def _value_problems(steps: tuple[PathStep, ...], value: Any) -> Iterator[_Wrong]:
+def _value_problems(steps: tuple[PathStep, ...], value: Any) -> Iterator[_Problem]:
     if isinstance(value, SecretText):
         yield steps, _SENSITIVE, f"{value.reference} is sensitive, but the values of a matrix name jobs", None
     elif isinstance(value, dict | list | None):
@@ -281,22 +280,22 @@ def _value_problems(steps: tuple[PathStep, ...], value: Any) -> Iterator[_Wrong]
 def combinations(
     axes: Mapping[str, list[Any]], includes: Sequence[_Combination], excludes: Sequence[_Combination]
 ) -> list[tuple[_Combination, _Combination]]:
-    """Each combination of a matrix: the values that name it, and all of its values."""
+    """Return each combination of a matrix twice: the values that name it, and all of its values."""
     combined = product(*axes.values()) if axes else ()
-    whole_product = [dict(zip(axes, values, strict=True)) for values in combined]
-    excluding = _lookup(whole_product)
-    out = {number for one in excludes for number in excluding(one)}
-    kept = [one for number, one in enumerate(whole_product) if number not in out]
+    candidates = [dict(zip(axes, values, strict=True)) for values in combined]
+    excluding = _lookup(candidates)
+    excluded = {number for exclude in excludes for number in excluding(exclude)}
+    kept = [candidate for number, candidate in enumerate(candidates) if number not in excluded]
     matching = _lookup(kept)
-    whole = [dict(one) for one in kept]
-    alone: list[_Combination] = []
+    whole = [dict(combination) for combination in kept]
+    added: list[_Combination] = []
     for include in includes:
         numbers = matching({name: value for name, value in include.items() if name in axes})
         for number in numbers:
             whole[number] |= {**include, **kept[number]}
         if not numbers:
-            alone.append(include)
-    return [*zip(kept, whole, strict=True), *((one, one) for one in alone)]
+            added.append(include)
+    return [*zip(kept, whole, strict=True), *((include, include) for include in added)]
 
 
 def _is_sweep(entry: MergedEntry) -> bool:
@@ -304,19 +303,19 @@ def _is_sweep(entry: MergedEntry) -> bool:
 
 
 def _lookup(combinations: Sequence[_Combination]) -> Callable[[_Combination], Sequence[int]]:
-    """Find combinations, all of which have the same axes, by some of their values: gives their numbers."""
+    """Return a function that finds the indices of combinations, all with the same axes, by some values."""
     by_axes: dict[tuple[str, ...], dict[Any, list[int]]] = {}
 
     def identity(combination: _Combination, axes: Sequence[str]) -> tuple[Any, ...]:
-        # To Python true is 1.
+        # In Python, True == 1.
         return tuple((is_boolean(combination[axis]), plain(combination[axis])) for axis in axes)
 
     def matching(values: _Combination) -> Sequence[int]:
         axes = tuple(sorted(values))
         if axes not in by_axes:
             numbers = by_axes[axes] = {}
-            for number, one in enumerate(combinations):
-                numbers.setdefault(identity(one, axes), []).append(number)
+            for number, combination in enumerate(combinations):
+                numbers.setdefault(identity(combination, axes), []).append(number)
         return by_axes[axes].get(identity(values, axes), ())
 
     return matching

@@ -1,7 +1,7 @@
-"""Data that was written down without its secrets (`core.scalar.save`): how these are found again.
+"""Restore the secrets of data that was saved without them (`core.scalar.save`).
 
-No manifest is read. A secret stands in the data by its reference, `Bearer ${var.hf_token}`; where each
-variable had its value from was written down beside it.
+No manifest is read. Saved data has references to secrets, `Bearer ${var.hf_token}`; the source of each
+variable's value is saved with it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from reconciler.manifest.variables import VariableValues, read_value_files, text
 from reconciler.manifest.yaml import parse, shorten
 from reconciler.secrets import REDACTED, SecretText, show
 
-#: A file of values is a few lines.
-_MOST_BYTES = 16 * 1024 * 1024
+#: Limit for a variable file.
+_MAX_BYTES = 16 * 1024 * 1024
 
 
 class SecretSources(NamedTuple):
-    """What gives values now: `variables` (--var), else the `var_files`, else what a value came from.
+    """Where to look for values: `variables` (--var), then `var_files`, then the saved sources.
 
-    `learn` is told every secret value before anything else happens.
+    `learn` is called with each secret before the secret is used.
     """
 
     variables: Mapping[str, str]
@@ -42,11 +42,11 @@ class SecretSources(NamedTuple):
 def resolve(tree: Any, sources: Mapping[str, VariableSource], base: Path, given: SecretSources) -> Any:
     """Return saved data with its secrets: the inverse of `core.scalar.save`.
 
-    `sources` say where values came from; a file is looked for below `base`.
+    `sources` are the saved sources of variables; their files are relative to `base`.
 
     Raises:
-        ManifestInvalid: with each variable that has no value any more, or with what is no expression.
-        WrongUsage: one of the files that are given now does not exist.
+        ManifestInvalid: a variable no longer has a value, or an expression is invalid; with all problems.
+        WrongUsage: a file of --var-file does not exist.
     """
     tree = show(tree)
     values = _values_again(_names_in(texts_in(tree)), sources, base, given)
@@ -56,11 +56,11 @@ def resolve(tree: Any, sources: Mapping[str, VariableSource], base: Path, given:
 def resolve_records(
     reference: str, sources: Mapping[str, VariableSource], base: Path, given: SecretSources, root: Path
 ) -> str:
-    """Return the URL of the record store from its reference; a relative path in it is one below `root`.
+    """Return the URL of the record store from its reference. Relative paths in it are relative to `root`.
 
     Raises:
-        ManifestInvalid: it is no address of a store, or something in it has no value any more.
-        WrongUsage: one of the files that are given now does not exist.
+        ManifestInvalid: it is not the URL of a record store, or an expression in it no longer has a value.
+        WrongUsage: a file of --var-file does not exist.
     """
     values = _values_again(variables_of(reference), sources, base, given)
     expander = Expander(values.get, given.environ, takes_credentials=True)
@@ -70,19 +70,19 @@ def resolve_records(
         url = resolve_url(reference, expander, root)
     except NoValue as error:
         problems = [problem for _, problem in problems_in(reference, expander)] or [error.problem]
-        raise ManifestInvalid(*(Diagnostic(*one[:3]) for one in problems)) from None
+        raise ManifestInvalid(*(Diagnostic(*problem[:3]) for problem in problems)) from None
     if isinstance(url, SecretText):
         given.learn(passwords_in(url))
     return url
 
 
 def shown_address(reference: str) -> str:
-    """A store's address as people may see it: passwords are hidden, references to values stay.
+    """Redact the passwords in a record store's URL.
 
-    Options stay, too: some of them say which host is asked.
+    References to values are kept, and so are options, some of which name the host.
     """
-    found = {*passwords_in(reference), *looks_like_passwords(reference)}
-    for password in sorted(found, key=len, reverse=True):
+    passwords = {*passwords_in(reference), *looks_like_passwords(reference)}
+    for password in sorted(passwords, key=len, reverse=True):
         if not all(isinstance(part, Reference) for part in parts_of(password)):
             reference = reference.replace(password, REDACTED)
     return reference
@@ -90,19 +90,21 @@ def shown_address(reference: str) -> str:
 
 def _names_in(texts: Iterable[str]) -> tuple[str, ...]:
     references = [part for text in texts for part in parts_of(text) if isinstance(part, Reference)]
-    if unknown := dict.fromkeys(one.text for one in references if not one.variable):
+    if unknown := dict.fromkeys(reference.text for reference in references if not reference.variable):
         why = "is not allowed in saved data; only ${var.NAME} is"
-        raise ManifestInvalid(*(Diagnostic("invalid expression", f"{shorten(one)} {why}") for one in unknown))
-    return tuple(dict.fromkeys(one.variable for one in references if one.variable))
+        raise ManifestInvalid(
+            *(Diagnostic("invalid expression", f"{shorten(text)} {why}") for text in unknown)
+        )
+    return tuple(dict.fromkeys(reference.variable for reference in references if reference.variable))
 
 
 def _values_again(
     names: Sequence[str], sources: Mapping[str, VariableSource], base: Path, given: SecretSources
 ) -> VariableValues:
-    """The values of variables, looked for wherever one may be found now; each of the `names` has one."""
+    """Return the values of variables. Raises ManifestInvalid if one of `names` has no value."""
     documents = read_value_files(given.var_files)
-    if wrong := value_file_problems(documents):
-        raise ManifestInvalid(*wrong)
+    if invalid := value_file_problems(documents):
+        raise ManifestInvalid(*invalid)
     from_files = {name: value for document in documents for name, value in document.tree.items()}
     read = cache(lambda file: _values_in(base, file))
     declared = {}
@@ -121,15 +123,15 @@ def _values_again(
     )
 
     def without_value(name: str) -> list[str]:
-        """The variables that a composed one is made of and that have no value."""
+        """Return the variables without a value that a variable is composed of."""
         source = sources.get(name)
-        found = []
+        missing = []
         for part in variables_of(source.text) if source and source.text else ():
             try:
                 values.get(part)
             except NoValue:
-                found += without_value(part) or [part]
-        return found
+                missing += without_value(part) or [part]
+        return missing
 
     problems: dict[str, Diagnostic] = {}
     for name in names:
@@ -137,25 +139,25 @@ def _values_again(
             given.learn([str(values.get(name))])
         except NoValue as error:
             for missing in without_value(name) or [name]:
-                told = Diagnostic(*error.problem[:3])
-                if told.what == NO_VALUE:
+                problem = Diagnostic(*error.problem[:3])
+                if problem.what == NO_VALUE:
                     source = sources.get(missing)
-                    unread = read(source.file)[1] if source and source.file else None
-                    told = _missing(missing, source, unread)
-                problems.setdefault(missing, told)
+                    read_error = read(source.file)[1] if source and source.file else None
+                    problem = _missing(missing, source, read_error)
+                problems.setdefault(missing, problem)
     if problems:
         raise ManifestInvalid(*problems.values())
     return values
 
 
 def _values_in(base: Path, file: str) -> tuple[Mapping[str, Any], str | None]:
-    """What a file says that gave values before, and why it says nothing, if it cannot be read.
+    """Return the values in a saved source file, or {} and the reason if it cannot be read.
 
-    Only a regular file counts, for nobody chose it on the command line.
+    It must be a regular file, since it was not chosen on the command line.
     """
     path = base / file
     try:
-        document = parse(read_file(path, _MOST_BYTES), path, file)
+        document = parse(read_file(path, _MAX_BYTES), path, file)
     except OSError as error:
         kind = "it is " if isinstance(error, NotRegular | TooLarge) else ""
         return {}, f"{kind}{error.strerror or type(error).__name__}"
@@ -163,8 +165,8 @@ def _values_in(base: Path, file: str) -> tuple[Mapping[str, Any], str | None]:
     return ({} if why else document.tree), why
 
 
-def _missing(name: str, source: VariableSource | None, unread: str | None) -> Diagnostic:
-    """Say that a variable has no value any more, and where it had it from."""
+def _missing(name: str, source: VariableSource | None, read_error: str | None) -> Diagnostic:
+    """Report a variable that no longer has a value, and the source of its former value."""
     subject, fix = f'the value of "{name}"', f"give --var {name}=VALUE"
     if source is None:
         why = f"the source of {subject} is not recorded"
@@ -172,8 +174,8 @@ def _missing(name: str, source: VariableSource | None, unread: str | None) -> Di
         why = f"{subject} came from the environment variable {source.env}, which is not set"
         fix = f"export {source.env}=VALUE, or {fix}"
     elif source.file is not None:
-        said = f"which cannot be read: {unread}" if unread else "which no longer contains it"
-        why = f"{subject} came from {source.file}, {said}"
+        state = f"which cannot be read: {read_error}" if read_error else "which no longer contains it"
+        why = f"{subject} came from {source.file}, {state}"
         fix = f"give --var-file FILE or --var {name}=VALUE"
     elif source.given:
         why = f"{subject} was given by --var and is not stored"

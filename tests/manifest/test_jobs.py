@@ -238,13 +238,13 @@ def test_reference_reaches_a_file_that_is_out_of_view(place: Place) -> None:
 
 def test_path_made_of_many_outputs_asks_for_each_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    in_full = Outputs._in_full
+    expanded = Outputs._expanded
 
     def counted(self: Outputs, *arguments: Any) -> Any:
         asked.append(arguments)
-        return in_full(self, *arguments)
+        return expanded(self, *arguments)
 
-    monkeypatch.setattr(Outputs, "_in_full", counted)
+    monkeypatch.setattr(Outputs, "_expanded", counted)
     paths = "".join(f"${{jobs.j{n}.outputs.o}}" for n in range(100))
     jobs = "".join(f"j{n}: {{algorithm: {{outputs: {{o: obs://b/{n}/}}}}}}\n" for n in range(100))
     first = "first: {algorithm: {inputs: {i: '${jobs.middle.outputs.o}'}}}\n"
