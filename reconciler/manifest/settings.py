@@ -162,7 +162,11 @@ class Targets(NamedTuple):
         try:
             TargetEntry.model_validate(tree)
         except ValidationError as error:
-            return None, problems + list(diagnostics(error, TargetEntry, tree, origin))
+            for one in diagnostics(error, TargetEntry, tree, origin):
+                # Beside a name that is no slip may stand a secret.
+                is_open = one.what != "unknown field" or one.fix
+                problems.append(one if is_open else one._replace(snippet=None))
+            return None, problems
         target = Target.model_validate(settings)
         if target.code_store and not isinstance(settings[_CODE_STORE], Unexpanded):
             bucket, _, prefix = target.code_store.removeprefix("obs://").partition("/")

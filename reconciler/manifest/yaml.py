@@ -357,8 +357,8 @@ class Document:
         return re.split(LINE_BREAK, self.text)
 
     @cached_property
-    def says_sensitive(self) -> bool:
-        return re.search(r"\bsensitive\b", self.text) is not None
+    def may_hold_secrets(self) -> bool:
+        return re.search("(?i)sensitive|notify|records|password|secret|token", self.text) is not None
 
     @property
     def is_root_file(self) -> bool:
@@ -398,7 +398,7 @@ class Document:
             line, column, end = at.start_mark.line, at.start_mark.column, at.end_mark
             length = end.column - column if end is not None and end.line == line else 1
         # A value that was not read is not known as a secret.
-        snippet = None if self.says_sensitive else self.snippet(line, column, length)
+        snippet = None if self.may_hold_secrets else self.snippet(line, column, length)
         path = path if self.may_show_lines else ""
         self.problems.append(Diagnostic(what, why, fix, self.location(line, column), path, snippet))
 
