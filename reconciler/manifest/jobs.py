@@ -752,7 +752,9 @@ class CodeReader:
         if not source.is_relative_to(self._within):
             raise CodeRejected(f"{entry.source} lies outside {self._within}", fix=fix)
         spec = CodeSource(source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
-        code = read_code(spec)
+        # Named as written: the directory that a link leads to may have another name tomorrow.
+        name = Path(os.path.normpath(directory.absolute() / entry.source)).name
+        code = read_code(spec)._replace(name=name)
         check_keys(code, code.place(self.store, self._stack))
         path = os.path.relpath(source, self._root)
         return code._replace(source=path, exclude=spec.exclude, include=spec.include, max_size=spec.max_size)

@@ -67,6 +67,15 @@ def test_code_is_uploaded_once_and_run(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.DONE, "drift", out="Drift: none")
 
 
+def test_source_that_is_a_link_gives_the_folder_its_own_name(reconciler: Reconciler) -> None:
+    Path("current").symlink_to("src")
+    write(MANIFEST.replace("./src", "./current/"))
+    reconciler.ends(ExitCode.DONE, "plan -v", out="/current/train.py")
+    reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="1 succeeded")
+    [place] = STORED.iterdir()
+    assert sorted(path.name for path in place.iterdir()) == ["current", "manifest.json"]
+
+
 def test_edit_of_a_file_is_an_edit_of_the_job(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
     put("helper.py", "LOSS = 0.25\n")
