@@ -395,11 +395,12 @@ def bad_end_of(revision: Revision, desired: DesiredJob) -> str:
 
 
 class Completion(NamedTuple):
-    """The last completion of a key: its revision, and when."""
+    """The last completion of a key: its revision, when it completed, and when its job was created."""
 
     key: str
     number: int
     at_s: float
+    created_at_s: float
 
 
 def newest_completed(view: KeyView) -> int | None:
@@ -500,7 +501,7 @@ class KeyState:
         None also for an absent key: it will not complete again, so what was made from it is kept.
         """
         completions = (
-            Completion(self.key, revision.number, at_s)
+            Completion(self.key, revision.number, at_s, revision.job.created_at_s or 0.0)
             for revision in (self.view.ever_owned if self.declared else ())
             if revision.job.phase is Phase.COMPLETED and (at_s := revision.job.ended_at_s()) is not None
         )
@@ -708,8 +709,13 @@ class KeyState:
         created_at_s = self.revision.job.created_at_s
         if created_at_s is None:
             return ()
-        last = (one.completion for one in self.upstream)
-        return tuple(one for one in last if one is not None and one.at_s > created_at_s + _SAME_TIME_S)
+        last = (one.completion for one in self.upstream if one.completion is not None)
+        return tuple(
+            one
+            for one in last
+            # What was created later has completed later, however soon.
+            if one.at_s > created_at_s + _SAME_TIME_S or one.created_at_s > created_at_s
+        )
 
 
 def state_of(key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext) -> KeyState:

@@ -305,9 +305,17 @@ def test_warning_says_when_the_upstream_completed() -> None:
 
 
 #: The service rounds its times: what a job was made from must not start it a second time.
+MADE_S = made().created_at_s or 0.0
 ENDED_AS_IT_WAS_CREATED = [
-    replace(NEWER, started_at_s=(made().created_at_s or 0) + later_s - 60) for later_s in (0.0, 0.9)
+    replace(NEWER, created_at_s=MADE_S - 70, started_at_s=MADE_S + later_s - 60) for later_s in (0.0, 0.9)
 ]
+
+
+def test_upstream_that_was_created_later_is_newer_however_soon_it_completed() -> None:
+    desired = down(lifecycle={})
+    soon = replace(NEWER, created_at_s=MADE_S + 0.2, started_at_s=None, duration_s=None)
+    plan = plan_everywhere(a_stack(UP, desired), OLDER, soon, made(desired))
+    assert warned(plan) == [("made from an older up", ASK)]
 
 
 @pytest.mark.parametrize(
