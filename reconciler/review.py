@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from reconciler.code_changes import reviewed_code
 from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.values import PlanWarning
-from reconciler.decide.review import Review, ReviewedSide, Side, make_review, together
+from reconciler.decide.review import Review, ReviewedSide, Side, make_review, merge_reviews
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifest.files import FileTree, StackFiles, find_stack
@@ -80,7 +80,7 @@ def review(
     skipped = {one.why: one for side in sides for one in side.skipped}.values()
     if not reviews:
         raise ManifestInvalid(*skipped)
-    whole = together(reviews)
+    whole = merge_reviews(reviews)
     return whole.model_copy(update={"warnings": (*map(_warning, skipped), *whole.warnings)})
 
 

@@ -1,8 +1,7 @@
-"""Policies: what they are asked about, what they say of a plan, and cases that test them.
+"""Policies: their input, their verdicts on a plan, and the cases that test them.
 
-An expression that fails on a job denies it, whichever of the two effects it has: nobody knows what it would
-say.
-Source: docs/reference/policies.md.
+An expression that fails on a job denies it, whatever its effect: its result is unknown. Source:
+docs/reference/policies.md.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from reconciler.text import few
 if TYPE_CHECKING:
     from reconciler.core.ports import EvaluateExpressions
 
-# --- what a policy is asked about
+# --- the input of an expression
 
 
 _NAMED_LISTS = ("inputs", "outputs")
-#: Numbers beyond these are no integers in CEL.
+#: The range of integers in CEL.
 _INTEGERS = range(-(2**63), 2**63)
 
 
 class Subject(NamedTuple):
-    """One action and its job; `withheld` are fields that nobody can know where it is asked about."""
+    """An action and its job; `withheld` are fields that cannot be known here."""
 
     key: str
     kind: str
@@ -49,9 +48,9 @@ class Subject(NamedTuple):
 def _subject(
     desired: DesiredJob | None, kind: Action, reason: Reason, cost: Cost | None, lost_node_hours: float | None
 ) -> Subject | None:
-    """An action on a job; None if it is none that policies are asked about, or declares no job.
+    """Return the subject for an action; None if policies do not cover it, or the job is absent.
 
-    What a replace discards only the service knows: None, where it is not asked.
+    `lost_node_hours` is None if it is unknown, because only the service knows what a replace discards.
     """
     if desired is None or desired.body is None or desired.is_absent:
         return None
@@ -67,7 +66,7 @@ def _subject(
 
 
 def planned(action: PlannedAction, desired: DesiredJob | None) -> Subject | None:
-    """An action of a plan; None if it is none that policies are asked about, or declares no job."""
+    """Return the subject for an action of a plan; None if policies do not cover it, or the job is absent."""
     if desired is not None and action.after is not None:
         desired = desired.numbered(action.after.revision, action.made_from.get)
     return _subject(desired, action.action, action.reason, action.cost, action.lost_node_hours)
@@ -80,15 +79,15 @@ def declared(
     kind: Action = Action.CREATE,
     reason: Reason = Reason.NOT_FOUND,
 ) -> Subject | None:
-    """An action that follows from the declaration alone, where no service is asked."""
+    """Return the subject for an action that follows from the declaration alone."""
     cost = cost_of(desired.body or {}, (), prices)
     return _subject(desired, kind, reason, cost, None if kind is Action.REPLACE else 0.0)
 
 
 def job_values(desired: DesiredJob) -> dict[str, Any]:
-    """A job as policies see it: its key, the create body in the manifest's words, and its lifecycle."""
+    """Return a job as policies see it: key, create body in the manifest's terms, and lifecycle."""
     job: dict[str, Any] = _plain(show(manifest_form(desired.body or {})))
-    # A job of tasks has no algorithm of its own, and a case may leave out both.
+    # A job of tasks has no algorithm of its own; a case may leave both out.
     job.setdefault("algorithm", {})
     job.setdefault("spec", {}).setdefault("resource", {}).setdefault("node_count", 1)
     tasks = [task.get("algorithm") for task in job.get("tasks") or () if isinstance(task, Mapping)]
@@ -101,20 +100,20 @@ def job_values(desired: DesiredJob) -> dict[str, Any]:
 
 
 def _list_members(algorithm: dict[str, Any]) -> None:
-    """Let parameters, inputs, outputs and environments be lists of name and value, empty ones included."""
+    """Make parameters, inputs, outputs and environments lists of name and value, possibly empty."""
     environments = algorithm.get("environments")
     if isinstance(environments, Mapping):
         algorithm["environments"] = [{"name": name, "value": value} for name, value in environments.items()]
     for kind in _NAMED_LISTS:
         if isinstance(items := algorithm.get(kind), list):
             algorithm[kind] = [_with_value(item) for item in items]
-    # Whoever asks whether one of them is of some kind must not deny the jobs that have none.
+    # Lists are always present, so that an expression about them does not fail on jobs without any.
     for kind in ("parameters", *_NAMED_LISTS, "environments"):
         algorithm.setdefault(kind, [])
 
 
 def _with_value(item: Any) -> Any:
-    """An input or output, and the path that it stands for as its value."""
+    """Add to an input or output the path that it stands for, as its value."""
     url = item
     for name in ("remote", "obs", "obs_url"):
         url = url.get(name) if isinstance(url, Mapping) else None
@@ -122,7 +121,7 @@ def _with_value(item: Any) -> Any:
 
 
 def _plain(tree: Any) -> Any:
-    """A copy of plain data in the types that an expression knows, whatever subclass stands there."""
+    """Copy plain data into the types that expressions know."""
     if isinstance(tree, Mapping):
         return {str(name): _plain(value) for name, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -134,35 +133,34 @@ def _plain(tree: Any) -> Any:
     return int(tree) if isinstance(tree, int) and tree in _INTEGERS else float(tree)
 
 
-# --- what policies say
+# --- verdicts
 
 
 _FIX = "change the jobs, or the policy; --force does not override it"
-#: So many keys stand in a message.
+#: Maximum number of keys in a message.
 _MOST_KEYS = 5
 
 
 class Verdicts(NamedTuple):
-    """What was denied and warned of, by key, then in the order of the policies.
+    """Denials and warnings, by key, then in the order of the policies.
 
-    `unasked` are policies, by name, that could not be asked of every job without the service, with the
-    field that they need.
+    `unevaluated` maps policies that need the service for some job to the field that they need.
     """
 
     denied: tuple[Denial, ...] = ()
     warned: tuple[Denial, ...] = ()
-    unasked: Mapping[str, str] = MappingProxyType({})
+    unevaluated: Mapping[str, str] = MappingProxyType({})
 
     @property
     def warnings(self) -> tuple[PlanWarning, ...]:
         warned = (
             PlanWarning(what=f"policy {one.policy}", why=one.explanation, key=one.key) for one in self.warned
         )
-        unasked = (
+        unevaluated = (
             PlanWarning(what=f"policy {name}", why=f"only a plan can ask it: it needs {field}")
-            for name, field in self.unasked.items()
+            for name, field in self.unevaluated.items()
         )
-        return (*warned, *unasked)
+        return (*warned, *unevaluated)
 
 
 def judge_plan(
@@ -171,7 +169,7 @@ def judge_plan(
     actions: Iterable[PlannedAction],
     evaluate: EvaluateExpressions | None,
 ) -> Verdicts:
-    """Ask the policies of a stack about the actions of a plan."""
+    """Evaluate the policies of a stack for the actions of a plan."""
     if not stack.policies:
         return Verdicts()
     subjects = [one for action in actions if (one := planned(action, stack.find(action.key)))]
@@ -179,7 +177,7 @@ def judge_plan(
 
 
 def judge_declared(stack: Stack, target: Mapping[str, object], evaluate: EvaluateExpressions) -> Verdicts:
-    """Ask the policies of a stack about all its jobs in view, as if each had to be created."""
+    """Evaluate the policies of a stack for all its jobs in view, as if each had to be created."""
     subjects = [one for _, job in sorted(stack.jobs.items()) if (one := declared(job, stack.prices))]
     return judge(stack, target, subjects, evaluate)
 
@@ -187,9 +185,9 @@ def judge_declared(stack: Stack, target: Mapping[str, object], evaluate: Evaluat
 def judge(
     stack: Stack, target: Mapping[str, object], subjects: Sequence[Subject], evaluate: EvaluateExpressions
 ) -> Verdicts:
-    """Ask each policy of a stack about each action of the kinds that it is for.
+    """Evaluate each policy of a stack for each action of the kinds that it covers.
 
-    `target` is the plan's, as far as it is known.
+    `target` is that of the plan, as far as it is known.
     """
     questions = [
         Question(policy.expression, [place for place, one in enumerate(subjects) if one.kind in policy.only])
@@ -198,41 +196,41 @@ def judge(
     values = [
         {"job": one.job, "action": one.action, "stack": stack.name, "target": target} for one in subjects
     ]
-    answered = zip(stack.policies, questions, evaluate(questions, values), strict=True)
-    answers = [(policy, dict(zip(one.places, found, strict=True))) for policy, one, found in answered]
+    evaluated = zip(stack.policies, questions, evaluate(questions, values), strict=True)
+    answers = [(policy, dict(zip(one.places, found, strict=True))) for policy, one, found in evaluated]
     found: dict[Effect, list[Denial]] = {Effect.DENY: [], Effect.WARN: []}
-    unasked: dict[str, str] = {}
+    unevaluated: dict[str, str] = {}
     for place, subject in enumerate(subjects):
         for policy, by_place in answers:
             answer, problem = by_place.get(place, False), None
             if isinstance(answer, NotJudged):
                 if answer.missing in subject.withheld | (TargetIdentity.model_fields.keys() - target.keys()):
-                    unasked.setdefault(policy.name, str(answer.missing))
+                    unevaluated.setdefault(policy.name, str(answer.missing))
                     continue
                 problem = answer.why
             if problem is not None or answer:
                 effect = Effect.DENY if problem is not None else policy.effect
-                says = {"key": subject.key, "policy": policy.name, "message": policy.message}
+                fields = {"key": subject.key, "policy": policy.name, "message": policy.message}
                 source = Source.of(policy.location)
-                found[effect].append(Denial(**says, problem=problem, source=source))
-    return Verdicts(tuple(found[Effect.DENY]), tuple(found[Effect.WARN]), unasked)
+                found[effect].append(Denial(**fields, problem=problem, source=source))
+    return Verdicts(tuple(found[Effect.DENY]), tuple(found[Effect.WARN]), unevaluated)
 
 
 def refusals_of(denied: Iterable[Denial]) -> tuple[Diagnostic, ...]:
-    """Why keys are blocked: each policy with the keys that it denies."""
+    """Return a diagnostic for each policy, with the keys that it denies."""
     keys_by_reason: dict[Denial, list[str]] = {}
-    for one in denied:
-        keys_by_reason.setdefault(one.model_copy(update={"key": ""}), []).append(one.key)
-    found = []
+    for denial in denied:
+        keys_by_reason.setdefault(denial.model_copy(update={"key": ""}), []).append(denial.key)
+    diagnostics = []
     for reason, keys in keys_by_reason.items():
         why = f"{reason.policy} denies {few(keys, _MOST_KEYS)}: {reason.explanation}"
         source = reason.source
         location = None if source is None else Location(source.file, source.line, source.column)
-        found.append(Diagnostic(DENIED_BY_A_POLICY, why, _FIX, location, f"policies.{reason.policy}"))
-    return tuple(found)
+        diagnostics.append(Diagnostic(DENIED_BY_A_POLICY, why, _FIX, location, f"policies.{reason.policy}"))
+    return tuple(diagnostics)
 
 
-# --- cases: a job, what is done about it, and which policies are to deny it or warn of it
+# --- cases: a job, an action, and the policies that must deny it or warn of it
 
 
 class CaseAction(Strict):
@@ -268,16 +266,16 @@ class CaseFile(Strict):
 
 @dataclass(frozen=True)
 class PolicyCase:
-    """A case that was read: `name` is its file, `job` the entry as a job."""
+    """A case: `name` is its file, `job` its entry as a job."""
 
     name: str
-    says: CaseFile
+    content: CaseFile
     job: DesiredJob
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What became of a case; `problems` say what was expected and what the policies said."""
+    """The result of a case; `problems` compare expected and actual verdicts."""
 
     name: str
     problems: tuple[str, ...] = ()
@@ -289,7 +287,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class CasesReport:
-    """All cases of a stack, in the order of their files."""
+    """The results of all cases of a stack, in the order of their files."""
 
     stack: str
     results: tuple[CaseResult, ...]
@@ -314,14 +312,14 @@ class CasesReport:
 def run_cases(
     cases: Iterable[PolicyCase], stack: Stack, target: Mapping[str, object], evaluate: EvaluateExpressions
 ) -> CasesReport:
-    """Ask the policies about each case, and compare what they say with what is expected."""
+    """Evaluate the policies for each case, and compare the verdicts with the expected ones."""
     known, results = {policy.name for policy in stack.policies}, []
     for case in cases:
-        expected = case.says.expect
+        expected = case.content.expect
         unknown = [name for name in (*expected.deny, *expected.warn) if name not in known]
         problems = [f"expects {name}, which is not a policy of the stack" for name in unknown]
         if not unknown:
-            given = case.says.target
+            given = case.content.target
             where = target if given is None else dict.fromkeys(TargetIdentity.model_fields, "") | given
             problems += _problems(
                 expected, judge(stack, where, [_case_subject(case, stack.prices)], evaluate)
@@ -334,20 +332,22 @@ def _problems(expected: Expectation, verdicts: Verdicts) -> Iterator[str]:
     failed = {one.policy: one.problem for one in verdicts.denied if one.problem is not None}
     for name, problem in sorted(failed.items()):
         yield f"{name} could not be evaluated: {problem}"
-    for word, names, found in (
+    for effect, names, found in (
         ("deny", expected.deny, {one.policy for one in verdicts.denied} - failed.keys()),
         ("warn", expected.warn, {one.policy for one in verdicts.warned}),
     ):
-        says = {"deny": "denies", "warn": "warns"}[word]
-        meant = set(names) - failed.keys()
-        yield from (f"{name} is expected to {word}, and does not" for name in sorted(meant - found))
-        yield from (f"{name} {says}, which is not expected" for name in sorted(found - meant))
-    for name, field in verdicts.unasked.items():
+        verb = {"deny": "denies", "warn": "warns"}[effect]
+        expected_names = set(names) - failed.keys()
+        yield from (
+            f"{name} is expected to {effect}, and does not" for name in sorted(expected_names - found)
+        )
+        yield from (f"{name} {verb}, which is not expected" for name in sorted(found - expected_names))
+    for name, field in verdicts.unevaluated.items():
         yield f"{name} needs {field}, which the case does not say"
 
 
 def _case_subject(case: PolicyCase, prices: Prices) -> Subject:
-    says = case.says.action
+    says = case.content.action
     subject = declared(case.job, prices, kind=Action(says.kind), reason=says.reason)
     assert subject is not None  # a case has a body, and is not absent
     own = {name: getattr(says, name) for name in says.model_fields_set}

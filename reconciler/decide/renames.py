@@ -1,7 +1,7 @@
 """Keys that come and go: members of sweeps, and keys that look renamed.
 
-A member is named by its values, so an edit of the axes leaves jobs behind whose keys the entry no longer
-produces. Source: docs/concepts/decisions.md.
+A member is named by its values, so an edit of the axes leaves jobs whose keys the entry no longer produces.
+Source: docs/concepts/decisions.md.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 # --- members of sweeps
 
 
-#: What a hint at a renaming says first, of a review as of a plan.
+#: Title of a hint at a rename, in plans and reviews.
 MAY_BE_RENAME = "may be a rename"
-#: So many ways to write an expression are tried, with so many constants in one place of it.
-_MOST_WAYS, _MOST_CONSTANTS = 1_000, 8
-#: So many jobs are held against a new key whose name stands in its texts.
-_MOST_NAMED = 20
+#: Maximum number of expressions to try, and of constants for each value in one.
+_MAX_EXPRESSIONS, _MAX_CONSTANTS = 1_000, 8
+#: Maximum number of jobs to compare with a new key whose name is in its texts.
+_MAX_NAMED = 20
 
 
 class SweepEntries:
@@ -53,16 +53,16 @@ class SweepEntries:
         return found
 
     def former_entry(self, key: str, recorded: Mapping[str, str]) -> DesiredJob | None:
-        """A job of the entry that no longer produces a key, if it was a member of one and the entry is there.
+        """Return a job of the entry that no longer produces a key; None if there is no such entry.
 
-        The history says which entry that is: `recorded` has the one of each key that was ever applied, or "".
-        Of other keys the name says it, if it is spelled as the entry spells those of its members.
+        `recorded` has the entry of each key that was ever applied, or "". For other keys the name decides, if
+        it has the form of a member's key.
         """
         if self._stack.find(key) is not None:
             return None
         entry = recorded.get(key)
         if entry is None:
-            # Of `lr` and `lr-sweep` the longer name says more.
+            # Prefer the longer name: `lr-sweep` over `lr`.
             named = (
                 name
                 for name, members in self.members.items()
@@ -71,19 +71,19 @@ class SweepEntries:
             entry = max(named, key=len, default="")
         if not entry:
             return None
-        alone = self._stack.find(entry)
-        return next(iter(self.members.get(entry, ())), None if alone and alone.is_absent else alone)
+        declared = self._stack.find(entry)
+        return next(iter(self.members.get(entry, ())), None if declared and declared.is_absent else declared)
 
 
 def values_in(key: str, entry: str, axes: Collection[str]) -> Mapping[str, str] | None:
-    """The values in a generated key of an entry, by axis: `-axis-value` in alphabetical order.
+    """Return the values in a generated key of an entry, by axis: `-axis-value` in alphabetical order.
 
-    None if it is no such key. An axis may hold hyphens; one that is none of `axes` is taken for a word.
+    None if it is not such a key. An axis may contain hyphens; one not in `axes` is taken to be a single word.
     """
     if not key.startswith(f"{entry}-"):
         return None
     words = key.removeprefix(f"{entry}-").split("-")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     while words:
         named = (
             one for one in sorted(axes, key=len, reverse=True) if f"{'-'.join(words)}-".startswith(f"{one}-")
@@ -91,16 +91,16 @@ def values_in(key: str, entry: str, axes: Collection[str]) -> Mapping[str, str] 
         axis = next(named, words[0])
         count = axis.count("-") + 1
         value, words = words[count : count + 1], words[count + 1 :]
-        if not value or axis in found or not re.fullmatch(AXIS_NAME, axis):
+        if not value or axis in values or not re.fullmatch(AXIS_NAME, axis):
             return None
         if not re.fullmatch(r"[A-Za-z0-9_]*", value[0]):
             return None
-        found[axis] = value[0]
-    return found if list(found) == sorted(found) else None
+        values[axis] = value[0]
+    return values if list(values) == sorted(values) else None
 
 
 class Renaming(NamedTuple):
-    """An expression that names the former key of each new member of a sweep; `pairs` are new and old keys."""
+    """An expression that names the former key of each new member of a sweep; `pairs` maps new to old keys."""
 
     expression: str
     pairs: Mapping[str, str]
@@ -122,11 +122,11 @@ def find_renaming(
     entry: str,
     declared: Collection[str],
 ) -> Renaming | None:
-    """Find what `formerly` has to say for the new members of a sweep to keep the jobs that are gone.
+    """Find the `formerly` with which the new members of a sweep keep the jobs of former ones.
 
-    `came` are the keys of the new members, `gone` the digests of the keys that are gone, by key; these begin
-    with `entry`. None if no expression has a key that is gone for each of them, and for no other member. Of
-    several the one is meant that gives most of them the declaration that their job had.
+    `came` are the keys of the new members, `gone` the digests of former keys, which begin with `entry`. None
+    if no expression gives each new member, and no other, a former key. Of several the best one gives the most
+    members the declaration that their job had.
     """
     new = [member for member in members if member.key in came]
     rows: defaultdict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
@@ -136,7 +136,9 @@ def find_renaming(
     best: tuple[int, Renaming] | None = None
     for axes, values_of_axes in rows.items():
         columns = zip(axes, zip(*values_of_axes, strict=True), strict=True)
-        for texts in islice(product(*(_ways(axis, column, new) for axis, column in columns)), _MOST_WAYS):
+        for texts in islice(
+            product(*(_candidates(axis, column, new) for axis, column in columns)), _MAX_EXPRESSIONS
+        ):
             parts = (f"-{axis}-{text}" for axis, text in zip(axes, texts, strict=True))
             expression = "".join((entry, *parts))
             if _filled(expression, new[0]) not in gone:
@@ -154,14 +156,14 @@ def find_renaming(
     return None if best is None else best[1]
 
 
-def _ways(axis: str, column: Sequence[str], new: Sequence[DesiredJob]) -> list[str]:
-    """What may stand for a value: that of the axis of that name, a constant, or that of another axis."""
+def _candidates(axis: str, column: Sequence[str], new: Sequence[DesiredJob]) -> list[str]:
+    """Return candidates for a value: the axis of that name, a constant, or another axis."""
     texts = set(column)
     fitting = [name for name in new[0].matrix if all(job.matrix.get(name) in texts for job in new)]
-    # An axis of the same name first, and a constant before other axes if there is only one.
+    # The axis of the same name comes first; a constant comes before other axes if there is only one.
     axes = [f"${{matrix.{name}}}" for name in sorted(fitting, key=lambda name: name != axis)]
     place = (axis in fitting) if len(texts) == 1 else len(axes)
-    return [*axes[:place], *sorted(texts)[:_MOST_CONSTANTS], *axes[place:]]
+    return [*axes[:place], *sorted(texts)[:_MAX_CONSTANTS], *axes[place:]]
 
 
 def _filled(expression: str, member: DesiredJob) -> str:
@@ -178,11 +180,11 @@ def axes_of(members: Sequence[DesiredJob]) -> frozenset[str]:
 
 
 def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
-    """Yield a hint at `formerly` for each new key whose job a key that is gone may have.
+    """Yield a hint at `formerly` for each new key that may be the new name of a key that is gone.
 
-    That is one that was declared alike, running or completed; of several each is one new key's, in the order
-    of their names. And it is a former member of an entry, where one expression names one for each new member.
-    The members of a sweep get one hint together, for their entry is where `formerly` has to stand.
+    Keys match if they were declared alike and the job is active or completed; of several each matches one new
+    key, in the order of names. Former members of a sweep match if one expression names one for each new
+    member. The members of a sweep get one hint together, because `formerly` belongs to the entry.
     """
     declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
     keys_ = sorted({*snapshot.ownership.owned_keys, *snapshot.memory.by_key} - declared)
@@ -210,28 +212,28 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
             for key in renaming.pairs.values():
                 digests.pop(key)
             yield renaming.hint(entry, min(renaming.pairs))
-    waiting: defaultdict[str, list[Revision]] = defaultdict(list)
+    candidates: defaultdict[str, list[Revision]] = defaultdict(list)
     for key, digest in digests.items():
         job_ = gone[key].job
         if job_.phase is Phase.COMPLETED or (job_.is_active and job_.phase is not Phase.TERMINATING):
-            waiting[digest].append(gone[key])
-    letters = sorted({digest[:1] for digest in waiting})
-    # Where not every new member has a former one, `formerly` is no way out.
-    told = set(left)
+            candidates[digest].append(gone[key])
+    letters = sorted({digest[:1] for digest in candidates})
+    # If not every new member has a former one, `formerly` does not help.
+    hinted = set(left)
     for key, job in new.items():
         known = (
             job.digest if job.digest[:1] == one else digest_of(job.covered_by(one), one) for one in letters
         )
-        equal = next((waiting[one] for one in known if waiting[one]), ())
-        others = (one for revisions in waiting.values() for one in revisions if key in str(job.body))
-        named = (one for one in islice(others, _MOST_NAMED) if one.marker.digest == _digest_as(job, one))
-        if (revision := next(chain(equal, named), None)) is None:
+        equal = next((candidates[one] for one in known if candidates[one]), ())
+        others = (one for revisions in candidates.values() for one in revisions if key in str(job.body))
+        mentioned = (one for one in islice(others, _MAX_NAMED) if one.marker.digest == _digest_as(job, one))
+        if (revision := next(chain(equal, mentioned), None)) is None:
             continue
-        waiting[revision.marker.digest].remove(revision)
+        candidates[revision.marker.digest].remove(revision)
         entry = job.sweep or key
-        if entry in told:
+        if entry in hinted:
             continue
-        told.add(entry)
+        hinted.add(entry)
         old = revision.marker.key
         fix = f"add `formerly: {old}` to {key} to keep its job"
         if job.sweep is not None:  # the name of an entry, or all of its axes, were changed
@@ -249,7 +251,7 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
 
 
 def _digest_as(job: DesiredJob, revision: Revision) -> str:
-    """The digest of a declaration under the key of a revision: the key may stand in its texts."""
+    """Return the digest of a declaration under the key of a revision, since its texts may contain the key."""
     letter, key = revision.marker.digest[:1], re.compile(rf"(?<![\w-]){re.escape(job.key)}(?![\w-])")
     form = walk_texts(job.covered_by(letter), lambda text: key.sub(revision.marker.key, text))
     return digest_of(form, letter)
@@ -265,13 +267,13 @@ def _is_new(job: DesiredJob, snapshot: Snapshot) -> bool:
 
 
 class FinishedElsewhere:
-    """What keys completed that are not declared any more, of this stack and of others on its target."""
+    """Work that undeclared keys, or other stacks on the target, have completed."""
 
     def __init__(self, stack: Stack, snapshot: Snapshot) -> None:
         self._stack, self._snapshot = stack, snapshot
 
     def marked(self, action: PlannedAction, desired: DesiredJob) -> PlannedAction:
-        """The action; a create of a new key says whose finished work it runs again, if it does."""
+        """Return the action; a create of a new key gets the finished work that it would run again."""
         if action.action is not Action.CREATE or action.reason is not Reason.NOT_FOUND:
             return action
         digests = [*digests_of_form(desired.digest)]
@@ -287,7 +289,7 @@ class FinishedElsewhere:
 
     @cached_property
     def _own(self) -> Mapping[str, FinishedWork]:
-        """What keys of this stack completed, by digest; of several the newest of the first key."""
+        """The completed work of this stack's undeclared keys by digest: the newest of the first key."""
         from reconciler.core.past import FinishedWork
 
         ownership, memory = self._snapshot.ownership, self._snapshot.memory
@@ -298,7 +300,7 @@ class FinishedElsewhere:
             for revision in owned:
                 if revision.job.phase is Phase.COMPLETED:
                     completed.append((revision.marker.digest, FinishedWork(key, revision.number)))
-            # Of a job that is there, the service knows better than the record how it stands.
+            # If the job is listed, the service knows its phase better than the record.
             seen = {revision.job.id for revision in owned}
             for past in ownership.remembered(memory, (key,)):
                 is_completed = past.phase is Phase.COMPLETED and past.released_at_s is None
@@ -308,23 +310,23 @@ class FinishedElsewhere:
         return {digest: work for digest, work in completed if is_known(digest)}
 
 
-def ways_to_keep_work(again: Collection[PlannedAction]) -> str:
-    """What keeps the finished work of keys that were renamed, or moved here from other stacks."""
+def ways_to_keep_work(reruns: Collection[PlannedAction]) -> str:
+    """Say how to keep the finished work of keys that were renamed, or moved from other stacks."""
     ways = ""
-    if any(action.rerun_of_key is not None and action.rerun_of_stack is None for action in again):
+    if any(action.rerun_of_key is not None and action.rerun_of_stack is None for action in reruns):
         ways = "name the old key under `formerly` of the new one, or "
-    for stack in sorted({action.rerun_of_stack for action in again if action.rerun_of_stack is not None}):
+    for stack in sorted({action.rerun_of_stack for action in reruns if action.rerun_of_stack is not None}):
         ways += f"take the jobs of stack {stack} over ({rename_command(stack)}), or "
     return ways
 
 
 def digests_of_form(digest: str) -> frozenset[str]:
-    """The digests that a job of the same form has, whichever version computed them."""
+    """Return the digests of the same canonical form under all algorithms."""
     return frozenset(letter + digest[1:] for letter in ALGORITHMS)
 
 
 def digests_to_start(stack: Stack, snapshot: Snapshot) -> frozenset[str]:
-    """The digests of the declared jobs of which nothing is owned or on record: they are about to be new."""
+    """Return the digests of declared jobs that are neither owned nor on record, so would be new."""
     views = ((job, snapshot.view(key, job)) for key, job in stack.jobs.items() if not job.is_absent)
     new = (job for job, view in views if not (view.owned or view.remembered))
     return frozenset(digest for job in new for digest in digests_of_form(job.digest))

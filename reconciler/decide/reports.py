@@ -1,4 +1,4 @@
-"""Reports about keys: where each stands (`status`), and why it gets its action (`why`).
+"""Reports about keys: their status (`status`), and why they get their actions (`why`).
 
 Nothing is decided here. What crosses the process boundary is a frozen model.
 """
@@ -52,11 +52,11 @@ from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, W
 from reconciler.errors import ExitCode
 from reconciler.text import few
 
-# --- the jobs of a stack now
+# --- status
 
 
 class WaitKind(StrEnum):
-    """What sort of thing a job waits for."""
+    """The kind of thing that a job waits for."""
 
     NEEDS = "needs"
     RETRY = "retry"
@@ -81,7 +81,7 @@ _QUEUES = {Phase.PENDING: "its turn in the queue", Phase.CREATING: "the service 
 
 
 class Waiting(Frozen):
-    """What a job waits for: `keys` that it needs, an `action` to be applied, a time at which it is due."""
+    """What a job waits for: needed `keys`, an `action` to be applied, or a time."""
 
     kind: WaitKind
     detail: str
@@ -91,7 +91,7 @@ class Waiting(Frozen):
 
 
 class LastChange(Frozen):
-    """What happened last: an action of ours if the history tells, else what the service tells."""
+    """The last event: an action of ours if it is recorded, else what the service reports."""
 
     at: str
     what: str
@@ -99,10 +99,10 @@ class LastChange(Frozen):
 
 
 class JobStatus(Frozen):
-    """One revision of a key; of a key without a job all that is of a job is null.
+    """One revision of a key; for a key without a job the job's fields are null.
 
-    Others than the `newest` are superseded, and of one that has `aged_out` only the history knows. `problem`
-    says why the status of the key is unknown. Times are RFC 3339 in UTC, and `next_run` one for people.
+    Revisions other than the `newest` are superseded; one that has `aged_out` is known from the history only.
+    `problem` says why the status is unknown. Times are RFC 3339 in UTC, but `next_run` is for people.
     """
 
     key: str
@@ -129,7 +129,7 @@ class JobStatus(Frozen):
 
     @property
     def spelt_phase(self) -> str:
-        """The phase as people read it; "" where there is no job."""
+        """The phase for people; "" without a job."""
         if self.phase is None:
             return "unknown" if self.problem is not None else ""
         secondary = f" ({self.secondary_phase})" if self.secondary_phase else ""
@@ -137,32 +137,32 @@ class JobStatus(Frozen):
 
     @property
     def spelt_wait(self) -> str:
-        """What it waits for as people read it, or why that is unknown."""
+        """What it waits for, for people, or why that is unknown."""
         waiting = self.waits_for
         if self.problem is not None:
-            said = self.problem
+            summary = self.problem
         elif waiting is None:
-            said = "" if self.newest else "nothing (superseded)"
+            summary = "" if self.newest else "nothing (superseded)"
         elif waiting.kind is WaitKind.NEEDS and waiting.keys:
-            said = few(waiting.keys)
+            summary = few(waiting.keys)
         elif waiting.kind is WaitKind.APPLY and waiting.action is not None:
-            said = f"apply, to {waiting.action.value} it"
+            summary = f"apply, to {waiting.action.value} it"
         else:
-            said = waiting.detail
+            summary = waiting.detail
         if self.next_run is not None and (waiting is None or waiting.kind is not WaitKind.SCHEDULE):
-            said = f"{said}; next: {self.next_run}".removeprefix("; ")
-        return said
+            summary = f"{summary}; next: {self.next_run}".removeprefix("; ")
+        return summary
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it needs attention: nobody knows how it is, or something stands in its way."""
+        """Whether it needs attention: it is unknown, blocked or in conflict."""
         return self.problem is not None or (
             self.waits_for is not None and self.waits_for.kind in _IN_THE_WAY.values()
         )
 
 
 class StatusReport(Head):
-    """The jobs of a stack on a target, as of one moment."""
+    """The jobs of a stack on a target at one moment."""
 
     complete: bool
     summary: dict[str, int]
@@ -183,17 +183,17 @@ class StatusReport(Head):
 
     @property
     def last_line(self) -> str:
-        """Count the jobs by phase, and the keys of which there is none."""
+        """The counts of jobs by phase, and of keys without a job."""
         counts = {**self.summary, "without a job": self.without_a_job, "unknown": self.unknown}
         found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         return f"Status as of {self.created_at}: {found or 'no jobs'}."
 
 
 def make_status(proposed: ProposedPlan, plan: Plan, changes: Mapping[str, PastChange]) -> StatusReport:
-    """Say where each key in view stands, by what was seen and what the plan of that moment says.
+    """Report the status of each key in view, from what was observed and from the plan made of it.
 
-    `changes` are the last changes of each key, as far as the history knows. Beside every key that is
-    declared there are undeclared ones that own an active job, and those that were asked for by name.
+    `changes` are the last recorded changes of each key. Undeclared keys are included if they own an active
+    job or were requested by name.
     """
     stack = proposed.stack
     actions: dict[str, list[PlannedAction]] = {}
@@ -205,7 +205,7 @@ def make_status(proposed: ProposedPlan, plan: Plan, changes: Mapping[str, PastCh
         former_keys = state.entry.formerly if state.entry else ()
         found = [changes[name] for name in (key, *former_keys) if name in changes]
         change = max(found, key=lambda one: one.at_s, default=None)
-        jobs += _rows(state, actions.get(key, []), change, is_asked_for=key in (stack.chosen or ()))
+        jobs += _rows(state, actions.get(key, []), change, is_requested=key in (stack.chosen or ()))
     summary = Counter(one.phase for one in jobs if one.phase is not None)
     return StatusReport(
         **_head_of(plan),
@@ -221,7 +221,7 @@ def _head_of(plan: Plan) -> dict[str, Any]:
 
 
 def _decision_on(key: str, proposed: ProposedPlan) -> KeyDecision:
-    """What was decided about a key; of one out of the plan's view only what is known of it."""
+    """Return the decision on a key; for one out of view only its state."""
     stack, snapshot = proposed.stack, proposed.snapshot
     if key in keys_in_view(stack, snapshot.ownership):
         return proposed.decisions[key]
@@ -231,20 +231,20 @@ def _decision_on(key: str, proposed: ProposedPlan) -> KeyDecision:
 
 
 def _rows(
-    state: KeyState, actions: Sequence[PlannedAction], change: PastChange | None, *, is_asked_for: bool
+    state: KeyState, actions: Sequence[PlannedAction], change: PastChange | None, *, is_requested: bool
 ) -> Iterator[JobStatus]:
-    """The newest revision first, then every other active one; nothing of a key that is over."""
+    """Yield the latest revision, then every other active one; nothing for a key that is over."""
     latest = state.latest
     active = [r for r in state.view.owned if r.job.is_active]
-    if not (state.declared or is_asked_for or active or state.view.unreadable):
+    if not (state.declared or is_requested or active or state.view.unreadable):
         return
     on_job = {action.before.id: action for action in reversed(actions) if action.before}
-    # The action about the key itself: the start of its next revision, or that on its newest one. What
-    # stands in the way may be told of another revision; it stands in the way of the key.
+    # The key's own action: the start of its next revision, or the action on its latest one. Failing that, one
+    # that blocks the key, on whichever revision.
     starting = (a for a in actions if a.before is None)
     stuck = (a for a in actions if a.traits.stands_in_the_way or a.action is Action.UNKNOWN)
     action = next(starting, None) or (on_job.get(latest.job.id) if latest else None) or next(stuck, None)
-    # What was not read may be there: only a look that found it missing says that it has aged out.
+    # A job that was not read may exist: it has aged out only if it was found missing.
     is_unread = latest is not None and latest.is_aged_out and _is_unknown(action)
     yield _row(state, action, None if is_unread else latest, change, is_newest=True)
     for revision in sorted(active, key=lambda r: r.number, reverse=True):
@@ -294,20 +294,20 @@ def _row(
 
 
 def _last_change(change: PastChange | None, job: ObservedJob | None) -> LastChange | None:
-    """The latest of: what the history tells of the key, the job's creation, and its end.
+    """Return the latest of the recorded change, the job's creation, and its end.
 
-    A recorded call on this very job tells of its creation, or termination, better than the service.
+    A recorded call on the job is a better source for its creation or termination than the service.
     """
-    found = list[LastChange]()
+    events = list[LastChange]()
     if change is not None and (job is None or change.job == job.id):
-        found.append(LastChange(at=timestamp(change.at_s), what=change.action, who=change.who or None))
-    if job is not None and job.created_at_s is not None and not found:
-        found.append(LastChange(at=timestamp(job.created_at_s), what="created"))
+        events.append(LastChange(at=timestamp(change.at_s), what=change.action, who=change.who or None))
+    if job is not None and job.created_at_s is not None and not events:
+        events.append(LastChange(at=timestamp(job.created_at_s), what="created"))
     if job is not None and job.phase is not None and job.phase.is_terminal:
         was_ended = change is not None and change.job == job.id and change.call == Call.TERMINATE
         if (ended_at_s := job.ended_at_s()) is not None and not was_ended:
-            found.append(LastChange(at=timestamp(ended_at_s), what=job.phase_text))
-    return max(found, key=lambda one: one.at, default=None)
+            events.append(LastChange(at=timestamp(ended_at_s), what=job.phase_text))
+    return max(events, key=lambda one: one.at, default=None)
 
 
 def _is_unknown(action: PlannedAction | None) -> bool:
@@ -315,7 +315,7 @@ def _is_unknown(action: PlannedAction | None) -> bool:
 
 
 def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting | None:
-    """What the plan says that this job, or the key's next one, waits for; None if for nothing."""
+    """Return what the plan says that this job, or the next one of the key, waits for; None for nothing."""
     phase = job.phase if job else None
     if action is not None and action.action in _IN_THE_WAY:
         return Waiting(kind=_IN_THE_WAY[action.action], detail=action.detail)
@@ -329,7 +329,7 @@ def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting
         return Waiting(kind=WaitKind.QUEUE, detail=_QUEUES[phase])
     if action is not None and is_applied:
         return Waiting(kind=WaitKind.APPLY, detail=action.detail, action=action.action)
-    # The next time of its schedule, which a job that has ended waits for.
+    # An ended job waits for the next time of its schedule.
     if action is None or not action.next_run or phase is None or not phase.is_terminal:
         return None
     next_run, due_at = action.next_run, action.next_run_at
@@ -337,17 +337,17 @@ def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting
 
 
 def _resources(body: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """Nodes and flavors of a create body or of an answer; None where nothing is said."""
-    found = [resource for _, resource in placed(body, "spec.resource", "task_resource") if resource]
-    if not found:
+    """Return the nodes and flavors of a create body or response; None if unknown."""
+    resources = [resource for _, resource in placed(body, "spec.resource", "task_resource") if resource]
+    if not resources:
         return None, None
-    counts = [resource.get("node_count") for resource in found]
-    flavors = dict.fromkeys(str(r["flavor_id"]) for r in found if r.get("flavor_id"))
+    counts = [resource.get("node_count") for resource in resources]
+    flavors = dict.fromkeys(str(r["flavor_id"]) for r in resources if r.get("flavor_id"))
     nodes = sum(count if isinstance(count, int) else 1 for count in counts)
     return nodes, " + ".join(flavors) or None
 
 
-# --- what stands against the actions of one key: policies, and guards that block it or refuse the plan
+# --- policies and guards that object to the actions of one key
 
 
 class PolicyVerdict(Frozen):
@@ -363,7 +363,7 @@ class PolicyVerdict(Frozen):
 
 
 class GuardVerdict(Frozen):
-    """A guard that blocks the key, or refuses the plan, because of the key's action among others."""
+    """A guard that blocks the key, or refuses the plan, partly because of the key's action."""
 
     guard: Guard
     what: str
@@ -372,16 +372,16 @@ class GuardVerdict(Frozen):
 
 
 def _policy_verdicts(proposed: ProposedPlan, actions: Iterable[PlannedAction]) -> Iterator[PolicyVerdict]:
-    """What the policies of a stack say of some actions, those that deny first, with the values they saw."""
+    """Yield the verdicts of policies on some actions, denials first, with the values that they used."""
     stack, target = proposed.stack, proposed.target
     policies = {policy.name: policy for policy in stack.policies}
-    around = {"stack": stack.name, "target": target.model_dump(mode="json")}
+    shared = {"stack": stack.name, "target": target.model_dump(mode="json")}
     for action in actions:
         subject = planned(action, stack.find(action.key))
         if subject is None:
             continue
         verdicts = judge_plan(stack, target, [action], proposed.context.evaluate)
-        seen = {"job": subject.job, "action": subject.action, **around}
+        values = {"job": subject.job, "action": subject.action, **shared}
         problems = {one.policy: one.problem for one in verdicts.denied}
         for name in (*problems, *(one.policy for one in verdicts.warned)):
             policy = policies[name]
@@ -391,16 +391,16 @@ def _policy_verdicts(proposed: ProposedPlan, actions: Iterable[PlannedAction]) -
                 message=policy.message,
                 problem=problems.get(name),
                 expression=policy.expression,
-                values={path: value_at(seen, path.split(".")) for path in fields_in(policy.expression)},
+                values={path: value_at(values, path.split(".")) for path in fields_in(policy.expression)},
                 source=Source.of(policy.location),
             )
 
 
-# --- why a key gets its action
+# --- explanations (`why`)
 
 
 class RuleCheck(Frozen):
-    """A rule that was asked, in the order of the decision."""
+    """A rule that was tried, in order."""
 
     name: str
     when: str
@@ -420,7 +420,7 @@ class DeclaredValues(Frozen):
 
 
 class ObservedRevision(Frozen):
-    """A revision of the key, as the service reported it, or the history where the service forgot it."""
+    """A revision of the key, as reported by the service, or recorded if it has aged out."""
 
     id: str
     name: str
@@ -451,7 +451,7 @@ class Explanation(Head):
     warnings: tuple[PlanWarning, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The explanation as plain JSON data. No secret is in it."""
+        """Return the explanation as plain JSON data, without secrets."""
         document = super().document()
         return {**document, "actions": [*map(without_unset, document["actions"])]}
 
@@ -461,7 +461,7 @@ class Explanation(Head):
 
 
 def why_document(key: str, found: Sequence[Explanation]) -> dict[str, Any]:
-    """What explains a key as plain JSON data; of a sweep one document for each member, in a list."""
+    """Return explanations as plain JSON data; those of a sweep's members as a list."""
     documents = [one.document() for one in found]
     if [one.key for one in found] == [key]:
         return documents[0]
@@ -469,15 +469,15 @@ def why_document(key: str, found: Sequence[Explanation]) -> dict[str, Any]:
 
 
 def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
-    """Ask the rules about one key of a stack, and say what they were asked about.
+    """Explain the decision on one key of a stack.
 
-    `plan` is what is proposed for the whole stack after the guards.
+    `plan` is the whole proposed plan after the guards.
     """
     stack, snapshot = proposed.stack, proposed.snapshot
     decision = _decision_on(key, proposed)
     desired = decision.state.entry
     own = [action for action in proposed.decided if action.key == key]
-    # In the order in which they were decided.
+    # In the order of the decision.
     jobs = [action.before for action in decision.actions]
     of_key = [action for action in plan.actions if action.key == key]
     actions = tuple(sorted(of_key, key=lambda action: jobs.index(action.before)))
@@ -487,11 +487,11 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         if rules[-1].applies:
             break
     guards = []
-    for name, refusal in guard(proposed)[1].items():
-        if any(action.key == key for action in refusal.because_of):
-            said = diagnostic(name, refusal)
-            guards.append(GuardVerdict(guard=name, what=said.what, why=said.why, fix=said.fix))
-    # What the rule chose for the key, where its action became another one.
+    for name, finding in guard(proposed)[1].items():
+        if any(action.key == key for action in finding.because_of):
+            problem = diagnostic(name, finding)
+            guards.append(GuardVerdict(guard=name, what=problem.what, why=problem.why, fix=problem.fix))
+    # The action that the rule chose, if it was changed later.
     chosen = decision.chosen.action if decision.chosen and actions else None
     return Explanation(
         **_head_of(plan),
@@ -504,7 +504,6 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         declared=_declared(desired) if desired else None,
         observed=tuple(_observed(decision.state)),
         otherwise=tuple(_otherwise(actions, decision)),
-        # Those that are about the key, or about all keys.
         warnings=tuple(
             one for one in (*snapshot_warnings(stack, snapshot), *decision.warnings) if one.key in (None, key)
         ),
@@ -526,12 +525,12 @@ def _declared(desired: DesiredJob) -> DeclaredValues:
 
 def _observed(state: KeyState) -> Iterator[ObservedRevision]:
     desired = state.entry
-    for one in reversed(state.view.ever_owned):
-        job, marker = one.job, one.marker
+    for revision in reversed(state.view.ever_owned):
+        job, marker = revision.job, revision.marker
         yield ObservedRevision(
             id=job.id,
             name=job.name,
-            revision=one.number,
+            revision=revision.number,
             phase=job.phase_text,
             digest=marker.digest,
             as_declared=desired.is_declared_by(marker.digest) if desired and desired.digest else None,
@@ -540,12 +539,12 @@ def _observed(state: KeyState) -> Iterator[ObservedRevision]:
             nodes=job.node_count,
             stopped=marker.stopped,
             protected=marker.protected,
-            aged_out=one.is_aged_out,
+            aged_out=revision.is_aged_out,
         )
 
 
 def _otherwise(actions: Sequence[PlannedAction], decision: KeyDecision) -> Iterator[str]:
-    """What would make it otherwise: first what blocks it, then what the rules rest on."""
+    """Yield what would change the decision: first about what blocks it, then about the rule."""
     rule = next((one for one in RULES if one.name == decision.rule), None)
     held_back = BLOCKERS | {Reason.WAITS_FOR_TURN}
     reasons: Iterable[Reason] = dict.fromkeys(

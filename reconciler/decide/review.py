@@ -1,8 +1,8 @@
 """A review: what a change of the manifests means. HEAD is planned against BASE as if every job of BASE ran.
 
-`Review` crosses the process boundary (`review --json`), so it is a frozen model. Nothing in it
-depends on the time or on where files are read: for the same two manifests it is the same byte for byte.
-Source of the format: docs/reference/schemas.md, "Review".
+`Review` crosses the process boundary (`review --json`), so it is a frozen model. It depends neither on the
+time nor on where files are read: equal manifests give equal bytes. Source of the format:
+docs/reference/schemas.md, "Review".
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class ChangeKind(StrEnum):
-    """What became of a key between the two manifests."""
+    """How a key changed between the two manifests."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -65,7 +65,7 @@ class ChangeKind(StrEnum):
 
 
 class ReviewedSide(Frozen):
-    """One of the two manifests; stack and digest are null where it has no manifest at all."""
+    """One of the two manifests; stack and digest are null if there is no manifest."""
 
     name: str
     commit: str | None = None
@@ -96,32 +96,32 @@ class ReviewedJob(Frozen):
 
     @property
     def symbol(self) -> str:
-        """The sign that stands before the action in a text."""
+        """The symbol of the action in text output."""
         return symbol_of(self.action, self.replace_order)
 
 
 class NodeCount(Frozen):
-    """Nodes that the declared jobs take together, if all of them run."""
+    """Nodes that the declared jobs use together."""
 
     before: int = 0
     after: int = 0
 
 
 class Nodes(NodeCount):
-    """The nodes of all jobs, and of each flavor."""
+    """The nodes of all jobs, and by flavor."""
 
     flavors: dict[str, NodeCount]
 
 
 class Amount(Frozen):
-    """A sum of money; null where it is not known."""
+    """An amount of money; null if unknown."""
 
     before: float | None
     after: float | None
 
 
 class ReviewedCost(Frozen):
-    """What the declared jobs cost by the prices of HEAD: all of them at most, and an hour of all of them."""
+    """The cost of the declared jobs by the prices of HEAD: at most, and per hour if all run."""
 
     currency: str | None
     cost_max: Amount
@@ -131,7 +131,7 @@ class ReviewedCost(Frozen):
 class Review(Frozen):
     """What the change from BASE to HEAD means for the jobs of a stack.
 
-    It is the same on all `targets`; `others` say what differs from it on other ones.
+    It is the same on all `targets`; `others` are the differences on other targets.
     """
 
     format_version: str = FORMAT_VERSION
@@ -154,39 +154,38 @@ class Review(Frozen):
 
     @property
     def each(self) -> tuple[Review, ...]:
-        """One for each group of targets that it is the same on."""
+        """This review and those of other groups of targets."""
         return self, *self.others
 
     @property
     def every_denial(self) -> tuple[Denial, ...]:
-        """What policies deny on any target."""
+        """The denials on all targets."""
         return tuple(dict.fromkeys(denial for one in self.each for denial in one.denied))
 
     @property
-    def on(self) -> str:
-        """The targets as people read them; "" where the manifest has none."""
+    def target_names(self) -> str:
+        """The targets, for people; "" if the manifest has none."""
         return ", ".join(self.targets) or self.target or ""
 
     def document(self) -> dict[str, Any]:
-        """The review as plain JSON data, as `review --json` shows it. No secret is in it."""
+        """Return the review as plain JSON data, as `review --json` prints it, without secrets."""
         document: dict[str, Any] = show(self.model_dump(mode="json"))
         return document
 
     @property
     def last_line(self) -> str:
-        """The fixed last line, word by word as in docs/reference/cli.md, "Review"."""
+        """The last line, worded as in docs/reference/cli.md, "Review"."""
         counts = ", ".join(f"{number} {kind}" for kind, number in self.summary.items())
-        wanted = [f"{number} {ACTIONS[kind].summary}" for kind, number in self.actions.items() if number]
-        return f"Review: {counts}." + (f" {', '.join(wanted)} where the jobs are active." if wanted else "")
+        actions = [f"{number} {ACTIONS[kind].summary}" for kind, number in self.actions.items() if number]
+        return f"Review: {counts}." + (f" {', '.join(actions)} where the jobs are active." if actions else "")
 
 
 @dataclass(frozen=True)
 class Side:
-    """A manifest as far as a review compares it; `stack` is None where there is none at all.
+    """A manifest as far as a review compares it; `stack` is None if there is none.
 
-    `file_prefix` is what the names of its files begin with in messages; in a document they are without it.
-    `records` is the address of the record store as it may be shown; `policy_target` is what policies see of
-    the target that it was read for, as far as it is known without the service.
+    `file_prefix` is removed from file names in documents. `records` is the URL of the record store, redacted;
+    `policy_target` is the target as policies see it, as far as it is known without the service.
     """
 
     head: ReviewedSide
@@ -205,15 +204,15 @@ class Side:
 def make_review(
     base: Side, head: Side, *, target: str | None, version: str, evaluate: EvaluateExpressions = not_evaluated
 ) -> Review:
-    """Compare two manifests. A manifest that is not there declares nothing."""
+    """Compare two manifests; a missing one declares nothing."""
     plan = _Plan.of(base, head)
-    found = [job for key in sorted(plan.keys) if (job := plan.reviewed(key)) is not None]
+    reviewed = [job for key in sorted(plan.keys) if (job := plan.reviewed(key)) is not None]
     verdicts = Verdicts()
     if head.stack is not None and head.stack.policies:
-        # What starts or changes a job, if every job is active.
+        # Actions that start or change a job, assuming that every job is active.
         subjects = [
             subject
-            for job in found
+            for job in reviewed
             if job.key in plan.after and (job.traits.starts_a_job or job.action is Action.UPDATE)
             if (
                 subject := declared(
@@ -222,14 +221,17 @@ def make_review(
             )
         ]
         verdicts = judge(head.stack, head.policy_target, subjects, evaluate)
-    was, now = Counter[str](), Counter[str]()
-    for total, jobs in ((was, plan.before), (now, plan.after)):
+    nodes_before, nodes_after = Counter[str](), Counter[str]()
+    for total, jobs in ((nodes_before, plan.before), (nodes_after, plan.after)):
         for body in _bodies(jobs):
             total += nodes_by_place(body)
-    flavors = {name: NodeCount(before=was[name], after=now[name]) for name in sorted({*was, *now})}
+    flavors = {
+        name: NodeCount(before=nodes_before[name], after=nodes_after[name])
+        for name in sorted({*nodes_before, *nodes_after})
+    }
     before, after = (dict(_settings(side)) if base.stack and head.stack else {} for side in (base, head))
-    kinds = Counter(job.change for job in found)
-    actions = Counter[Action](job.action for job in found if job.action is not Action.KEEP)
+    kinds = Counter(job.change for job in reviewed)
+    actions = Counter[Action](job.action for job in reviewed if job.action is not Action.KEEP)
     warnings = (
         *base.warnings,
         *head.warnings,
@@ -245,16 +247,16 @@ def make_review(
         head=head.head,
         summary={
             **{kind.value: kinds[kind] for kind in ChangeKind},
-            "unchanged": len(plan.keys) - len(found),
+            "unchanged": len(plan.keys) - len(reviewed),
         },
         actions={action: actions[action] for action in Action},
-        jobs=tuple(found),
+        jobs=tuple(reviewed),
         settings=mask_declared(
             Change(path=path, before=before.get(path), after=after.get(path))
             for path in sorted({*before, *after})
             if before.get(path) != after.get(path)
         ),
-        nodes=Nodes(before=was.total(), after=now.total(), flavors=flavors),
+        nodes=Nodes(before=nodes_before.total(), after=nodes_after.total(), flavors=flavors),
         cost=_cost(plan, (head.stack or base.stack or plan.stack).prices),
         denied=tuple(
             one.model_copy(update={"source": _without_prefix(one.source, head.file_prefix)})
@@ -265,26 +267,28 @@ def make_review(
     )
 
 
-def together(reviews: Iterable[Review]) -> Review:
-    """One review of several targets; those that are alike are one, and what the first says no other does."""
-    alike: list[list[Review]] = []
+def merge_reviews(reviews: Iterable[Review]) -> Review:
+    """Merge the reviews of several targets: equal ones become one, others omit what the first one has."""
+    groups: list[list[Review]] = []
     for one in reviews:
-        same = (group for group in alike if group[0].model_copy(update={"target": one.target}) == one)
+        same = (group for group in groups if group[0].model_copy(update={"target": one.target}) == one)
         if (group := next(same, None)) is None:
-            alike.append([one])
+            groups.append([one])
         else:
             group.append(one)
     first, *others = (
         group[0].model_copy(update={"targets": tuple(one.target for one in group if one.target)})
-        for group in alike
+        for group in groups
     )
 
-    def without_said(one: Review) -> Review:
-        said = {"settings": first.settings, "warnings": first.warnings}
-        more = {name: tuple(x for x in getattr(one, name) if x not in known) for name, known in said.items()}
+    def without_common(one: Review) -> Review:
+        common = {"settings": first.settings, "warnings": first.warnings}
+        more = {
+            name: tuple(x for x in getattr(one, name) if x not in known) for name, known in common.items()
+        }
         return one.model_copy(update=more)
 
-    return first.model_copy(update={"others": tuple(map(without_said, others))})
+    return first.model_copy(update={"others": tuple(map(without_common, others))})
 
 
 def _is_present(job: DesiredJob | None) -> bool:
@@ -296,20 +300,20 @@ def _bodies(jobs: Mapping[str, DesiredJob]) -> list[Mapping[str, Any]]:
 
 
 def _cost(plan: _Plan, prices: Prices) -> ReviewedCost | None:
-    """What the jobs cost before and after, by the same prices; None where there are no prices."""
+    """Return the cost before and after, by the same prices; None without prices."""
     if not prices.node_hour:
         return None
     sides = zip(*(cost_of_all(_bodies(jobs), prices) for jobs in (plan.before, plan.after)), strict=True)
-    most, an_hour = (Amount(before=before, after=after) for before, after in sides)
-    return ReviewedCost(currency=prices.currency, cost_max=most, cost_per_hour=an_hour)
+    most, hourly = (Amount(before=before, after=after) for before, after in sides)
+    return ReviewedCost(currency=prices.currency, cost_max=most, cost_per_hour=hourly)
 
 
 @dataclass(frozen=True)
 class _Plan:
     """HEAD planned against BASE: `before` and `after` are the entries in view of either side, by key.
 
-    `former` are keys of BASE that HEAD names in a `formerly`, by the key that they become. `stack` is HEAD's;
-    where HEAD has no manifest it is that of BASE without jobs.
+    `former` maps keys of HEAD to the keys of BASE in their `formerly`. `stack` is that of HEAD, or, if HEAD
+    has no manifest, that of BASE without jobs.
     """
 
     before: Mapping[str, DesiredJob]
@@ -320,7 +324,7 @@ class _Plan:
 
     @classmethod
     def of(cls, base: Side, head: Side) -> _Plan:
-        """What lies out of view on one side is declared all the same."""
+        """Combine both sides; a key in view of one counts as declared on the other even if out of view."""
         keys = {key for side in (base, head) if side.stack for key in side.stack.jobs}
         before, after = (
             {key: job for key in keys if stack and (job := stack.find(key)) is not None}
@@ -335,20 +339,20 @@ class _Plan:
         stack = head.stack
         if stack is None:
             stack = Stack(base.stack.name if base.stack else "", {}, frozenset())
-        # Every key is decided, also one of BASE that a partial view of HEAD does not show.
+        # Decide every key, even one of BASE that is out of view in HEAD.
         stack = replace(stack, jobs=after, is_partial=False, chosen=None)
         return cls(before, after, former, stack, (base.file_prefix, head.file_prefix))
 
     @cached_property
     def keys(self) -> set[str]:
-        """Every key; a renamed one is one."""
+        """All keys; a renamed key counts once."""
         return (self.before.keys() | self.after.keys()) - set(self.former.values())
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """A service on which every job of BASE waits for its turn, and a history that has what it declares.
+        """A service on which every job of BASE is Pending, and a history with their declarations.
 
-        Of a key that only HEAD has, and as absent, there may be a job, too.
+        A key that is only in HEAD, and absent there, may have a job, too.
         """
         present = {key: job for key, job in self.before.items() if not job.is_absent}
         present |= {key: job for key, job in self.after.items() if job.is_absent and key not in self.before}
@@ -357,11 +361,11 @@ class _Plan:
             job_id, digest = f"{place:08x}", job.digest or f"{CURRENT}{0:012x}"
             protected = job.lifecycle.protect is True
             marker = Marker(self.stack.name, key, 1, digest, schedule=job.schedule_mark, protected=protected)
-            # What an update sends is compared by the declarations.
+            # The job has no body: mutable fields are compared by the declarations.
             seen = ObservedJob(job_id, key, str(marker), Phase.PENDING.value, created_at_s=0.0)
             views[key] = KeyView(key, self.stack.name, [Revision(seen, marker)])
-            then = Declared(by_name(job.covered_by(CURRENT)))
-            past[key] = (PastRevision(key, 1, key, job_id, digest, created_at_s=0.0, declared=then),)
+            recorded = Declared(by_name(job.covered_by(CURRENT)))
+            past[key] = (PastRevision(key, 1, key, job_id, digest, created_at_s=0.0, declared=recorded),)
         sweeps = {key: job.sweep or "" for key, job in self.before.items()}
         memory = HistorySnapshot(past, sweeps=sweeps)
         return Snapshot(Ownership(views, stack=self.stack.name), memory=memory)
@@ -375,7 +379,7 @@ class _Plan:
         return decisions_of(self.stack, self.snapshot, self.context)
 
     def reviewed(self, key: str) -> ReviewedJob | None:
-        """A key that differs, and what that means for its job; None if it does not."""
+        """Return the review of a key; None if it does not differ."""
         before, after = self.before.get(key), self.after.get(key)
         old = self.before.get(self.former.get(key, ""))
         job, was = after or before, old or before
@@ -383,39 +387,39 @@ class _Plan:
         if before is not None and not (_is_present(before) or _is_present(after)):
             return None
         if decision := self.decisions.get(key):
-            # What is decided before `needs` holds it back.
+            # The action before `needs` holds it back.
             action, rule = decision.chosen or decision.actions[0], decision.rule
-        else:  # one of several keys that became one
+        else:  # one of several keys that were merged
             [action, *_], _, rule = decide(state_of(key, None, self.snapshot, self.context))
         chosen, reason = action.action, action.reason
-        kind, said, changes, starts = ChangeKind.CHANGED, "", list[Change](), ""
+        kind, summary, changes, starts = ChangeKind.CHANGED, "", list[Change](), ""
         if after is not None and was is not None and _is_present(after) and _is_present(was):
             edit: tuple[Change, ...] = ()
             if was.digest != after.digest:
-                then, now = was.covered_by(CURRENT), after.covered_by(CURRENT)
-                edit = changes_between(then, now, forces_new_job=True)
+                old_form, new_form = was.covered_by(CURRENT), after.covered_by(CURRENT)
+                edit = changes_between(old_form, new_form, forces_new_job=True)
             sent, left = declared_changes(was, after)
             changes = [*edit, *sent, *left, *_policy_changes(was, after)]
             if action.traits.keeps_the_job:
-                # The declarations alone say what is sent: there is no service that hides it.
+                # The declarations tell what is sent, not the pretended service.
                 chosen = Action.UPDATE if sent else Action.KEEP
                 unedited = Reason.MARKER_CHANGED if are_of_marker_only(sent) else Reason.MUTABLE_CHANGED
-                reason = _STAYS.get(rule, unedited if sent else Reason.UNCHANGED)
+                reason = _KEPT_BY.get(rule, unedited if sent else Reason.UNCHANGED)
             named = edit or changes
-            said = f"{few([change.path for change in named], 5)} changed"
+            summary = f"{few([change.path for change in named], 5)} changed"
         elif _is_present(after):
             kind, starts = ChangeKind.ADDED, summarize(job.body or {})
             reason = Reason.NOT_FOUND if before is None else Reason.DECLARED_AGAIN
-            said = "new" if before is None else "no longer `state: absent`"
-            said += f"; starts after {few(job.needs)}" if job.needs else ""
+            summary = "new" if before is None else "no longer `state: absent`"
+            summary += f"; starts after {few(job.needs)}" if job.needs else ""
         else:
             kind = ChangeKind.REMOVED
-            said = "removed" if after is None else "`state: absent`"
+            summary = "removed" if after is None else "`state: absent`"
             if before and decision and decision.state.former_entry:
-                said = f"no longer produced by {before.sweep}"
+                summary = f"no longer produced by {before.sweep}"
         if kind is ChangeKind.CHANGED and not (changes or old):
             return None
-        detail = said + _THEN.get(reason, "")
+        detail = summary + _CONSEQUENCES.get(reason, "")
         if action.lost_time is not None:
             detail += f"; refused after {format_duration(action.lost_time)} of work"
         if old is not None:
@@ -441,10 +445,10 @@ class _Plan:
         )
 
 
-#: By which rules a job stays as it is although it was edited.
-_STAYS = {"change-ignored": Reason.CHANGE_IGNORED, "change-waits": Reason.WAITS_FOR_SCHEDULE}
-#: What follows for a job, by the reason of its action.
-_THEN: Mapping[Reason, str] = {
+#: Rules that keep an edited job as it is.
+_KEPT_BY = {"change-ignored": Reason.CHANGE_IGNORED, "change-waits": Reason.WAITS_FOR_SCHEDULE}
+#: The consequence for the job, by the reason of its action.
+_CONSEQUENCES: Mapping[Reason, str] = {
     Reason.NOT_IN_MANIFEST: "; terminated if active",
     Reason.STATE_ABSENT: "; terminated if active",
     Reason.PROTECTION_RELEASED: "; protection released, the next apply terminates it",
@@ -460,9 +464,9 @@ _THEN: Mapping[Reason, str] = {
 
 
 def _policy_changes(before: DesiredJob, after: DesiredJob) -> Iterator[Change]:
-    """What differs of how the job is treated: it shows in later plans."""
+    """Yield changes of options that affect only later plans."""
     was, now = _policy(before), _policy(after)
-    # Another schedule is written into the marker; that a key was renamed is said apart.
+    # A new schedule is a change of the marker, and a rename is reported separately.
     left_out = {*(SCHEDULE_OPTIONS if before.schedule_mark != after.schedule_mark else ())}
     if before.key != after.key:
         left_out.add("formerly")
@@ -472,9 +476,9 @@ def _policy_changes(before: DesiredJob, after: DesiredJob) -> Iterator[Change]:
 
 
 def _policy(job: DesiredJob) -> dict[str, Any]:
-    """The options of a job that are compared neither with its digest nor with the service."""
+    """Return the options of a job that neither its digest nor the service's values cover."""
     options = ((name, getattr(job.lifecycle, name)) for name in Lifecycle.model_fields)
-    # The only numbers with a fraction in a lifecycle are spans of time.
+    # All floats in a lifecycle are durations.
     policy: dict[str, Any] = {
         f"lifecycle.{name}": format_duration(value) if isinstance(value, float) else value
         for name, value in options
@@ -488,7 +492,7 @@ def _without_prefix(source: Source | None, prefix: str) -> Source | None:
 
 
 def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarning]:
-    """What follows from HEAD as a whole, and for every job from settings that differ."""
+    """Yield warnings about HEAD as a whole, and about settings that affect every job."""
     if head.stack is not None and base.stack is not None:
         if base.stack.name != head.stack.name:
             yield PlanWarning(
@@ -500,7 +504,7 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
         defaults = (base.default_target, head.default_target)
         names = {(target, target), defaults if target in (None, defaults[1]) else (target, target)}
         pairs = ((base.targets.get(was or ""), head.targets.get(now or "")) for was, now in names)
-        # What makes a target another one; its name does not.
+        # The identity of a target, which does not depend on its name.
         identity = attrgetter("kind", "region", "endpoint", "project_id", "workspace_id")
         if any(was is not None and now is not None and identity(was) != identity(now) for was, now in pairs):
             yield PlanWarning(
@@ -521,7 +525,7 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
         )
 
 
-# --- what differs outside of the jobs
+# --- settings outside of the jobs
 
 
 def _settings(side: Side) -> Iterator[tuple[str, Any]]:
@@ -538,7 +542,7 @@ def _settings(side: Side) -> Iterator[tuple[str, Any]]:
     for rule in side.stack.ignored_drift:
         until = None if rule.until is None else rule.until.isoformat()
         yield f"drift.ignore.{rule.class_}.{rule.key}", {"until": until, "reason": rule.reason}
-    # What a target says of the jobs shows in the jobs.
+    # The variables and defaults of a target show in its jobs.
     members = set(Target.model_fields) - {"variables", "defaults"}
     for target_name, target in side.targets.items():
         for name, value in target.model_dump(mode="json", include=members).items():

@@ -1,4 +1,4 @@
-"""What a saved plan says beside the plan: what shaped it, and what is needed to carry it out."""
+"""What a saved plan has besides the plan: the options that shaped it, and what is needed to apply it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check of a manifest found, as a document: problems, what policies deny, and warnings.
+"""The result of checking a manifest, as a document: problems, denials by policies, and warnings.
 
 `Validation` crosses the process boundary (`validate --json`), so it is a frozen model.
 """
@@ -21,7 +21,7 @@ class DeniedJob(Denial):
 
 
 class Validation(Frozen):
-    """What a check of a manifest found. `valid` is about the manifest alone, whatever policies deny."""
+    """The result of checking a manifest. `valid` is about the manifest alone, whatever policies deny."""
 
     format_version: str = FORMAT_VERSION
     reconciler_version: str
@@ -36,7 +36,7 @@ class Validation(Frozen):
     warnings: tuple[Diagnostic, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The report as plain JSON data, as `validate --json` shows it. No secret is in it."""
+        """Return the report as plain JSON data, as `validate --json` prints it, without secrets."""
         document = self.model_dump(mode="json")
         document["diagnostics"] = [one.document() for one in self.diagnostics]
         document["warnings"] = [one.document() for one in self.warnings]
@@ -46,9 +46,9 @@ class Validation(Frozen):
     @property
     def last_line(self) -> str:
         files = format_count(len(self.files), "file")
-        about = f"stack {self.stack}, " if self.stack else ""
+        prefix = f"stack {self.stack}, " if self.stack else ""
         if not self.valid:
-            return f"Invalid: {about}{format_count(len(self.diagnostics), 'problem')}, {files}."
+            return f"Invalid: {prefix}{format_count(len(self.diagnostics), 'problem')}, {files}."
         denied = len({denial.key for denial in self.denied})
-        said = f" {denied} job{' is' if denied == 1 else 's are'} denied by a policy." if denied else ""
-        return f"Valid: {about}{format_count(self.jobs, 'job')} in view, {files}.{said}"
+        denials = f" {denied} job{' is' if denied == 1 else 's are'} denied by a policy." if denied else ""
+        return f"Valid: {prefix}{format_count(self.jobs, 'job')} in view, {files}.{denials}"

@@ -1,9 +1,8 @@
 """Windows of the week in which changes may be applied: `Mon-Fri 07:00-19:00 Europe/Berlin`.
 
-A window is what the clock on the wall of its time zone shows. One over midnight belongs to the day on which
-it opens. Where clocks are put back, a time that comes twice opens with the first and closes with the second;
-where they are put forward, a time that is left out is off by that hour.
-Source: docs/operations/watch.md, "Windows".
+Times are local times of the time zone. A window over midnight belongs to the day on which it opens. When
+clocks go back, a time that occurs twice opens at the first and closes at the second; when they go forward, a
+skipped time is off by that hour. Source: docs/operations/watch.md, "Windows".
 """
 
 from __future__ import annotations
@@ -25,19 +24,17 @@ _PATTERN = re.compile(
     re.ASCII,
 )
 _DAY_MINUTES = 24 * 60
-#: Windows that follow each other without a gap are looked at for so long.
+#: How far ahead adjacent windows are joined.
 _AHEAD_S = 7 * 86400.0
 
 
 class InvalidWindow(ValueError):
-    """The text is no window; the message says why."""
+    """The text is not a valid window; the message says why."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Times of some days of the week (0 is Monday), in minutes after midnight; over midnight `closes` is more
-    than a day.
-    """
+    """Days of the week (0 is Monday) and times in minutes after midnight; `closes` may exceed a day."""
 
     text: str
     days: frozenset[int]
@@ -51,10 +48,10 @@ class Window:
 
     @classmethod
     def parse(cls, text: str) -> Window:
-        """Read `[DAYS] HH:MM-HH:MM [ZONE]`; without days it is every day, without a zone UTC.
+        """Parse `[DAYS] HH:MM-HH:MM [ZONE]`; the defaults are every day and UTC.
 
         Raises:
-            InvalidWindow: it is none.
+            InvalidWindow: the text is not a valid window.
         """
         match = _PATTERN.fullmatch(text.strip())
         if match is None:
@@ -76,11 +73,13 @@ class Window:
         return cls(text.strip(), days, opens, closes, name)
 
     def closes_s(self, at_s: float) -> float | None:
-        """When it closes, in seconds since 1970, if it is open at a moment."""
+        """Return when the window closes, in seconds since 1970; None if it is not open at `at_s`."""
         today = datetime.fromtimestamp(at_s, self.zone).date()
         for day in (today - timedelta(days=1), today):
             midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
-            opens_at, closes_at = (midnight + timedelta(minutes=one) for one in (self.opens, self.closes))
+            opens_at, closes_at = (
+                midnight + timedelta(minutes=minutes) for minutes in (self.opens, self.closes)
+            )
             end_s = closes_at.replace(fold=1).timestamp()
             if day.weekday() in self.days and opens_at.timestamp() <= at_s < end_s:
                 return end_s
@@ -88,7 +87,7 @@ class Window:
 
 
 def closes_at(windows: Sequence[Window], at_s: float) -> float | None:
-    """Until when changes may be applied that begin now; None where no window is open."""
+    """Return until when changes may be applied that start now; None if no window is open."""
     end_s: float | None = None
     now_s = at_s
     while now_s < at_s + _AHEAD_S and (ends := [end for one in windows if (end := one.closes_s(now_s))]):
@@ -105,13 +104,13 @@ def _minutes(text: str) -> int:
 
 
 def _days(text: str | None) -> frozenset[int]:
-    found: set[int] = set()
+    days: set[int] = set()
     for part in text.split(",") if text else ("mon-sun",):
         first, dash, last = part.partition("-")
         begin = _day(first)
         end = _day(last) if dash else begin
-        found.update((begin + step) % 7 for step in range((end - begin) % 7 + 1))
-    return frozenset(found)
+        days.update((begin + step) % 7 for step in range((end - begin) % 7 + 1))
+    return frozenset(days)
 
 
 def _day(text: str) -> int:

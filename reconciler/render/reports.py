@@ -275,7 +275,7 @@ def review_text(review: Review, view: View) -> str:
 
 def _review_lines(review: Review, view: View) -> str:
     style = view.style
-    on = f" on {review.on}" if review.on else ""
+    on = f" on {review.target_names}" if review.target_names else ""
 
     def look(job: ReviewedJob) -> Hashable:
         return job.symbol, job.action, job.change, _detail(job), grouping_key_of_changes(job.changes)

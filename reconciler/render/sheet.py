@@ -459,16 +459,20 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
     said, counts = list[str](), Counter[str]()
     for one in review.each:
         # If the targets differ, each row names its targets.
-        on = f" ({'target' if len(one.targets) == 1 else 'targets'} {one.on})" if review.others else ""
-        said.append(f"{one.on}: {one.last_line}" if review.others else one.last_line)
+        on = (
+            f" ({'target' if len(one.targets) == 1 else 'targets'} {one.target_names})"
+            if review.others
+            else ""
+        )
+        said.append(f"{one.target_names}: {one.last_line}" if review.others else one.last_line)
         sources = {job.key: job.source for job in one.jobs}
         rows += (_job_row(job, job.detail + on, job.starts, clean) for job in one.jobs)
         found = (_row_of_denial(denial, sources.get(denial.key), clean) for denial in one.denied)
         denied += (row._replace(text=row.text + clean(on)) for row in found)
         lines = (*reports.review_settings(one), *reports.review_nodes(one), *reports.review_cost(one))
-        sums += (clean(line) for line in (f"On {one.on}:" if review.others else "", *lines) if line)
+        sums += (clean(line) for line in (f"On {one.target_names}:" if review.others else "", *lines) if line)
         counts += Counter(one.summary)
-    on_all = f" on {review.on}" if len(review.targets) > 1 and not review.others else ""
+    on_all = f" on {review.target_names}" if len(review.targets) > 1 and not review.others else ""
     return Sheet(
         Content.REVIEW,
         stack=clean(review.stack),

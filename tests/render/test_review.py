@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from reconciler.core.stack import DesiredJob, Limits, Prices, Target
-from reconciler.decide.review import Review, ReviewedSide, Side, make_review, together
+from reconciler.decide.review import Review, ReviewedSide, Side, make_review, merge_reviews
 from reconciler.errors import Location
 from reconciler.render import Content, Style, View, render
 from tests.builders import a_job, a_stack, absent
@@ -82,7 +82,7 @@ def on_two_groups() -> Review:
         before = a_job("a", spec__resource=one, algorithm__parameters={"lr": 0.1})
         sides = side("main", before), side("feature", after, prices=prices)
         found.append(make_review(*sides, target=name, version="0.0.0"))
-    return together(found)
+    return merge_reviews(found)
 
 
 def text_of(before: list[DesiredJob], after: list[DesiredJob]) -> str:
