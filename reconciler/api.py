@@ -8,6 +8,7 @@ threads are independent.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -1054,16 +1055,23 @@ def _invalid(what: str, why: str) -> WrongUsage:
 
 
 def _as_texts(variables: Mapping[str, object] | None) -> dict[str, str]:
-    """Convert values of variables to the texts that `--var` takes."""
+    """Convert values of variables to the texts that `--var` takes.
 
-    def as_text(value: Any) -> str:
-        if isinstance(value, bool):
-            return str(value).lower()
+    Raises:
+        WrongUsage: a value is of a type that has none.
+    """
+
+    def as_text(name: str, value: Any) -> str:
         if isinstance(value, str):
             return str.__str__(value)  # the value of an enum member
-        return str(value if isinstance(value, Number | date) else Path(value))
+        try:
+            if isinstance(value, bool | list | tuple | dict):
+                return json.dumps(value)
+            return str(value if isinstance(value, Number | date) else Path(value))
+        except (TypeError, ValueError):
+            raise _invalid(f'value of variable "{name}"', f"type {type(value).__name__}") from None
 
-    return {name: as_text(value) for name, value in (variables or {}).items()}
+    return {name: as_text(name, value) for name, value in (variables or {}).items()}
 
 
 def _names(values: str | Iterable[str]) -> tuple[str, ...]:

@@ -125,10 +125,10 @@ def test_argument_that_cannot_be_meant_is_wrong_usage(call: Callable[[Path], obj
     assert caught.value.exit_code == ExitCode.WRONG_USAGE
 
 
-@pytest.mark.parametrize("value", [None, [1], {}, object])
-def test_variable_of_another_type_is_a_type_error(value: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [None, [object], {1, 2}, object])
+def test_variable_of_a_type_without_a_text_is_wrong_usage(value: object, tmp_path: Path) -> None:
     data = manifest("a") | {"variables": {"v": {"default": "x"}}}
-    with pytest.raises(TypeError):
+    with pytest.raises(WrongUsage, match='invalid value of variable "v"'):
         Stack.from_dict(data, tmp_path, variables={"v": value})
 
 
@@ -207,6 +207,15 @@ def test_single_variable_file_needs_no_list(tmp_path: Path) -> None:
 
 class _Colour(str, Enum):  # noqa: UP042 - str() of a member is not its value
     RED = "red"
+
+
+def test_variable_of_a_list_or_a_mapping_takes_one(tmp_path: Path) -> None:
+    types = {"lrs": {"type": "list"}, "tags": {"type": "mapping"}}
+    entry = a_startable_entry() | {"matrix": {"lr": "${var.lrs}"}, "algorithm": "${var.tags}"}
+    data = manifest() | {"variables": types, "jobs": {"a": entry}}
+    algorithm = a_startable_entry()["algorithm"]
+    stack = Stack.from_dict(data, tmp_path, variables={"lrs": (0.1, 1), "tags": algorithm})
+    assert stack.keys == ("a-lr-0_1", "a-lr-1")
 
 
 @pytest.mark.parametrize(
