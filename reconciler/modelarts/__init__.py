@@ -1,13 +1,13 @@
-"""The edge to ModelArts: targets, requests, what the service answers, and the jobs of a workspace.
+"""The ModelArts client: targets, requests and responses, and the jobs of a workspace.
 
-A file imports only files that stand before it::
+A module imports only modules listed before it::
 
-    clock known_secrets                time and retries; what is known to be secret
-    errors http login auth             requests: bodies and refusals, transport, credentials
-    observe workspace                  jobs read page by page; one workspace as a backend
-    operations                         the further calls in groups, and typed answers
-    target                             any target: what it is opened with, what it is once it is open
+    clock known_secrets                time and retries; secrets in the environment
+    errors http login auth             response bodies and errors, transport, credentials
+    observe workspace                  reading jobs page by page; a workspace as a backend
+    operations                         further calls, by group, and typed responses
+    target                             what opens a target of any kind, and an open target
     objects                            the object store of a cloud, for code
-    connect local                      the two kinds of target
+    connect local                      the targets of kind modelarts and local
     jobs                               single jobs, on a target of any kind
 """

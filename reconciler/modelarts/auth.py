@@ -1,4 +1,4 @@
-"""Who we are to the service, and how a request proves it: a token, an access key, or a login (`login`).
+"""Credentials: a token or an access key; `login` has those with a password.
 
 Source: docs/reference/cli.md, "Credentials"; docs/reference/modelarts.md, "Authentication", "Signatures" and
 "Tokens".
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Clock
 
 
-#: No proof at all: for the emulator inside this process.
+#: For the embedded emulator.
 Anonymous = Credentials
 
 
 class StaticToken(Credentials):
-    """A token from the environment; it does not name its project, and cannot be renewed."""
+    """A token from the environment. Its project is unknown, and it cannot be renewed."""
 
     what = "token"
 
@@ -41,15 +41,15 @@ class StaticToken(Credentials):
 
 # --- access keys
 
-#: What may change on the way, such as User-Agent, is not signed.
+#: Signed headers. Those that proxies may change, such as User-Agent, are not signed.
 _SIGNED = frozenset({"content-type"})
 
 
 class AccessKey(Credentials):
     """An access key with its secret key; `security_token` for temporary ones.
 
-    Requests are signed by the vendor's own signer (SDK-HMAC-SHA256). A signature that is refused is never
-    repeated: several wrong ones lock the key.
+    Requests are signed by the vendor's signer (SDK-HMAC-SHA256). A rejected signature is never retried:
+    several wrong ones lock the key.
     """
 
     what = "access key"
@@ -71,12 +71,12 @@ class AccessKey(Credentials):
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """Access key, secret key and security token, for services with a signature of their own."""
+        """Access key, secret key and security token, for services with another signature."""
         return self._access_key, self._secret_key, self._security_token
 
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
-        """Return date, project, signature, and Host, which must be sent as it was signed."""
-        # Imported here: half as heavy as everything else a plan needs.
+        """Return date, project, signature, and the signed Host."""
+        # Imported here, because the import is expensive.
         from huaweicloudsdkcore.sdk_request import SdkRequest
         from huaweicloudsdkcore.signer.signer import Signer
 
@@ -99,7 +99,7 @@ class AccessKey(Credentials):
         return {str(name): str(value) for name, value in to_sign.header_params.items()}
 
 
-# --- where credentials are looked for
+# --- the credential chain
 
 
 def find_credentials(
@@ -111,10 +111,10 @@ def find_credentials(
     project_id: str | None = None,
     region: str | None = None,
 ) -> Credentials:
-    """Return the first credentials found; `open_iam` makes a session to OS_AUTH_URL.
+    """Return the first credentials found. `open_iam` makes a session to OS_AUTH_URL.
 
     Raises:
-        NoCredentials: there are none, or those that come first cannot be used.
+        NoCredentials: there are none, or the first ones cannot be used.
     """
 
     def get(*names: str) -> str | None:
@@ -175,7 +175,7 @@ def _of_file(path: Path, section: str, *, is_named: bool) -> Credentials | None:
             f"file not found: {path}", fix=f"correct {FILE_VARIABLE} or the profile"
         ) from None
     except (OSError, UnicodeDecodeError, configparser.Error):
-        # The parser's own message quotes the line, which may be the one with the secret.
+        # The parser's message quotes the line, which may hold the secret.
         raise NoCredentials(f"{path} cannot be read as an INI file") from None
     if not parser.has_section(section):
         if not is_named:

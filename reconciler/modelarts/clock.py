@@ -1,4 +1,4 @@
-"""The clock of this machine, and by it when a request is sent again.
+"""The system clock, and the delays of retries.
 
 Source: docs/reference/modelarts.md, "Rate limits".
 """
@@ -12,13 +12,13 @@ from enum import Enum
 
 from reconciler.errors import ServerError, ServiceError, Throttled, Unanswered, Unreachable
 
-#: A wait is cut into pieces of so many seconds, so that a stop is noticed in time. Nobody waits on the event
-#: itself: a signal handler sets it, which must never need a lock that the interrupted code holds.
+#: Longest single sleep, so that a stop is noticed in time. Waiting on the event itself could deadlock: a
+#: signal handler sets it, and would need the lock that the interrupted wait holds.
 _PIECE_S = 0.2
 
 
 class SystemClock:
-    """Real time, as a `core.ports.Clock`. Once `stop` is set, sleeping ends."""
+    """The system clock, as a `core.ports.Clock`. Setting `stop` ends a sleep."""
 
     def __init__(self, stop: threading.Event | None = None) -> None:
         self._stop = stop
@@ -27,7 +27,7 @@ class SystemClock:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, at most until the program is to stop."""
+        """Sleep, at most until a stop is requested."""
         if self._stop is None:
             time.sleep(max(0.0, seconds))
             return
@@ -37,31 +37,30 @@ class SystemClock:
 
 
 class RetryPolicy(Enum):
-    """When a request may be sent again by itself."""
+    """After which failures a request may be retried."""
 
     NEVER = "create: a second call could start the work twice"
     WITHOUT_EFFECT = "only after a response or a failure which shows that nothing happened"
     SAFE = "idempotent"
 
 
-#: Broken for a moment, perhaps; any other 5xx stays what it is.
+#: Statuses that may be transient. Other 5xx are permanent.
 _PASSING = frozenset({408, 500, 502, 503, 504})
 
-#: So often is a request sent at most, and a service asked that cannot be reached.
+#: Maximum number of attempts, in general and for an unreachable service.
 MAX_ATTEMPTS, _MAX_UNREACHABLE = 5, 3
-#: The wait before the second attempt; it doubles each time, half of it is chance, and it is never longer.
+#: Delay before the second attempt, which doubles each time, and its maximum. Half of it is jitter.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 20.0
-#: A service that asks for a longer wait is reported instead.
+#: A longer Retry-After is reported as an error instead.
 _LONGEST_RETRY_AFTER_S = 60.0
 
 
 def retry_wait_s(
     failure: ServiceError, attempt: int, repeat: RetryPolicy, chance: Callable[[], float]
 ) -> float | None:
-    """Return how long to wait before attempt number `attempt` + 1, or None to give up.
+    """Return the delay before attempt number `attempt` + 1, or None to give up.
 
-    The urllib3 `Retry` would do the same with a clock and a chance of its own, below the place that
-    signs requests, and so for sockets only.
+    urllib3's `Retry` is not used: it works below the layer that signs requests, and with its own clock.
     """
     is_passing = isinstance(failure, ServerError) and failure.status in _PASSING
     may_repeat = (

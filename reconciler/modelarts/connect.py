@@ -1,6 +1,6 @@
-"""The target of kind `modelarts`: endpoint, project, credentials and network of one project and workspace.
+"""Targets of kind `modelarts`: finds endpoint, project, credentials and network settings, and connects.
 
-A WSGI application inside this process is called as if it were the service.
+Also connects to a WSGI application in this process instead of the service.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 
 
 def _group(name: str) -> Any:
-    """A group of further calls, whose module is imported on first use."""
+    """A group of further calls, imported on first use."""
     path = "reconciler.modelarts.operations"
     return cached_property(lambda backend: getattr(import_module(path), name)(backend))
 
 
 class ModelArtsBackend(Workspace):
-    """One workspace of one project, and its further calls in groups.
+    """One workspace of one project, and groups of further calls.
 
-    `logs` is what jobs report: logs, events, metrics; `catalog` flavors, engines, pools and quotas.
+    `logs` has logs, events and metrics of jobs; `catalog` flavors, engines, pools and quotas.
     """
 
     logs: Logs = _group("Logs")
@@ -63,7 +63,7 @@ class ModelArtsBackend(Workspace):
 
 
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
-    """Return the identity of a target; None if only its credentials can tell the project. Nothing is sent.
+    """Return the identity of a target. None if the project depends on its credentials. Nothing is sent.
 
     Raises:
         ManifestInvalid: the target has no usable endpoint, or no project.
@@ -133,11 +133,11 @@ def connect(
 ) -> ModelArtsBackend:
     """Return the backend of a target.
 
-    Nothing is sent yet, unless the project has to be learnt from IAM's token. The network is the one that
-    `environ` says.
+    Nothing is sent yet, unless the project has to be read from IAM's token. Network settings come from
+    `environ`.
 
     Raises:
-        NoCredentials: there are none in `environ`, nor in a credentials file.
+        NoCredentials: there are none in `environ` or a credentials file.
         ManifestInvalid: the target has no usable endpoint, or no project.
     """
     clock = options.clock or SystemClock(options.stop)
@@ -166,10 +166,10 @@ def connect(
 
 
 def endpoint_of(target: Target) -> str:
-    """Return the address of the service: the target's own, else that of its region.
+    """Return the endpoint of the service: the target's own, else that of its region.
 
     Raises:
-        ManifestInvalid: it has neither, or an address that must not be used.
+        ManifestInvalid: the target has neither, or the endpoint is not allowed.
     """
     return service_endpoint(target, "modelarts", target.endpoint, "endpoint", insecure=target.insecure)
 
@@ -178,7 +178,7 @@ def project_of(target: Target, environ: Mapping[str, str], credentials: Credenti
     """Return the project: the target's, else that of the environment, else that of the credentials.
 
     Raises:
-        ManifestInvalid: there is none, or it is not a valid project id.
+        ManifestInvalid: there is none, or it is not a valid project ID.
     """
     project_id = _named_project(target, environ) or (credentials and credentials.project_id()) or ""
     if not project_id:
@@ -191,7 +191,7 @@ def project_of(target: Target, environ: Mapping[str, str], credentials: Credenti
 
 
 def cloud_of(target: Target, endpoint: str) -> Cloud:
-    """Return the cloud of a target: the declared one, else the one of its host."""
+    """Return the cloud of a target: the declared one, else that of its host."""
     host = urlsplit(endpoint).hostname or ""
     return target.cloud or (Cloud.OTC if host.endswith(".otc.t-systems.com") else Cloud.HUAWEI)
 
@@ -206,7 +206,7 @@ def _invalid(what: str, why: str, fix: str) -> ManifestInvalid:
 
 
 def network_of(endpoint: str, environ: Mapping[str, str]) -> Network:
-    """Read proxies and CA bundle from the environment, once and on purpose."""
+    """Read proxies and CA bundle from the environment."""
 
     def variable(name: str) -> str:
         return environ.get(name) or environ.get(name.upper()) or ""
@@ -224,16 +224,15 @@ def network_of(endpoint: str, environ: Mapping[str, str]) -> Network:
     )
 
 
-# --- a service inside this process
+# --- a service in this process
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class WsgiAdapter(BaseAdapter):
-    """Calls a WSGI application inside this process for each request, without a socket.
+    """A transport that calls a WSGI application in this process.
 
-    A `ServiceError` that the app raises goes on to the caller; any other error is a connection that broke
-    without an answer.
+    A `ServiceError` of the app is passed on; any other exception becomes a connection error.
     """
 
     def __init__(self, app: WsgiApp) -> None:
@@ -241,11 +240,11 @@ class WsgiAdapter(BaseAdapter):
         self._app = app
 
     def send(self, request: requests.PreparedRequest, *_: Any, **options: Any) -> requests.Response:
-        """Return the app's answer.
+        """Return the app's response.
 
         Raises:
-            requests.ConnectionError: the app raised instead of answering.
-            ServiceError: the app raised it.
+            requests.ConnectionError: the app raised another exception.
+            ServiceError: raised by the app.
         """
         assert request.url is not None
         scheme, rest = request.url.partition("://")[::2]
@@ -272,7 +271,7 @@ class WsgiAdapter(BaseAdapter):
             "wsgi.version": (1, 0),
             "wsgi.url_scheme": scheme,
             "wsgi.input": io.BytesIO(body),
-            "wsgi.errors": io.StringIO(),  # what goes wrong is an answer
+            "wsgi.errors": io.StringIO(),  # discarded: errors are responses
             "wsgi.multithread": True,
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
@@ -315,9 +314,9 @@ def connect_inprocess(
     credentials: Credentials | None = None,
     options: SessionOptions = DEFAULT_OPTIONS,
 ) -> ModelArtsBackend:
-    """Return a backend that calls a WSGI application inside this process, without a socket."""
+    """Return a backend that calls a WSGI application in this process, without a socket."""
     session = ServiceSession(
-        "http://localhost",  # where nothing is ever sent
+        "http://localhost",  # nothing is sent there
         credentials or Anonymous(),
         options._replace(make_adapter=lambda: WsgiAdapter(app)),
     )

@@ -1,7 +1,7 @@
-"""The body of an answer, read and parsed up to a bound; and what a refusal means: a `ServiceError`, a fix.
+"""Reads response bodies, with limits, and maps errors to a `ServiceError` with a fix.
 
-The body of an error has one of many forms (the service's own, the gateway's, IAM's, HTML of a proxy);
-`read_error` reads all of them, `failure_of` classifies them.
+Error bodies have many forms (the service's own, the gateway's, IAM's, HTML of a proxy). `read_error` parses
+all of them, and `failure_of` classifies them.
 
 Source: docs/reference/modelarts.md, "Errors".
 """
@@ -32,17 +32,17 @@ from reconciler.text import format_duration, printable
 
 # --- bodies
 
-#: So many bytes has an answer, decompressed. The longest that is documented is a log of 5 MB.
+#: Maximum size of a decompressed body. The longest documented one is a log of 5 MB.
 LONGEST_ANSWER = 32 * 2**20
-#: An answer that is too deep to be parsed is cut where values lie deeper; documents have ten levels.
+#: Values nested more deeply are dropped from a body that is too deep to be parsed. Documents have ten levels.
 DEEPEST = 100
-#: A number of 64 bits has 20 digits.
+#: A 64-bit number has 20 digits.
 _LONGEST_NUMBER = 300
 _CHUNK = 2**16
 
 
 def read_content(response: requests.Response) -> bytes:
-    """Return the whole body, decompressed.
+    """Read the whole body, decompressed.
 
     Raises:
         UnreadableAnswer: it is too long, or cannot be decompressed.
@@ -62,17 +62,17 @@ def read_content(response: requests.Response) -> bytes:
 
 
 def parse(content: bytes) -> Any:
-    """Parse JSON. A value that cannot be represented is read as NaN, so that it spoils one job and not all.
+    """Parse JSON. Values that cannot be represented become NaN, so that they invalidate one job and not all.
 
-    That is a number of more digits than Python converts, and whatever lies so deep that the text could not be
-    parsed otherwise. A byte that is no UTF-8 is a lone surrogate, as JSON can spell it too.
+    These are numbers with more digits than Python converts, and values nested too deeply to be parsed. Bytes
+    that are not UTF-8 become lone surrogates.
 
     Raises:
         ValueError: it is not JSON.
     """
     try:
         return from_json(content)
-    except ValueError:  # a lone surrogate, another encoding than UTF-8, too deep; or not JSON at all
+    except ValueError:  # a lone surrogate, an encoding other than UTF-8, too deep, or not JSON at all
         pass
     try:
         text = content.decode(json.detect_encoding(content), "surrogateescape")
@@ -92,10 +92,10 @@ _DECODER = json.JSONDecoder(parse_int=_number)
 
 
 def _cut(text: str) -> str:
-    """Put NaN where a value begins that lies deeper than `DEEPEST`."""
+    """Replace values nested more deeply than `DEEPEST` by NaN."""
     kept: list[str] = []
     depth = begin = 0
-    # Texts are passed over whole, one that does not end with all that follows.
+    # Strings are skipped as a whole, an unterminated one with all that follows.
     for step in re.finditer(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', text, re.DOTALL):
         if step[0] in "[{":
             depth += 1
@@ -110,18 +110,18 @@ def _cut(text: str) -> str:
     return "".join((*kept, text[begin:]))
 
 
-# --- refusals
+# --- errors
 
-#: How much of a body that is not JSON is quoted, and of a message, in characters.
+#: Number of characters quoted of a body that is not JSON, and of a message.
 _QUOTED = 120
 _LONGEST_MESSAGE = 1000
-#: No error is longer than this, in bytes; of one that is the beginning is quoted.
+#: Maximum size of an error body, in bytes; of a longer one the beginning is quoted.
 _LONGEST_BODY = 2**20
 _NO_CODE = r"[^A-Za-z0-9._-]"
 
 
 class Meaning(NamedTuple):
-    """What a code means beyond its HTTP status: the failure, and a fix."""
+    """The meaning of an error code: the exception and a fix."""
 
     failure: type[ServiceError]
     fix: str | None = None
@@ -129,7 +129,7 @@ class Meaning(NamedTuple):
 
 _NO_RIGHT = Meaning(Unauthorized, "ask for a role that allows this operation in ModelArts")
 
-#: Codes that say more than their status does, by what they say. A number is one of `ModelArts.`.
+#: Error codes that are more specific than their status, by meaning. Numbers are `ModelArts.` codes.
 _CODES_BY_MEANING: dict[Meaning, str] = {
     Meaning(NameTaken): "2751",
     Meaning(NotFound): "2775",
@@ -171,7 +171,7 @@ _CODES_BY_MEANING: dict[Meaning, str] = {
     Meaning(Rejected, "check endpoint or region of the target"): "4204 2836 APIGW.0101",
 }
 
-#: The same by code; the prefix APIG is APIGW.
+#: The same, by code; the prefix APIG is normalized to APIGW.
 CODES: dict[str, Meaning] = {
     code if "." in code else f"ModelArts.{code}": meaning
     for meaning, codes in _CODES_BY_MEANING.items()
@@ -181,18 +181,18 @@ CODES: dict[str, Meaning] = {
 _STATUSES: dict[int, type[ServiceError]] = {
     401: Unauthorized,
     403: Unauthorized,
-    # The request was received, and then given up: whether it had an effect is not known.
+    # The request was received and then aborted; whether it had an effect is unknown.
     408: ServerError,
     409: WrongPhase,
     429: Throttled,
 }
 
-#: Codes after which a new token may help, once.
+#: Codes after which the token is renewed, once.
 RENEW_ON = frozenset({"ModelArts.2784", "ModelArts.0202", "ModelArts.0203", "APIGW.0301", "APIGW.0307"})
 
 
 class ErrorBody(NamedTuple):
-    """An error, whatever its form: `code` and `request_id` are "" where the body has none."""
+    """An error body in common form: `code` and `request_id` are "" if the body has none."""
 
     code: str
     message: str
@@ -201,26 +201,26 @@ class ErrorBody(NamedTuple):
 
 
 def canonical_code(code: str) -> str:
-    """Return a code with the one spelling of the gateway's prefix that our tables use."""
+    """Normalize the prefix of the gateway's codes."""
     return "APIGW." + code[5:] if code.startswith("APIG.") else code
 
 
 def harmless(text: str, longest: int = _LONGEST_MESSAGE, redact: Callable[[str], str] = str) -> str:
-    """Return foreign text on one line, with nothing in it that is obeyed, or not seen, cut to `longest`.
+    """Return untrusted text on one line, sanitized and cut to `longest` characters.
 
-    `redact` comes before all that, since a secret that is cut is not known any more, nor one whose
-    white space is gone; and again before the end, since cleaning may put one together.
+    It is redacted first, because a shortened secret would not be recognized, and once more after sanitizing,
+    which may put one together.
     """
     text = redact(text)[: 4 * longest]
-    # A letter that Python does not know yet may be anything.
+    # Characters unknown to this Python may be control characters.
     line = redact("".join(c if c.isprintable() else " " for c in printable(" ".join(text.split()))))
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
-    """Level out the forms that an error body can have; never fails.
+    """Parse an error body of any form. Never fails.
 
-    `redact` gets each text as the service sent it, before anything of it is cut or cleaned.
+    Each text is redacted before it is sanitized and cut.
 
     Source: docs/reference/modelarts.md, "Errors".
     """
@@ -229,13 +229,13 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
         body = parse(content)
     except ValueError:
         return ErrorBody("", _quote(content.decode("utf-8", "replace"), redact))
-    # The object itself, and what it nests: `{"error": {…}}` is IAM's form.
+    # The object and its members: IAM nests errors as `{"error": {…}}`.
     levels = [body, *body.values()] if isinstance(body, dict) else []
     for level in (level for level in levels if isinstance(level, dict)):
         code, message = _first(level, "error_code", "errorCode", "code"), _first(level, *_MESSAGES)
         if code or message:
             known = re.sub(_NO_CODE, "", code)
-            # A known code is no secret, and decides what the failure means.
+            # A known code is not a secret, and must not be redacted.
             is_known = canonical_code(known) in CODES
             return ErrorBody(
                 known if is_known else redact(re.sub(_NO_CODE, "", redact(code)))[:64],
@@ -243,7 +243,7 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
                 harmless(_first(level, "error_solution"), redact=redact),
                 harmless(_first(level, "request_id") or _first(body, "request_id"), 128, redact),
             )
-    # Written anew: what was sent may spell a character in many ways, as `\/` and `\u002f`.
+    # Serialized again, because escapes such as `\/` and `\u002f` would hide secrets.
     return ErrorBody("", _quote(json.dumps(body, ensure_ascii=False), redact))
 
 
@@ -272,10 +272,10 @@ def failure_of(
     fix: str | None = None,
     redact: Callable[[str], str] = str,
 ) -> ServiceError:
-    """Return the failure for an answer other than 2xx.
+    """Return the exception for a response other than 2xx.
 
-    The code decides before the status: 404 ModelArts.2786 is a matter of credentials, and *no such
-    job* is a 400. `fix` is what the caller knows better than the code does. `redact` takes secrets out
+    The code takes precedence over the status: 404 ModelArts.2786 is an authentication error, and *no such
+    job* is a 400. `fix` overrides the fix of the code. `redact` takes secrets out
     of what the service says.
     """
     error = read_error(content, redact)
@@ -309,7 +309,7 @@ def is_missing_right(failure: ServiceError) -> bool:
 
 
 def redirected(status: int, location: str, redact: Callable[[str], str] = str) -> UnreadableAnswer:
-    """Return the failure for a redirect: following one would send the credentials to another host."""
+    """Return the exception for a redirect, which is not followed: that could leak credentials."""
     return UnreadableAnswer(
         f"a redirect to {harmless(location, _QUOTED, redact) or 'nowhere'}; redirects are never followed",
         status=status,

@@ -1,9 +1,9 @@
-"""HTTP to one endpoint: sends a `Request`, returns a `ServiceResponse`, or raises a `ServiceError`.
+"""HTTP requests to one endpoint: sends a `Request`, and returns a `ServiceResponse` or raises a
+`ServiceError`.
 
-A transport adapter of `requests` does one request at a time, and is kept with its connection for the next
-one, in whichever thread. The layer above it, its Session, is left out: it follows redirects, keeps cookies,
-reads proxies and `~/.netrc` anew for each call, and costs a quarter of the CPU of a call. Proxies and CA
-bundle are read once, from the environment handed in.
+Uses transport adapters of `requests`, pooled with their connections, one request at a time each. Its
+`Session` is not used: it follows redirects, keeps cookies, reads proxies and `~/.netrc` for each call, and
+takes a quarter of a call's CPU time. Proxies and CA bundle are read once, from the given environment.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ class Request(NamedTuple):
 
     @property
     def path_and_query(self) -> str:
-        """The target of the request line, encoded as the signer encodes it: what was signed is sent."""
+        """The target of the request line, encoded exactly as it was signed."""
         query = "&".join(f"{quote(k, safe='~')}={quote(v, safe='~')}" for k, v in self.query)
         return f"{self.path}?{query}" if query else self.path
 
 
 def query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return query parameters as sorted text; None leaves one out.
+    """Return query parameters as sorted text, without those that are None.
 
     Raises:
-        Rejected: one is no valid Unicode.
+        Rejected: one is not valid Unicode.
     """
     given = sorted((key, value) for key, value in parameters.items() if value is not None)
     query = [(key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in given]
@@ -87,10 +87,10 @@ def query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def json_bytes(body: Any) -> bytes:
-    """Return a body as it is sent.
+    """Serialize a request body.
 
     Raises:
-        Rejected: a text in it is no valid Unicode.
+        Rejected: a text in it is not valid Unicode.
     """
     return _encoded(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
 
@@ -100,7 +100,7 @@ def _encoded(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         half = f"U+{ord(text[error.start]):04X}"
-    # Outside of `except`: that error holds the whole text.
+    # Outside of `except`: the original error holds the whole text.
     raise Rejected(
         f"the request is not valid Unicode: it contains {half}, an unpaired surrogate; nothing was sent",
         fix=f"remove {half} from the manifest, or from the source it was read from",
@@ -108,7 +108,7 @@ def _encoded(text: str) -> bytes:
 
 
 class ServiceResponse(NamedTuple):
-    """An answer of 2xx. `requests` is how many it took, `seconds` how long the last one."""
+    """A successful response. `requests` is the number of attempts, `seconds` the duration of the last one."""
 
     status: int
     content: bytes
@@ -118,10 +118,10 @@ class ServiceResponse(NamedTuple):
     redact: Callable[[str], str] = str
 
     def json(self) -> Any:
-        """Return the body, parsed.
+        """Parse the body.
 
         Raises:
-            UnreadableAnswer: it is not JSON, or too much of it.
+            UnreadableAnswer: it is not JSON, or too long.
         """
         try:
             return parse(self.content)
@@ -134,10 +134,10 @@ class ServiceResponse(NamedTuple):
 
 
 class Credentials:
-    """One way to prove who is asking. This one proves nothing.
+    """The base class of credentials, which authenticates nobody.
 
     `what` is their kind, `source` where they were found, e.g. `MODELARTS_AUTH_TOKEN`, and `project_id` the
-    project that they name themselves, if they do.
+    project that they belong to, if they say so.
     """
 
     what = "no credentials"
@@ -149,13 +149,13 @@ class Credentials:
         self._secrets = [secret for secret in secrets if not is_short_word(secret)]
 
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
-        """Return the headers that prove it for this request."""
+        """Return the authentication headers of a request."""
         return {}
 
     def renew(self, refused: Mapping[str, str]) -> bool:
-        """Make new what the service no longer takes; False where that is not possible.
+        """Renew expired credentials. Returns False if that is not possible.
 
-        `refused` are the headers it did not take: another thread may have renewed them meanwhile.
+        `refused` are the rejected headers: another thread may have renewed the credentials since.
         """
         return False
 
@@ -163,21 +163,21 @@ class Credentials:
         return self._project_id
 
     def secrets(self) -> Secrets:
-        """Return the values that must never be seen."""
+        """Return the secret values."""
         return self._secrets
 
 
 class NoCredentials(Unauthorized):
-    """There are no credentials, or what is there cannot be used."""
+    """There are no usable credentials."""
 
     what = "no credentials"
 
 
 def sendable(secret: str, source: str) -> str:
-    """Return a value that can stand in a header; space around it is a common slip, and taken off.
+    """Strip a secret and check that it is valid in a header.
 
     Raises:
-        NoCredentials: it cannot be sent. (The HTTP library would quote it in its own error.)
+        NoCredentials: it is not. (The HTTP library would quote it in its own error.)
     """
     trimmed = secret.strip()
     if not (trimmed.isascii() and trimmed.isprintable()):
@@ -192,14 +192,14 @@ def sendable(secret: str, source: str) -> str:
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
-#: How far our clock may be from the service's. Source: docs/reference/modelarts.md, "Signatures".
+#: Maximum clock skew. Source: docs/reference/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0
-#: What a service asks for beyond this is not believed.
+#: A longer Retry-After is ignored.
 _LONGEST_RETRY_AFTER_S = 3600.0
 
 
 class Network(NamedTuple):
-    """How to get to the endpoint: proxies by scheme, CA bundle (None: the built-in one), time limits."""
+    """Network settings: proxies by scheme, CA bundle (None: the built-in one), timeouts."""
 
     proxies: Mapping[str, str] = MappingProxyType({})
     ca_bundle: str | None = None
@@ -208,12 +208,11 @@ class Network(NamedTuple):
 
 
 class SessionOptions(NamedTuple):
-    """How requests are sent, and who listens.
+    """Options of a session, and its listeners.
 
-    `make_adapter` makes a transport for one request at a time, `listener` gets each request, and `learn`
-    each value that must not be seen, tokens fetched later included; `redact` takes out of a text what others
-    know of. `chance` is between 0 and 1. Once `stop` is set no request that changes something is sent, and
-    nothing is sent again.
+    `make_adapter` makes a transport for one request at a time. `listener` receives each request, `learn` each
+    secret, including tokens fetched later; `redact` redacts texts. `chance` returns a random number from 0 to
+    1. Once `stop` is set, requests that change something are not sent, and nothing is retried.
     """
 
     network: Network = Network()
@@ -230,7 +229,7 @@ DEFAULT_OPTIONS = SessionOptions()
 
 
 class ServiceSession:
-    """Requests to one endpoint, `scheme://host[:port][/prefix]`, from any thread."""
+    """Sends requests to one endpoint, `scheme://host[:port][/prefix]`. Thread-safe."""
 
     def __init__(
         self, endpoint: str, credentials: Credentials, options: SessionOptions = DEFAULT_OPTIONS
@@ -253,7 +252,7 @@ class ServiceSession:
 
     @property
     def skew_s(self) -> float | None:
-        """How far our clock is ahead of the service's; None if it sent no date."""
+        """How far our clock is ahead of the service's, in seconds. None if it sent no date."""
         date, now_s = self._dated or ("", 0.0)
         date_s = _moment_s(date)
         return None if date_s is None else now_s - date_s
@@ -280,14 +279,14 @@ class ServiceSession:
         retry_for_s: float = math.inf,
         changes: bool = False,
     ) -> ServiceResponse:
-        """Send a request and return its answer of 2xx; `path` is encoded, `body` goes out as JSON.
+        """Send a request and return its successful response. `path` is encoded, `body` is sent as JSON.
 
-        `repeat` says when it may be sent again, which is not done later than `retry_for_s` after it was sent
-        first. `changes` says that it changes something: it is not sent once the program is to stop. A 401
-        is followed by one more attempt where the credentials can be renewed, for it had no effect.
+        `repeat` is the retry policy; there are no retries later than `retry_for_s` after the first attempt.
+        `changes` marks a request that changes something, and is not sent after a stop request. After a 401 it
+        is tried once more if the credentials can be renewed.
 
         Raises:
-            ServiceError: anything else happened, see `reconciler.errors`.
+            ServiceError: the request failed; see `reconciler.errors`.
         """
         if unusable := _unusable_proxy(self._network.proxies):
             raise Unreachable(unusable[0], fix=unusable[1])
@@ -337,16 +336,16 @@ class ServiceSession:
                 return answer if requests_sent == 1 else answer._replace(requests=requests_sent)
 
     def secrets(self) -> Secrets:
-        """The values that must never be seen, as far as they are known by now."""
+        """The secret values known so far."""
         proxies = self._network.proxies.values()
         return [*self.credentials.secrets(), *(one for url in proxies for one in user_info_secrets(url))]
 
     def hide(self, values: Iterable[str]) -> None:
-        """Keep values out of the texts of failures that are not part of the credentials."""
+        """Redact further values in error messages."""
         values = list(values)
         self._known.learn(values)
         if self._options.learn:
-            # Also there, where a part of one may be known: the whole has to go first.
+            # Registered there as well: if only a part is known, the whole must be redacted first.
             self._options.learn(values)
 
     def _redact(self, text: str) -> str:
@@ -364,7 +363,7 @@ class ServiceSession:
             make_adapter = self._options.make_adapter
             adapter = make_adapter() if make_adapter else HTTPAdapter()
             self._adapters.append(adapter)
-        # `requests.Request.prepare` would encode the URL anew; what was signed must be what is sent.
+        # Not `requests.Request.prepare`, which would re-encode the signed URL.
         prepared = requests.PreparedRequest()
         prepared.method, prepared.url = request.method, self._origin + request.path_and_query
         prepared.headers = CaseInsensitiveDict({**request.headers, **proof})
@@ -387,11 +386,11 @@ class ServiceSession:
             status = response.status_code
         except (ServiceError, *_BROKEN) as error:
             if response is not None:
-                # What is left of the answer must not be taken for the next one.
+                # The rest of this response must not be read as the next one.
                 response.close()
             if isinstance(error, ServiceError):
                 raise
-            # `from None`: the library's own texts may quote what must not be seen.
+            # `from None`: the library's messages may quote secrets.
             raise self._unanswered(error) from None
         finally:
             self._idle.append(adapter)
@@ -405,7 +404,7 @@ class ServiceSession:
             return ServiceResponse(status, content, headers, seconds=seconds, redact=self._redact)
         if 300 <= status < 400:
             raise redirected(status, headers.get("Location", ""), self._redact)
-        # Retry-After is seconds, or a date of the service's clock.
+        # Retry-After is seconds, or a date by the service's clock.
         after, retry_after_s = headers.get("Retry-After", ""), None
         if after.strip().isdecimal():
             retry_after_s = float(after)
@@ -430,18 +429,18 @@ class ServiceSession:
             reasons.append(inner)
         said = reasons[-1]
         if isinstance(said, urllib3.exceptions.NewConnectionError) and isinstance(said.__cause__, OSError):
-            # The system's own words, and not the library's around them.
+            # The system's message, without the library's wrapping.
             said = said.__cause__
         words = str(said)
         if isinstance(said, urllib3.exceptions.HTTPError) and len(said.args) > 1:
             # The other arguments are the library's own objects.
             words = next((part for part in reversed(said.args) if isinstance(part, str)), words)
-        # The library puts its connection in front of what happened.
+        # The library prefixes the message with its connection.
         words = re.sub(r"^\w+\(host=.*?\): ", "", words) or type(said).__name__
         why = harmless(words, 300, self._redact)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
-        # A CA bundle that is missing is an OSError of Python's own.
+        # A missing CA bundle raises a plain OSError.
         if type(error) is not OSError and not any(isinstance(reason, _UNSENT) for reason in reasons):
             return Unanswered(f"{self._origin}: {why}")
         fix = "check endpoint or region of the target, the network, and HTTPS_PROXY"
@@ -450,9 +449,9 @@ class ServiceSession:
         return Unreachable(f"{self._origin}: {why}", fix=fix)
 
 
-#: All that a transport raises.
+#: All exceptions that a transport may raise.
 _BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
-#: What is raised before anything of a request has left. Other failures of TLS may come in an answer.
+#: Exceptions raised before anything is sent. Other TLS errors may occur while a response is read.
 _UNSENT = (
     requests.exceptions.InvalidSchema,
     urllib3.exceptions.ConnectTimeoutError,
@@ -476,7 +475,7 @@ _PROXY_SCHEMES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "soc
 
 
 def _unusable_proxy(proxies: Mapping[str, str]) -> tuple[str, str] | None:
-    """Say what is wrong with a proxy, and a fix, without its URL; None if nothing is."""
+    """Describe an invalid proxy, without its URL, and a fix. None if all are valid."""
     for scheme, url in proxies.items():
         try:
             parsed = urllib3.util.parse_url(url if "://" in url else f"http://{url}")

@@ -1,4 +1,4 @@
-"""Single jobs of a workspace: which one is meant, which ones match, and what may be done with them by hand.
+"""Single jobs of a workspace: finding, searching, terminating and deleting them; their logs and events.
 
 Source: docs/reference/modelarts.md, "Search".
 """
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from reconciler.secrets import Redactor
 
 
-# --- which job an argument means
+# --- finding a job
 
 
 def find_job(
     stack: Stack, target: Connected, named: str, say: Callable[[str], None] = lambda _: None
 ) -> ObservedJob:
-    """Return the job that an argument means: a key's newest revision, else the job of this id or name.
+    """Return the job that an argument names: a key's newest revision, else the job of this id or name.
 
-    A key goes before a name, which another revision of it may have. Case counts for nothing in names.
+    A key takes precedence over a name, which another revision of it may have. Names ignore case.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no such job.
         WrongUsage: there are several of that name.
-        ServiceError: the workspace could not be read, so the newest revision is not known.
+        ServiceError: the workspace could not be read, so the newest revision is unknown.
     """
     backend = target.backend
     is_declared = named in stack.whole or named in stack.jobs
@@ -68,10 +68,10 @@ def find_job(
 
 
 def _by_key(stack: Stack, backend: Backend, key: str, *, is_declared: bool) -> ObservedJob | None:
-    """The newest revision of a key that is declared, or owned; None if there is none.
+    """Return the newest revision of a declared or owned key. None if there is none.
 
-    Of a key that is not declared only the names that it gives its jobs are looked for. A declared one
-    may own a job of another name (it was adopted, or the key renamed): its absence takes a full scan.
+    An undeclared key is searched for by its remote names. A declared one may own a job of another name
+    (adopted, or renamed), so its absence takes a full scan.
     """
     if not is_declared:
         if isinstance(backend, SupportsSearch):
@@ -107,7 +107,7 @@ def _by_id(backend: Backend, named: str) -> ObservedJob | None:
     try:
         return backend.details(named)
     except Rejected as refusal:
-        # The service may say of a text that is no id that it is malformed.
+        # The service may reject a text that is not an id as malformed.
         if isinstance(refusal, NotFound) or not _is_uuid(named):
             return None
         raise
@@ -122,10 +122,10 @@ def _by_name(backend: Backend, named: str) -> ObservedJob | None:
     return jobs[0] if jobs else None
 
 
-# --- jobs and events that match
+# --- searching
 
 
-#: One search covers so many days at most, and a filter takes so many values.
+#: Longest time span of one search, and maximum number of values of a filter.
 #: Source: docs/reference/modelarts.md, "Calls".
 WINDOW_S = 31 * 86_400
 MAX_VALUES = 10
@@ -138,17 +138,17 @@ def _wrong(why: str) -> WrongUsage:
 
 
 class Moment(NamedTuple):
-    """A point in time: seconds since 1970, or so many seconds ago."""
+    """A point in time: seconds since 1970, or seconds before now."""
 
     seconds: float
     is_ago: bool = False
 
     @classmethod
     def parse(cls, value: object) -> Moment:
-        """Read a time such as 2026-11-21 or 2026-11-21T08:00:00Z (without a zone: UTC), or a span such as 2d.
+        """Parse a time such as 2026-11-21 or 2026-11-21T08:00:00Z (default: UTC), or a duration such as 2d.
 
         Raises:
-            ValueError: it is neither; the message says what can be written.
+            ValueError: it is neither; the message shows the accepted forms.
         """
         if isinstance(value, str):
             try:
@@ -169,10 +169,10 @@ class Moment(NamedTuple):
 
 
 class JobFilters(NamedTuple):
-    """Which jobs are wanted.
+    """The filters of a search.
 
-    `name` and `algorithm_name` are parts of names, `filters` conditions as they are sent; of `phases`,
-    `kinds` and `users` a job has one each.
+    `name` and `algorithm_name` are substrings, `filters` the service's own conditions; a job must have one of
+    the `phases`, `kinds` and `users`.
     """
 
     name: str | None = None
@@ -199,11 +199,11 @@ def search_jobs(
     order: str = "desc",
     limit: int | None = None,
 ) -> Listing:
-    """Read the jobs that match, until `limit` are reached.
+    """Read the matching jobs, at most about `limit`.
 
     Raises:
-        WrongUsage: a condition has more values than the service takes; the times are the wrong way round; or
-            they are further apart than the service searches by tags and hosts.
+        WrongUsage: a filter has more values than the service takes, the times are in the wrong order, or they
+            are too far apart for a search by tags or hosts.
     """
     after_s = filters.after.at_s(now_s) if filters.after else 0.0
     before_s = filters.before.at_s(now_s) if filters.before else math.inf
@@ -231,7 +231,7 @@ def search_jobs(
             conditions += _condition("create_time", "between", *span)
         elif filters.tags or filters.host_ips:
             raise _wrong("with --tag and --host-ip the service searches 31 days at most")
-        # A longer time is looked through on our side.
+        # A longer time span is filtered on our side.
     fields = {
         "tags": list(filters.tags),
         "host_ips": list(filters.host_ips),
@@ -260,14 +260,14 @@ def _condition(key: str, operator: str, *values: str | None) -> list[SearchFilte
     return [{"key": key, "operator": operator, "value": given}] if given else []
 
 
-# --- what may be done by hand
+# --- terminating and deleting
 
 
 def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: bool) -> None:
     """Check that all of these jobs may be terminated, or their records deleted.
 
     Raises:
-        Refused: one of them may not, for it is protected, or a stack owns it and `force` is not given.
+        Refused: one is protected, or a stack owns it and `force` is not given.
     """
     problems = []
     for job in jobs:
@@ -288,12 +288,12 @@ def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: b
 
 
 def terminate(target: Connected, job: ObservedJob, note: Callable[[ObservedJob], None]) -> str:
-    """Ask for the end of a job; return a word for its state then. `note` records that it was sent."""
+    """Terminate a job. Returns a word for its new state. `note` records that the request was sent."""
     try:
         target.backend.terminate(job.id)
         note(job)
     except WrongPhase:
-        # It moved since it was checked; if it has ended, that is what was wanted.
+        # Its phase has changed since it was checked. If it has ended, that is fine.
         now = target.backend.details(job.id)
         if may(Operation.TERMINATE, now.phase):
             raise
@@ -302,7 +302,7 @@ def terminate(target: Connected, job: ObservedJob, note: Callable[[ObservedJob],
 
 
 def delete(target: Connected, job: ObservedJob) -> str:
-    """Delete the record of a job; return a word for its state then."""
+    """Delete the record of a job. Returns a word for its new state."""
     try:
         target.deletion.delete(job.id)
     except ServiceError as failure:
@@ -311,10 +311,10 @@ def delete(target: Connected, job: ObservedJob) -> str:
 
 
 def check_deleted(failure: ServiceError, target: Connected, job: ObservedJob) -> str:
-    """After a failure: return "deleted" if the record no longer exists.
+    """After a failure, return "deleted" if the record no longer exists.
 
     Raises:
-        ServiceError: it is still there; this is the failure.
+        ServiceError: the failure, if the record still exists.
     """
     try:
         target.backend.details(job.id)
@@ -326,13 +326,13 @@ def check_deleted(failure: ServiceError, target: Connected, job: ObservedJob) ->
 # --- logs and events
 
 
-#: Seconds between two looks at a log that grows.
+#: Polling interval of a growing log.
 FOLLOW_EVERY_S = 5.0
 _EVENT_PAGE = 100
 
 
 def first_task(job: ObservedJob) -> str:
-    """The task that is meant where none is named."""
+    """The default task of a job."""
     status = job.body.get("status")
     tasks = status.get("tasks") if isinstance(status, Mapping) else None
     named = [task for task in tasks if isinstance(task, str) and task] if isinstance(tasks, list) else []
@@ -340,7 +340,7 @@ def first_task(job: ObservedJob) -> str:
 
 
 class LogPart(NamedTuple):
-    """What is new in the log of a job, without secrets; None where there is no log. `size` bytes are seen."""
+    """New text of a job's log, redacted; None if there is no log. `size` is the number of bytes read."""
 
     job: ObservedJob
     text: str | None
@@ -351,7 +351,7 @@ class LogPart(NamedTuple):
 def read_log(
     target: Connected, job: ObservedJob, task: str, redact: Redactor, seen: int = 0, *, is_last: bool = True
 ) -> LogPart:
-    """Read what of a log lies behind its first `seen` bytes; where it `is_last`, unfinished lines too.
+    """Read a log after its first `seen` bytes; an unfinished line only if it `is_last`.
 
     Raises:
         ServiceError: the log cannot be read.
@@ -366,19 +366,19 @@ def read_log(
 
 
 def redact_log(text: str, redact: Redactor, *, is_cut: bool) -> str:
-    """Take secrets out of a log before its lines are parted and cut. `is_cut`: its beginning is missing."""
+    """Redact a log before it is split into lines. `is_cut`: its beginning is missing."""
     return redact(f"…{text}")[1:] if is_cut else redact(text)
 
 
 def follow_log(target: Connected, job: ObservedJob, task: str, redact: Redactor) -> Iterator[LogPart]:
-    """Yield what is new in a log, whole lines each time, until the job has ended.
+    """Yield new text of a log, in whole lines, until the job has ended.
 
     Raises:
         ServiceError: the job or its log cannot be read.
     """
     seen = 0
     while True:
-        # The phase first: what the job wrote before it ended is in the log that is read after it.
+        # Read the phase first, so that the last read log is complete.
         job = target.backend.details(job.id)
         has_ended = job.phase is not None and job.phase.is_terminal
         part = read_log(target, job, task, redact, seen, is_last=has_ended)
@@ -390,7 +390,7 @@ def follow_log(target: Connected, job: ObservedJob, task: str, redact: Redactor)
 
 
 def read_events(logs: Logs, job_id: str, limit: int) -> list[Event]:
-    """Read events page by page, the oldest first, `limit` at most."""
+    """Read events page by page, oldest first, at most `limit`."""
     found: list[Event] = []
     while len(found) < limit:
         size = min(_EVENT_PAGE, limit - len(found))

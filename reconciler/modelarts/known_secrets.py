@@ -1,7 +1,6 @@
-"""Our own secrets in the environment and the credentials file, in use or not: none is ever shown.
+"""The secrets in the environment and the credentials file, which are all redacted, used or not.
 
-Of several credentials the first wins (docs/reference/cli.md, "Credentials"), and the others are as secret.
-This module imports little, because it runs before anything else.
+Imports little, because it runs at every start. Source: docs/reference/cli.md, "Credentials".
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from reconciler.secrets import (
 )
 
 FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
-#: Which variables are sensitive is declared in the manifest.
+#: Variables that are not secrets as a whole.
 _NO_SINGLE_SECRET = frozenset(("RECONCILER_RECORDS", "RECONCILER_VAR"))
 _SECRETS = (CREDENTIAL_NAMES - _NO_SINGLE_SECRET) | {"RECONCILER_SECURITY_TOKEN", "PGPASSWORD"}
 _PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"))
 _URLS = frozenset(("RECONCILER_RECORDS", "OS_AUTH_URL"))
-#: What of a credentials file is one, besides what is called so.
+#: Secret fields of a credentials file, besides those with secret-looking names.
 _FIELDS = frozenset(("ak", "sk", "security_token"))
 _LINE = r"(?m)^[ \t]*([\w.-]+)[ \t]*[=:][ \t]*(\S.*?)[ \t]*$"
 _LARGEST = 1_000_000
 
 
 def known_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield every secret in the environment and in the credentials file, whichever is used in the end."""
+    """Yield every secret in the environment and in the credentials file."""
     for name, value in environ.items():
         upper = name.upper()
         if upper in ISSUED and is_short_word(value.strip()):
-            continue  # not one: it would take a word such as `keep` out of whatever we say
+            continue  # not a secret: redacting it would remove a word such as `keep` from all output
         if upper in _SECRETS:
             yield from (value, value.strip())
         elif upper in _PROXIES:
@@ -48,7 +47,7 @@ def known_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def credentials_file(environ: Mapping[str, str]) -> Path | None:
-    """Where the credentials file is, or would be."""
+    """The path of the credentials file, which may not exist."""
     if named := environ.get(FILE_VARIABLE, "").strip():
         return Path(named)
     home = environ.get("HOME", "").strip() or environ.get("USERPROFILE", "").strip()
@@ -56,13 +55,13 @@ def credentials_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def _secrets_in(path: Path) -> Iterator[str]:
-    """The values of all sections. By hand: a file that no parser takes holds its secrets all the same."""
+    """The secrets of all sections. Parsed by hand: an invalid file contains secrets, too."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:
             return
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return  # reported where it is needed
+        return  # reported when it is needed
     for name, value in re.findall(_LINE, text):
         if name.lower() in _FIELDS or is_secret_name(name):
             yield value

@@ -1,4 +1,4 @@
-"""The target of kind `local`: the emulator, called inside this process, its jobs in a file of the stack."""
+"""Targets of kind `local`: the emulator in this process, with its jobs in a file of the stack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Clock
     from reconciler.emulator import Store
 
-#: The local target has one project, whatever the stack.
+#: All local targets have the same project.
 LOCAL_PROJECT = "local"
 
 
@@ -36,12 +36,12 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
 
 
 def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
-    """Open the file of the embedded service.
+    """Open the file of the embedded emulator.
 
     Raises:
         LocalFileFailed: it cannot be used.
     """
-    # Here and below: the identity of a local target is asked for without opening it.
+    # Imported here and below, because `identity_of` needs none of it.
     from reconciler.emulator import Store
 
     file = record_directory(root) / "local.sqlite3"
@@ -62,7 +62,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
 def open_store(
     store: Store, file: Path, identity: TargetIdentity, target: Target, runtime: Runtime, cleanup: ExitStack
 ) -> Connected:
-    """Serve the jobs of a store inside this process, as if they were those of the service."""
+    """Connect to the jobs of a store, served by the emulator in this process."""
     from reconciler.emulator import create_app
     from reconciler.modelarts.connect import connect_inprocess
     from reconciler.modelarts.http import SessionOptions
@@ -109,7 +109,7 @@ def _fix_of(error: Exception, file: Path) -> str:
 
 
 class _LocalClock:
-    """The time of the embedded service: its jobs run, and are judged, by one clock."""
+    """The clock of the embedded emulator, by which its jobs run."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -119,7 +119,7 @@ class _LocalClock:
 
         try:
             return self._store.clock.now_ms() / 1000
-        except StoreError:  # the next request will say what is wrong
+        except StoreError:  # reported by the next request
             return self._clock.now()
 
     def sleep(self, seconds: float) -> None:

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class LoginRefused(Unauthorized):
-    """IAM gave no token for the login, so the request to the service was not sent."""
+    """IAM rejected the login, so the request to the service was not sent."""
 
 
 class IamUnreachable(Unreachable):
-    """IAM gave no answer, so the request to the service was not sent."""
+    """IAM did not respond, so the request to the service was not sent."""
 
 
-#: A token this near its end, in seconds, is renewed before it is used.
+#: A token that expires sooner, in seconds, is renewed before use.
 RENEW_BEFORE_END_S = 300.0
 
 
 class Login(NamedTuple):
-    """Who asks, for which project: its id, or else its name (in Huawei Cloud that of the region)."""
+    """User, password and project: its id, or else its name (on Huawei Cloud that of the region)."""
 
     username: str
     password: str
@@ -51,7 +51,7 @@ class Login(NamedTuple):
 
 
 class PasswordToken(Credentials):
-    """Tokens for a login, fetched from IAM, kept in memory and renewed; `iam` is a session to OS_AUTH_URL."""
+    """Tokens for a login, fetched from IAM, kept in memory and renewed. `iam` is a session to OS_AUTH_URL."""
 
     what = "user name and password"
 
@@ -65,11 +65,11 @@ class PasswordToken(Credentials):
         self._ends_at_s = math.inf
 
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
-        """Return the token; it is fetched if there is none, or if it is about to end.
+        """Return the token, fetched if there is none or if it is about to expire.
 
         Raises:
-            LoginRefused: IAM refuses the login.
-            IamUnreachable: IAM gave no token, so the request itself was not sent.
+            LoginRefused: IAM rejects the login.
+            IamUnreachable: IAM did not respond.
         """
         with self._lock:
             if not self._is_current or self._ends_at_s - now_s < RENEW_BEFORE_END_S:
@@ -78,14 +78,14 @@ class PasswordToken(Credentials):
             return {"X-Auth-Token": self._tokens[-1]}
 
     def renew(self, refused: Mapping[str, str]) -> bool:
-        """Forget the token that was refused; the next request fetches another one."""
+        """Discard the rejected token; the next request fetches another one."""
         with self._lock:
             if self._tokens and self._tokens[-1] == refused.get("X-Auth-Token"):
                 self._is_current = False
         return True
 
     def project_id(self) -> str | None:
-        """Return the project that the token is for; it is fetched to find out."""
+        """The project of the token, which is fetched if necessary."""
         if not self._login.project_id:
             self.headers(Request("GET", "", ""), self._clock.now())
         return self._login.project_id or self._project_id
@@ -116,7 +116,7 @@ class PasswordToken(Credentials):
                 f"no token from IAM: {failure.message}", status=failure.status, fix="check OS_AUTH_URL"
             ) from None
         finally:
-            # The next one is due in a day.
+            # Not needed for another day.
             self._iam.close()
 
     def _take(self, answer: ServiceResponse) -> None:
@@ -134,7 +134,7 @@ class PasswordToken(Credentials):
         self._tokens.append(sendable(value, "the response from IAM"))
         self._project_id = project_id if isinstance(project_id, str) else None
         try:
-            # Without a known end it is renewed after a 401.
+            # Without an expiry it is renewed after a 401.
             end = datetime.fromisoformat(member(about, "expires_at"))
             self._ends_at_s = end.timestamp() if end.tzinfo else math.inf
         except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""The object store of a cloud, for code: its endpoint, its addresses, and keys for it.
+"""The object store of a cloud, for code: endpoint, addresses and keys.
 
-Every request goes to the bucket's own host, is signed as AWS V4 with `UNSIGNED-PAYLOAD`, and is one PUT for a
-file: the vendor takes no trailing checksums. Source: docs/reference/code.md, "The object store".
+Requests go to the bucket's own host and are signed with AWS V4 and `UNSIGNED-PAYLOAD`. Each file is a single
+PUT, because the vendor supports no trailing checksums. Source: docs/reference/code.md, "The object store".
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from reconciler.modelarts.target import service_endpoint
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, S3Store
 
-#: How long temporary keys are asked for, in seconds, and how near their end they are renewed.
+#: Lifetime of temporary keys, and how long before their expiry they are renewed, in seconds.
 LIFETIME_S, RENEW_BEFORE_END_S = 3600, 300
 
 
 class Keys(NamedTuple):
-    """Keys for the object store; without an end they stay."""
+    """Keys for the object store. Without an expiry they are permanent."""
 
     access_key: str
     secret_key: str
@@ -40,31 +40,31 @@ class Keys(NamedTuple):
 
 
 class KeysRefused(Unauthorized):
-    """IAM refuses temporary keys for the object store."""
+    """IAM refused temporary keys for the object store."""
 
     what = "no keys for the code store"
 
 
 class KeysUnavailable(Unreachable):
-    """IAM gave no temporary keys for the object store, and no reason that it stands by."""
+    """IAM could not issue temporary keys for the object store."""
 
     what = "no keys for the code store"
 
 
 def store_endpoint(target: Target) -> str:
-    """Return where the object store of a target answers.
+    """Return the endpoint of a target's object store.
 
     Raises:
-        ManifestInvalid: the target says neither, or an address that must not be used.
+        ManifestInvalid: the target has neither `obs_endpoint` nor region, or the endpoint is not allowed.
     """
     return service_endpoint(target, "obs", target.obs_endpoint, "obs_endpoint")
 
 
 def iam_endpoint(target: Target, environ: Mapping[str, str]) -> str:
-    """Return where IAM answers: the target's, else the host of OS_AUTH_URL, else that of the region.
+    """Return the endpoint of IAM: the target's, else the host of OS_AUTH_URL, else that of the region.
 
     Raises:
-        ManifestInvalid: there is none, or it must not be used.
+        ManifestInvalid: there is none, or it is not allowed.
     """
     named = target.iam_endpoint or environ.get("OS_AUTH_URL")
     endpoint = service_endpoint(
@@ -75,22 +75,22 @@ def iam_endpoint(target: Target, environ: Mapping[str, str]) -> str:
 
 
 def open_directory(directory: Path, *, is_written: bool = True) -> ObjectStore:
-    """Open a directory of this machine as the place of objects; it is made if it is to be written."""
+    """Open a directory as an object store. It is created if `is_written`."""
     from obstore.store import LocalStore, MemoryStore  # few stacks upload code
 
     if not is_written:
         try:
             directory.stat()
         except FileNotFoundError:
-            return MemoryStore()  # as empty as what is not there
+            return MemoryStore()  # empty, like a missing directory
     return LocalStore(directory, mkdir=True, automatic_cleanup=True)
 
 
 class ObjectAccess:
-    """The keys of an object store, which obstore asks for before a request.
+    """A credential provider for obstore.
 
-    `check` raises what keeps them away in its own words. `is_elsewhere` asks whether the store sends requests
-    for the bucket to another host: obstore follows some of them, and reports what it met there.
+    `check` raises the error that prevents getting keys. `is_elsewhere` tells whether the store redirects
+    requests for the bucket: obstore follows some redirects, and reports misleading errors.
     """
 
     def __init__(self, keys: Callable[[], Keys], is_elsewhere: Callable[[], bool]) -> None:
@@ -99,19 +99,19 @@ class ObjectAccess:
     def __call__(self) -> dict[str, Any]:
         keys = self.check()
         token = {"token": keys.security_token} if keys.security_token else {}
-        # Temporary ones are asked for each time: whoever fetched them knows by which clock they end.
+        # Temporary keys are never cached by obstore: their expiry is by another clock.
         end = datetime.now(UTC) if keys.expires_at else None
         pair = {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key}
         return {**pair, **token, "expires_at": end}
 
 
-#: What takes variables out of the environment does so alone.
+#: Held while environment variables are hidden.
 _environment = threading.Lock()
 
 
 @contextmanager
 def _without_aws_variables() -> Iterator[None]:
-    """Hide AWS_*, which obstore reads, and which say nothing of this store."""
+    """Hide AWS_* variables, which obstore would read."""
     with _environment:
         names = [name for name in os.environ if name.startswith("AWS_")]
         hidden = {name: os.environ.pop(name) for name in names}
@@ -122,7 +122,7 @@ def _without_aws_variables() -> Iterator[None]:
 
 
 def bucket_url(target: Target, bucket: str) -> str:
-    """Return where a bucket answers: at a host of its own; on this machine, which has none, below a path."""
+    """Return the URL of a bucket: a host of its own, or a path on loopback."""
     scheme, _, host = store_endpoint(target).partition("://")
     is_here = is_loopback(urlsplit(f"{scheme}://{host}").hostname or "")
     return f"{scheme}://{host}/{bucket}" if is_here else f"{scheme}://{bucket}.{host}"
@@ -141,13 +141,13 @@ def open_objects(
     bucket, _, prefix = address.removeprefix("obs://").partition("/")
     url = bucket_url(target, bucket)
     is_in_path = url.endswith(f"/{bucket}")
-    # Left to itself it would look for a proxy in the environment of the process.
+    # Otherwise it would read proxies from the environment of the process.
     none = {"proxy_url": "http://127.0.0.1:9", "proxy_excludes": "*,0.0.0.0/0,::/0"}
     proxy = next(iter(network.proxies.values()), "")
     client: dict[str, Any] = {
         "allow_http": is_in_path,
         "connect_timeout": timedelta(seconds=network.connect_timeout_s),
-        # A file of some gigabytes takes its time.
+        # Enough for a file of some gigabytes.
         "timeout": timedelta(minutes=15),
         **({"proxy_url": proxy} if proxy else none),
     }
@@ -161,17 +161,17 @@ def open_objects(
             virtual_hosted_style_request=not is_in_path,
             region=target.region or "region",
             unsigned_payload=True,
-            # The vendor refuses the checksum of a bulk delete.
+            # The vendor rejects the checksum of a bulk delete.
             disable_bulk_delete=True,
             credential_provider=ObjectAccess(keys, is_elsewhere),  # type: ignore[arg-type]
             client_options=client,  # type: ignore[arg-type]
-            # What is worth another attempt is known to `code_store`, which a signal can stop.
+            # `code_store` retries, and can be stopped by a signal.
             retry_config={"max_retries": 0},
         )
 
 
 class KeySource:
-    """Keys for the object store: those for the service, or temporary ones of IAM."""
+    """Keys for the object store: those for the service, or temporary ones from IAM."""
 
     def __init__(
         self,
@@ -187,11 +187,11 @@ class KeySource:
         self._keys: Keys | None = None
 
     def __call__(self) -> Keys:
-        """Return keys that are good for some minutes.
+        """Return keys that are valid for some minutes.
 
         Raises:
             KeysRefused: IAM refuses them.
-            KeysUnavailable: IAM gave none.
+            KeysUnavailable: IAM could not issue them.
         """
         if isinstance(self._credentials, AccessKey):
             return Keys(*self._credentials.parts)
@@ -250,7 +250,7 @@ def _marks(failure: ServiceError) -> dict[str, Any]:
 
 
 def _policy(address: str) -> dict[str, Any]:
-    """Narrow keys to the prefix of a store."""
+    """The policy that restricts keys to the prefix of a store."""
     bucket, _, prefix = address.removeprefix("obs://").partition("/")
     below = f"OBS:*:*:object:{bucket}/{prefix.strip('/')}/*".replace("//", "/")
     objects = ["obs:object:PutObject", "obs:object:GetObject", "obs:object:DeleteObject"]

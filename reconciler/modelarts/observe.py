@@ -1,23 +1,23 @@
-"""Reading jobs: one answer, a list page by page, a whole workspace.
+"""Reading jobs: one response, a list page by page, a whole workspace.
 
-One answer becomes an `ObservedJob`, or `Unreadable` where a field that we need is not there: unknown fields
-stay in `body`, numbers may be text, null is absent. Needed are `metadata.id`, `metadata.name`,
-`status.phase`, and a description that is text or nothing. It is read by hand: a thousand jobs in a few
-milliseconds.
+A job is parsed into an `ObservedJob`, or `Unreadable` if a required field is missing or invalid:
+`metadata.id`, `metadata.name`, `status.phase`, and a description that is text or absent. Unknown fields stay
+in `body`, numbers may be text, null is absent. Parsed by hand, for speed.
 
 Pages:
 
-- A page holds at most 50 jobs; one that is shorter is the last. `total` and `count` end nothing.
-- The oldest job comes first, so that new ones land behind what was read.
-- `offset` counts pages. Some documents say items: if page 1 repeats page 0, the reader counts items.
-- A list that moved under the reader is read again, at most three times. It moved if an id comes back
-  that was read before, or if `total` fell: a job was deleted, and another one slipped through the gap.
-- Of a slow service the next pages are asked for before this one has come; a list that moved is read again
-  in single file. A quick one is asked for one page after the other: threads would only get in its way.
+- A page holds at most 50 jobs, and a shorter one is the last. `total` and `count` are not trusted for the
+end. - The oldest job comes first, so that new ones are appended behind what was read. - `offset` counts
+pages. According to some documents it counts items: if page 1 repeats page 0, the reader
+  switches to items.
+- A list that changes while it is read is read again, at most three times. It has changed if an id is
+repeated,
+  or if `total` falls: after a deletion another job may have been skipped.
+- With a slow service the next pages are requested ahead; a list that changed is read again sequentially. With
+  a fast one pages are read sequentially, because threads would cost more than they save.
 
 A workspace is read by a full scan or by filtered searches, whichever takes fewer requests. A filtered search
-proves presence only. So if the caller's decision rests on a job not being there, the scan follows;
-`needs_absence` says whether it does.
+proves presence only. If a decision rests on a job being absent, which `needs_absence` tells, a scan follows.
 
 Source: docs/reference/modelarts.md, "Responses", "Contradictions" and "Search";
 docs/concepts/crash-safety.md, "Reading" and "Listing jobs".
@@ -42,7 +42,7 @@ from reconciler.errors import Rejected, ServiceError, Unauthorized
 
 
 def read_job(answer: Any) -> ObservedJob | Unreadable:
-    """Read one job; times come in milliseconds, and 0 stands for none."""
+    """Parse one job. Times are in milliseconds, and 0 means none."""
     if not isinstance(answer, dict):
         return Unreadable("a list entry is not an object")
     metadata, status = answer.get("metadata"), answer.get("status")
@@ -60,9 +60,9 @@ def read_job(answer: Any) -> ObservedJob | Unreadable:
         wrong += [] if is_described else ["metadata.description"]
         claimed: Marker | None = parse_description(description).marker if description else None
         return Unreadable(f"{', '.join(wrong)} missing or not text", name or None, job_id or None, claimed)
-    # Of other people's jobs nothing is compared or stored, and a thousand of them would take their time.
+    # Only for jobs with a marker: others are neither compared nor stored.
     if description and MARKER_BEGIN in description and (invalid := find_invalid_value(answer)):
-        # These three are shown and compared, so they must be texts like any other.
+        # These three are shown and compared, so they must be valid Unicode.
         job_id, name, description = (
             text.encode("utf-8", "replace").decode() for text in (job_id, name, description)
         )
@@ -86,7 +86,7 @@ def _is_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and value != ""
 
 
-#: A job has ten levels at most, and numbers of 64 bits.
+#: Jobs have at most ten levels, and 64-bit numbers.
 _DEEPEST = 64
 _LARGEST = 10**30
 _CONTAINERS = frozenset({dict, list})
@@ -94,7 +94,7 @@ _NUMBERS = frozenset({int, float})
 
 
 def find_invalid_value(answer: dict[str, Any]) -> str | None:
-    """Return what in a job no document, comparison or store could hold; None if there is nothing like it."""
+    """Describe a value of a job that cannot be stored or written as JSON. None if all are valid."""
     holders: list[Any] = [answer]
     for _ in range(_DEEPEST):
         texts: list[str] = []
@@ -127,7 +127,7 @@ def _text(value: Any) -> str | None:
 
 
 def number(value: Any) -> float | None:
-    """Read a finite number that may be spelled as text, or None."""
+    """Parse a finite number, which may be text. None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -139,14 +139,14 @@ def number(value: Any) -> float | None:
 
 def _seconds(milliseconds: Any) -> float | None:
     if milliseconds.__class__ is int:
-        # Nearly all of them, and a thousand jobs have three thousand.
+        # The fast path for nearly all values.
         return milliseconds / 1000 if 0 < milliseconds < 1 << 60 else None
     read = number(milliseconds)
     return read / 1000 if read and read > 0 else None
 
 
 def _node_count(answer: dict[str, Any]) -> int:
-    """Nodes of the job; of all its tasks for a heterogeneous one. 1 by default."""
+    """The nodes of a job, or of all tasks of a heterogeneous one. 1 by default."""
     spec = answer.get("spec")
     resource = spec.get("resource") if isinstance(spec, dict) else None
     if isinstance(resource, dict) and "node_count" in resource:
@@ -170,9 +170,9 @@ def _count(value: Any) -> int:
 
 PAGE_SIZE = 50
 MAX_READINGS = 4
-#: 200,000 jobs, twenty times the service's quota: a list without an end must not hold us for ever.
+#: 200,000 jobs, twenty times the service's quota: stops reading a list that does not end.
 MAX_PAGES = 4000
-#: Threads pay for waiting only: below this they cost a client more than they save.
+#: Responses slower than this are requested ahead. For faster ones threads cost more than they save.
 SLOW_S = 0.02
 #: The same for a first page, which may have had to connect.
 SLOW_START_S = 0.1
@@ -183,9 +183,9 @@ ENDLESS = f"the list does not end after {MAX_PAGES:,} pages, {MAX_PAGES * PAGE_S
 
 
 class SearchPage(NamedTuple):
-    """One answer of the search. `requests` is how many it took, `seconds` how long the last one.
+    """A page of a search. `requests` is the number of attempts, `seconds` the duration of the last one.
 
-    `total` and `matching` are how many jobs there are, and match, as far as the service seems to say it.
+    `total` and `matching` are the service's unreliable numbers of all jobs and of matching ones.
     """
 
     items: list[Any]
@@ -199,14 +199,14 @@ class SearchPage(NamedTuple):
         return len(self.items) < PAGE_SIZE
 
 
-#: Fetches the page that begins at `offset` (pages or items, as the service counts).
+#: Fetches the page at `offset`, which counts pages or items.
 FetchPage = Callable[[int], SearchPage]
 
 
 class PageReader:
     """Reads lists of one service, and remembers how it counts `offset`.
 
-    `is_ours` leaves out what was not asked for; such jobs still count for the pages.
+    `is_ours` filters jobs of other workspaces, which still count for the size of a page.
     """
 
     def __init__(self, is_ours: Callable[[ObservedJob], bool] = lambda _: True) -> None:
@@ -220,9 +220,9 @@ class PageReader:
         limit: int | None = None,
         wanted: Callable[[ObservedJob], bool] = lambda _: True,
     ) -> Listing:
-        """Read the whole list; problems are in the listing. `first` was fetched already.
+        """Read the whole list. Problems are in the listing. `first` is a page that was fetched already.
 
-        With a `limit` it ends behind the page on which so many jobs are reached that are `wanted`.
+        With a `limit` reading ends after the page on which that many `wanted` jobs are reached.
 
         Raises:
             Unauthorized: the account may not read it.
@@ -239,13 +239,13 @@ class PageReader:
                 page = fetch(offset)
                 needed = page.requests
             finally:
-                # Pages that are not needed any more count too.
+                # Counts pages that turn out not to be needed, too.
                 with lock:
                     requests += needed
             return page
 
         def listing(problem: ServiceError | str | None) -> Listing:
-            # What an earlier reading showed exists, unless a complete one shows otherwise.
+            # Jobs seen by an earlier reading exist, unless a complete one shows otherwise.
             found = (jobs if problem is None else {**earlier, **jobs}).values()
             return Listing(
                 jobs=[job for job in found if isinstance(job, ObservedJob) and self._is_ours(job)],
@@ -259,7 +259,7 @@ class PageReader:
             jobs, nameless = {}, []
             page, pages, total, reached, ended = None if reading else first, 0, None, 0, False
             width = 1 if reading else WIDTH
-            # Pages that are requested ahead, in order; a single one is fetched when it is read.
+            # Pages requested ahead, in order; a single one is fetched when it is read.
             pool, ahead = ThreadPoolExecutor(width, "reading"), deque[Callable[[], SearchPage]]()
             try:
                 page = page or counted(0)
@@ -277,7 +277,7 @@ class PageReader:
                     has_fallen = page.total is not None and total is not None and page.total < total
                     total = page.total
                     if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
-                        # Page 1 repeats page 0: items are counted. What was requested is not needed.
+                        # Page 1 repeats page 0, so items are counted. Discard requested pages.
                         self.counts_items = True
                         ahead.clear()
                     elif repeated or has_fallen or (ended and page.items):
@@ -291,7 +291,7 @@ class PageReader:
                     if not ended:
                         count, most = len(jobs) + len(nameless), 1
                         if page.seconds > (SLOW_START_S if pages == 1 else SLOW_S):
-                            # What `total` promises, and the limit asks for.
+                            # The pages left according to `total` and to the limit.
                             left = [
                                 one - done
                                 for one, done in ((total, count), (limit, reached))
@@ -315,7 +315,7 @@ class PageReader:
 
 
 def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> SearchPage | str:
-    """Take an answer of the search apart, or say why that is not possible."""
+    """Parse a response of the search. Returns the reason if it is invalid."""
     if not isinstance(answer, dict) or "items" not in answer:
         return "the search response has no items"
     items, total, count = answer["items"], number(answer.get("total")), number(answer.get("count"))
@@ -323,7 +323,7 @@ def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> SearchPage 
         items = []
     if not isinstance(items, list):
         return "the items of the search response are not a list"
-    # Some services count the page instead of the list.
+    # Some services report the size of the page instead.
     known, matching = (int(n) if n is not None and n > len(items) else None for n in (total, count))
     return SearchPage(items, known, requests, seconds, matching)
 
@@ -339,13 +339,13 @@ ACTIVE_ONLY: SearchFilter = {"key": "phase", "operator": "in", "value": _ACTIVE}
 
 
 class _BudgetExceeded(Exception):
-    """The other way of reading may be cheaper."""
+    """The other strategy may be cheaper."""
 
 
 class _RequestBudget:
-    """Counts requests of all threads, up to a limit (None: there is none).
+    """Counts the requests of all threads, up to a limit (None: unlimited).
 
-    `whole` is how many jobs the workspace has, and `least` what a page of each search costs.
+    `whole` is the number of jobs in the workspace, `least` the cost of one page of each search.
     """
 
     def __init__(self, fetch: Fetch, limit: int | None, whole: int | None = None, least: int = 0) -> None:
@@ -359,8 +359,8 @@ class _RequestBudget:
                 raise _BudgetExceeded
             self.used += 1
         page = self._fetch(offset, filters)
-        # Give up at once if first pages promise more than there is to spend. What is said to match ends no
-        # list, and is no hint either where it is the whole workspace.
+        # Give up early if the first pages announce more than the budget. The announced number is useless if
+        # it equals that of the whole workspace.
         if offset == 0 and not page.is_last and page.matching and page.matching < self._whole:
             with self._lock:
                 self._promised += page.matching // PAGE_SIZE
@@ -375,7 +375,7 @@ def observe(
     names: Collection[str] | None = None,
     needs_absence: NeedsAbsence | None = None,
 ) -> Observation:
-    """Read a workspace. Without `names`, all of it; else all active jobs, and those with a name like one.
+    """Read a whole workspace or, with `names`, all active jobs and those with similar names.
 
     Raises:
         Unauthorized: the account may not read it.
@@ -388,22 +388,22 @@ def observe(
     except ServiceError as failure:
         return _observation(Listing(problem=failure, requests=1), "full scan")
     searches = _searches(names or ())
-    # As many names as there are cannot be found on fewer pages.
+    # The least number of pages for this many names.
     search_cost = 1 + sum(1 + covered // PAGE_SIZE for covered in searches.values())
-    # `total` ends nothing, but is a hint for the cost of the rest of the scan.
+    # `total` is good enough as an estimate of the scan's cost.
     scan_cost = None if first.total is None else first.total // PAGE_SIZE
     is_scan_cheaper = scan_cost is not None and search_cost > scan_cost // 2
     if names is None or first.is_last or is_scan_cheaper:
         return _observation(reader.read(scan, first), "full scan")
     abandoned, used = "full scan, abandoned; then ", 0
     if scan_cost is None:
-        # As far as the searches would cost, a scan costs no more than twice the better choice.
+        # With the cost of the searches as its budget, a scan costs at most twice the better choice.
         budget = _RequestBudget(fetch, search_cost)
         try:
             return _observation(reader.read(partial(budget.page, filters=()), first), "full scan")
         except _BudgetExceeded:
             used = budget.used
-    # Jobs may be many under few names, so the searches are given up half-way to the cost of the scan.
+    # A name may match many jobs, so searches are given up at half of the cost of a scan.
     limit = None if scan_cost is None else scan_cost // 2
     budget = _RequestBudget(fetch, limit, first.total, least=1 + len(searches))
     try:
@@ -418,7 +418,7 @@ def observe(
     whole = _observation(reader.read(scan), "full scan")
     found = {job.id: job for job in whole.jobs}
     if not whole.is_whole:
-        # What the searches found is still there.
+        # Jobs found by the searches still exist.
         found = {job.id: job for job in searched.jobs} | found
     return whole._replace(
         jobs=tuple(found.values()),
@@ -441,7 +441,7 @@ def _filtered(
     by_id: dict[str, ObservedJob] = {}
     for listing in listings:
         if isinstance(listing.problem, Rejected):
-            # The cloud does not know the condition.
+            # The cloud does not support the filter.
             raise listing.problem
         by_id |= {job.id: job for job in listing.jobs}
         whole.unreadable += [entry for entry in listing.unreadable if entry not in whole.unreadable]
@@ -453,14 +453,14 @@ def _filtered(
 
 
 def _searches(names: Collection[str]) -> dict[str, int]:
-    """Return what to search for, and how many of the names each search finds.
+    """Return the prefixes to search for, with the number of names that each covers.
 
-    The search for `x` finds `x-r2` and `x-large` as well.
+    A search for `x` also finds `x-r2` and `x-large`.
     """
     found: dict[str, int] = {}
     last = ""
     for name in sorted(set(names)):
-        # In this order a name stands behind all that begin like it, and begin like the last one kept.
+        # Sorted, so that a name follows its prefixes.
         if not (found and name.startswith(last)):
             last = name
         found[last] = found.get(last, 0) + 1
@@ -470,7 +470,7 @@ def _searches(names: Collection[str]) -> dict[str, int]:
 def _observation(listing: Listing, strategy: str) -> Observation:
     problem = listing.problem
     if isinstance(problem, ServiceError):
-        # In words, with the remedy where one is known.
+        # The message with its fixes.
         fixes = [diagnostic.fix for diagnostic in problem.diagnostics if diagnostic.fix]
         problem = "; ".join([str(problem), *fixes])
     return Observation(

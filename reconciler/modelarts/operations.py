@@ -1,7 +1,7 @@
-"""The service's further calls in two groups, logs and the catalog, and the typed answers that programs get.
+"""Further calls of the service, in two groups (logs and catalog), and typed responses.
 
-What a cloud does not offer is refused here, unsent. Null is absent, numbers may be text and text numbers;
-what is neither is read as if it were absent.
+Calls that a cloud does not offer are refused without being sent. In responses null is absent, numbers may be
+text and text may be numbers; other values are treated as absent.
 
 Source: docs/reference/modelarts.md, "Calls", "Responses" and "Contradictions".
 """
@@ -24,11 +24,11 @@ from reconciler.modelarts.http import ServiceResponse
 from reconciler.modelarts.observe import number
 from reconciler.modelarts.workspace import Workspace
 
-# --- typed answers
+# --- typed responses
 
 
 class ResponseModel(BaseModel):
-    """An object of an answer: what is known of it has a type, and the rest is there as it came."""
+    """An object in a response. Known members are typed, the others are kept unchanged."""
 
     model_config = ConfigDict(
         extra="allow", frozen=True, coerce_numbers_to_str=True, protected_namespaces=(), defer_build=True
@@ -44,7 +44,7 @@ class ResponseModel(BaseModel):
 
 
 class Metadata(ResponseModel):
-    """What a job is called; times in milliseconds since 1970."""
+    """Name, id and description of a job; times in milliseconds since 1970."""
 
     id: str = ""
     name: str = ""
@@ -55,7 +55,7 @@ class Metadata(ResponseModel):
 
 
 class StatusResponse(ResponseModel):
-    """Where a job is in its life; times and durations in milliseconds, 0 before the start."""
+    """The status of a job; times and durations in milliseconds, 0 before the start."""
 
     phase: str = ""
     secondary_phase: str = ""
@@ -80,13 +80,13 @@ class ReportedJob(ResponseModel):
 
 
 class JobList(tuple[ReportedJob, ...]):
-    """The jobs that a search found; `unreadable` are those that lack an id, a name or a phase."""
+    """The jobs found by a search. `unreadable` are those without an id, a name or a phase."""
 
     unreadable: tuple[Unreadable, ...] = ()
 
 
 class Event(ResponseModel):
-    """Something that happened to a job. `time` is text, as the service writes it."""
+    """An event of a job. `time` is text, as the service writes it."""
 
     time: str = ""
     level: str = ""
@@ -95,29 +95,29 @@ class Event(ResponseModel):
 
 
 class Metric(ResponseModel):
-    """One value per minute, in percent; None where there is none."""
+    """One value per minute, in percent; None if missing."""
 
     metric: str = ""
     value: tuple[float | None, ...] = ()
 
 
 class LogPreview(NamedTuple):
-    """The end of a log, at most 5 MB; `full_size` is that of the whole log, in bytes."""
+    """The end of a log, at most 5 MB. `full_size` is the size of the whole log, in bytes."""
 
     content: str
     full_size: int | None = None
 
 
-# --- calls in groups
+# --- groups of calls
 
 _T = TypeVar("_T")
 
 
 def _parts(answer: ServiceResponse, name: str) -> list[dict[str, Any]]:
-    """Return the objects of a list in an answer.
+    """Return the objects of a list in a response.
 
     Raises:
-        UnreadableAnswer: it is not one.
+        UnreadableAnswer: it is not a list of objects.
     """
     parts = _object(answer).get(name) or []
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
@@ -138,7 +138,7 @@ def _part(whole: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(whole: Mapping[str, Any], *names: str) -> str:
-    """The first of these members that is there, as text."""
+    """The first of these members that is present, as text."""
     values = (whole.get(name) for name in names)
     return next((str(one) for one in values if isinstance(one, str | int) and one != ""), "")
 
@@ -149,7 +149,7 @@ def _count(value: Any) -> int | None:
 
 
 class OperationGroup:
-    """Some calls of one workspace; a question is not asked again later than `_retry_for_s`."""
+    """Some calls of one workspace. Retries end after `_retry_for_s`."""
 
     _retry_for_s = math.inf
 
@@ -167,37 +167,37 @@ class OperationGroup:
             raise NotSupported(f"Open Telekom Cloud does not support {what}")
 
 
-# --- what jobs report
+# --- logs, events, metrics
 
-#: Codes that say that there is nothing yet.
+#: Codes for a log that does not exist yet.
 _NO_LOG_YET = frozenset({"ModelArts.2776", "ModelArts.2777", "ModelArts.2818"})
 
 
 class Logs(OperationGroup):
-    """What the jobs of one workspace report. A task is e.g. `worker-0`."""
+    """Logs, events and metrics of jobs. A task is e.g. `worker-0`."""
 
     def events(self, job_id: str, offset: int = 0, limit: int = 50) -> list[Event]:
-        """Return a page of events, the oldest first; `limit` is 100 at most."""
+        """Return a page of events, oldest first. `limit` is at most 100."""
         query = {"offset": offset, "limit": limit, "order": "asc"}
         answer = self._get(f"{self._workspace.path_of(job_id)}/events", query)
         return [Event.model_validate(event) for event in _parts(answer, "events")]
 
     def preview(self, job_id: str, task: str) -> LogPreview | None:
-        """Return the end of a task's log, or None while there is none."""
+        """Return the end of a task's log, or None if there is none yet."""
         if (answer := self._if_any(f"{self._path(job_id, 'tasks', task)}/logs/preview")) is None:
             return None
         log = _object(answer)
-        # It was named `context` before March 2022.
+        # Named `context` before March 2022.
         return LogPreview(_text(log, "content", "context"), _count(log.get("full_size")))
 
     def metrics(self, job_id: str, task: str) -> tuple[Metric, ...] | None:
-        """Return how busy a task's node was, minute by minute, or None while there is nothing yet."""
+        """Return the utilization of a task's node per minute, or None if there is none yet."""
         if (answer := self._if_any(self._path(job_id, "metrics", task))) is None:
             return None
         metrics = []
         for metric in _parts(answer, "metrics"):
             values = metric.get("value")
-            # The service says -1 where there is no value.
+            # The service sends -1 for a missing value.
             read = [number(value) for value in values] if isinstance(values, list) else []
             known = [None if value == -1 else value for value in read]
             metrics.append(Metric.model_validate({**metric, "value": known}))
@@ -223,30 +223,30 @@ class Logs(OperationGroup):
 
 #: The pool is unknown, not for training or not running.
 _POOL_REFUSED = frozenset({"ModelArts.2890", "ModelArts.2886", "ModelArts.2887"})
-#: The pool does not have the flavor. Without a flavor in the question, this says that it lacks one.
+#: The pool does not have the flavor. In a request without a flavor it only means that one is missing.
 _FLAVOR_UNKNOWN = "ModelArts.2781"
-#: What the service calls the records of jobs among its quotas.
+#: The quota of job records.
 _JOB_RECORDS = "job-num"
 
 
 class Catalog(OperationGroup):
-    """What `core.ports.Catalog` asks for: flavors, engines, dedicated pools and quotas, asked anew each time.
+    """Flavors, engines, dedicated pools and quotas, as a `core.ports.Catalog`. Nothing is cached.
 
     Source: docs/reference/modelarts.md, "Calls"; ShowTrainingFlavorMaxAvailableResource of the vendor's SDK,
-    which is refused where pool or flavor do not exist, and meant to be asked before a create.
+    which fails if pool or flavor do not exist.
     """
 
-    # Who asks goes on without the answer, with a lock held meanwhile.
+    # Short, because callers hold a lock and can do without the answer.
     _retry_for_s = 15.0
 
     def flavor_offers(self, flavor_type: str | None = None) -> Offered[FlavorOffer]:
-        """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all, maybe with gaps."""
+        """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
         answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
         flavors = [_flavor_offer(flavor) for flavor in _parts(answer, "flavors")]
         return _offered(flavors, [one.flavor_id for one in flavors], _object(answer).get("total_count"))
 
     def engine_offers(self) -> Offered[EngineOffer]:
-        """Return the preset engines; the list may have gaps."""
+        """Return the preset engines."""
         answer = self._get(f"{self._root}/training-job-engines")
         engines = [
             EngineOffer(
@@ -261,17 +261,17 @@ class Catalog(OperationGroup):
         return _offered(engines, [one.engine_id for one in engines], _object(answer).get("total"))
 
     def record_quota(self) -> RecordQuota | None:
-        """Return how many job records there may be, and are; None where the service does not list them."""
+        """Return limit and use of the quota of job records. None if the service does not list it."""
         self._only_on_huawei("quotas")
         quotas = _parts(self._get(f"{self._root}/training-quotas", {"resource": _JOB_RECORDS}), "quotas")
-        # The service may list others than the requested one.
+        # The service may list other quotas than the requested one.
         found = [one for one in quotas if _text(one, "resource") == _JOB_RECORDS]
         if not found and len(quotas) == 1 and not _text(quotas[0], "resource"):
             found = quotas
         return RecordQuota(_count(found[0].get("quota")), _count(found[0].get("used"))) if found else None
 
     def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
-        """Return why the service would refuse a pool, or a flavor of it; None if it would not."""
+        """Return the error with which the service would refuse a pool or its flavor. None if it would not."""
         self._only_on_huawei("questions about pools")
         query = {"pool_id": pool_id, "flavor_id": flavor_id}
         try:
@@ -284,7 +284,7 @@ class Catalog(OperationGroup):
 
 
 def _offered(offers: list[_T], ids: list[str], total: Any) -> Offered[_T]:
-    """What is not on a list is not offered if each entry could be read, and none is left out."""
+    """Make a list of offers, which is complete if all entries could be read."""
     return Offered(offers, bool(ids) and all(ids) and (number(total) or 0) <= len(set(ids)))
 
 
@@ -296,7 +296,7 @@ def _flavor_offer(flavor: dict[str, Any]) -> FlavorOffer:
     info = _part(flavor, "flavor_info")
     cpu, memory = _part(info, "cpu"), _part(info, "memory")
     cards = _part(info, "gpu") or _part(info, "npu")
-    # Some tables of the service's documents have the other spelling.
+    # Some of the service's documents have the other spelling.
     named = f"{shown(cards.get('unit_num'))} x {_text(cards, 'product_name', 'product_nume')}"
     of_card = _text(cards, "memory")
     return FlavorOffer(

@@ -1,4 +1,4 @@
-"""A target of any kind: what it is opened with, what it is once it is open, and the module that opens it."""
+"""Targets of any kind: the runtime that opens them, an open target, and the module of each kind."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ if TYPE_CHECKING:
 
 
 class Connected(NamedTuple):
-    """An open target: its backend, its identity, what its cloud can change on a job, and its clock.
+    """An open target: its backend, identity and clock, and what its cloud can change on a job.
 
-    `checks_offers` says that the service refuses a create which names what its catalog does not have,
-    `runs_images` that it runs the commands of container images, `installs_requirements` that it installs the
-    packages that a file in the code of a job names. `objects` opens the object store at an OBS address, to
-    be written or only read. What only some kinds of target can do is a property that raises `NotSupported`
-    where this kind cannot.
+    `checks_offers` is true if the service rejects a create that is not in its catalog, `runs_images` if it
+    runs the commands of container images, `installs_requirements` if it installs the packages of requirements
+    files. `objects` opens the object store at an OBS address, for reading or writing. Optional abilities are
+    properties that raise `NotSupported`.
     """
 
     backend: Backend
@@ -78,7 +77,7 @@ class Connected(NamedTuple):
     def not_supported(
         self, ability: str, fix: str = "use a target of another kind: --target"
     ) -> NotSupported:
-        """Return the refusal of what this kind of target cannot do."""
+        """Return the error for an ability that this kind of target lacks."""
         name, kind = self.identity.name, self.identity.kind
         return NotSupported(f"target {name} is of kind {kind}, which cannot {ability}", fix=fix)
 
@@ -89,12 +88,12 @@ def _ignore(_: str) -> None:
 
 @dataclass(eq=False, repr=False)
 class Runtime:
-    """What runs a stack: its environment and clock, what is kept out of every output, and its listeners.
+    """The environment of a run: variables, clock, redactor and listeners.
 
-    `redactor` learns each value that must not be seen, and takes all of them out of the texts of the service.
-    `warn` gets what a person should know, `tell` what `-v` shows, `on_request` each request; `reading` is
-    entered when the list of jobs is read, `uploading` when code is uploaded. Once `stop` is set sleeping
-    ends, and no request that changes something is sent. `command` is what the records name as such.
+    `redactor` learns each secret and redacts texts of the service. `warn` receives warnings, `tell` messages
+    for `-v`, `on_request` each request. `reading` is entered while the list of jobs is read, `uploading`
+    while code is uploaded. Once `stop` is set, sleeps end and requests that change something are not sent.
+    `command` is the name of the command in the records.
     """
 
     environ: Mapping[str, str]
@@ -110,27 +109,27 @@ class Runtime:
 
 
 def _module_of(target: Target) -> Any:
-    """The module of a kind of target, with `open_target` and `identity_of`, see `core.values`."""
+    """The module of a kind of target, with `open_target` and `identity_of`; see `core.values`."""
     return import_module(target.traits.module)
 
 
 @contextmanager
 def connected(name: str, target: Target, root: Path, runtime: Runtime) -> Iterator[Connected]:
-    """Open a target, and close it in the end. `root` is the directory of the stack's root file.
+    """Open a target for the `with` block. `root` is the directory of the stack's root file.
 
     Raises:
         Unauthorized: no credentials were found.
         LocalFileFailed: the file of a local target cannot be used.
         ManifestInvalid: the target has no usable endpoint, or no project.
     """
-    # All of them, used or not: a program may print any that is set, and the service reads the output.
+    # All of them, used or not: any of them may appear in output.
     runtime.redactor.learn(known_secrets(runtime.environ))
     with ExitStack() as cleanup:
         yield _module_of(target).open_target(name, target, root, runtime, cleanup)
 
 
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
-    """Return the identity of a target; None if only its credentials can tell the project. Nothing is sent.
+    """Return the identity of a target. None if the project depends on its credentials. Nothing is sent.
 
     Raises:
         ManifestInvalid: the target has no usable endpoint, or no project.
@@ -150,7 +149,7 @@ def identify(name: str, target: Target, endpoint: str, project_id: str) -> Targe
 
 
 def known_values(name: str, target: Target | None, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a plan would say of a target, as far as it is known without credentials and service."""
+    """Return the `target` of a plan, as far as it is known without credentials and service."""
     if target is None:
         return {"name": name}
     try:
@@ -163,10 +162,10 @@ def known_values(name: str, target: Target | None, environ: Mapping[str, str]) -
     return known if target.project_id is None else {**known, "project_id": target.project_id}
 
 
-# --- where the services of a cloud answer
+# --- endpoints
 
-#: Regions whose addresses end otherwise, all or those of one service. Source: docs/reference/modelarts.md,
-#: "Endpoints"; docs/reference/code.md, "The object store".
+#: Regions with other domains, for all services or for one. Source: docs/reference/modelarts.md, "Endpoints";
+#: docs/reference/code.md, "The object store".
 _DOMAINS = {
     "eu-de": "otc.t-systems.com",
     "eu-nl": "otc.t-systems.com",
@@ -184,12 +183,12 @@ def service_endpoint(
     insecure: bool | None = None,
     takes_path: bool = False,
 ) -> str:
-    """Return where a service answers: the address that is named, by a `field` say, else that of the region.
+    """Return the endpoint of a service: the one given in `field`, else that of the region.
 
-    Plain http is for this machine only where `insecure` is None, whatever the target says.
+    If `insecure` is None, plain http is allowed for loopback only, whatever the target says.
 
     Raises:
-        ManifestInvalid: there is neither, or it must not be used.
+        ManifestInvalid: there is neither, or the endpoint is not allowed.
     """
     endpoint, region = (named or "").strip().rstrip("/"), (target.region or "").strip()
     if not endpoint and not region:

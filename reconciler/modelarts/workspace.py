@@ -1,4 +1,4 @@
-"""One workspace of the ModelArts v2 API as a place where jobs live: what `core.ports.Backend` asks for.
+"""A workspace of the ModelArts v2 API, as a `core.ports.Backend`.
 
 Source: docs/reference/modelarts.md, "Calls", "Search", "Updates" and "Names".
 """
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
-#: Paths that look like a job's.
+#: Paths of calls that look like those of a job.
 _NOT_IDS = frozenset({"batch-delete", "autosearch"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-#: The service's limit: records deleted by one call.
+#: The service's limit of records deleted by one call.
 BATCH = 100
-#: Fields of the search that Open Telekom Cloud does not know: it would ignore them.
+#: Search fields that Open Telekom Cloud would ignore.
 HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
 
 
 class Workspace:
-    """One workspace of one project; safe to call from threads. `reading` is entered when it is read.
+    """One workspace of one project. Thread-safe. `reading` is entered while it is read.
 
-    A call about a job that does not exist raises `NotFound`.
+    Calls about a job that does not exist raise `NotFound`.
     """
 
     reading: ReadingListener = staticmethod(lambda: nullcontext(lambda _: None))
@@ -66,12 +66,12 @@ class Workspace:
 
     @property
     def credentials_origin(self) -> str:
-        """What the credentials are and where they were found, without a secret."""
+        """The kind and source of the credentials, without secrets."""
         return f"{self.session.credentials.what}, from {self.session.credentials.source}"
 
     @property
     def skew_s(self) -> float | None:
-        """How far our clock is ahead of the service's, in seconds; None if it sent no date."""
+        """How far our clock is ahead of the service's, in seconds. None if it sent no date."""
         return self.session.skew_s
 
     def close(self) -> None:
@@ -86,12 +86,12 @@ class Workspace:
     def observe(
         self, names: Collection[str] | None = None, needs_absence: NeedsAbsence | None = None
     ) -> Observation:
-        """Read the workspace, the oldest job first: all of it, or what a plan for these `names` needs.
+        """Read the workspace, oldest job first: all of it, or what a plan for these `names` needs.
 
-        With names, the answer holds at least every active job and every job whose name begins with one of
-        them, and is whole only if it had to be: if the rest cost no more, or `needs_absence` says of
-        the partial answer that a decision rests on a job not being there.
-        A failure half-way is in `problem`, beside the jobs that were read before it.
+        With names, the observation contains at least every active job and every job whose name begins with
+        one of them. It is complete only if a scan is cheaper, or if `needs_absence` says that a decision
+        rests on the absence of a job. After a failure, `problem` describes it, and the jobs read so far are
+        kept.
 
         Raises:
             Unauthorized: the account may not read it.
@@ -101,10 +101,10 @@ class Workspace:
             return observe(fetch, self._reader, names, needs_absence)
 
     def find(self, name: str) -> list[ObservedJob]:
-        """Return the jobs with exactly this name, case aside.
+        """Return the jobs with exactly this name, ignoring case.
 
         Raises:
-            UnreadableAnswer: the list moved, or an entry that may be the job cannot be read.
+            UnreadableAnswer: the list kept changing, or an entry that may be the job cannot be read.
             ServiceError: the list could not be read to its end.
         """
         listing = self.search([named(name)])
@@ -128,15 +128,15 @@ class Workspace:
         limit: int | None = None,
         wanted: Callable[[ObservedJob], bool] = lambda _: True,
     ) -> Listing:
-        """Read the jobs of the workspace that match, the oldest first; failures are in the answer.
+        """Read the matching jobs of the workspace, oldest first. Failures are in the listing.
 
-        A filter is the service's own: `key`, `operator` (between, like, in, not), `value` (a list of text).
-        `more` are other fields of its search: `tags`, `host_ips`, `train_type`, `group_by`. With a `limit`
-        reading stops after the page on which so many `wanted` jobs are reached.
+        Filters are the service's own: `key`, `operator` (between, like, in, not), `value` (a list of texts).
+        `more` are other fields of the search: `tags`, `host_ips`, `train_type`, `group_by`. With a `limit`
+        reading stops after the page on which that many `wanted` jobs are reached.
 
         Raises:
-            Unauthorized: the account may not read it.
-            NotSupported: the cloud does not know one of these fields; nothing was sent.
+            Unauthorized: the account may not read the workspace.
+            NotSupported: the cloud does not support one of these fields; nothing was sent.
         """
         fields = {"sort_by": sort_by, "order": order, **more}
         for field in HUAWEI_ONLY:
@@ -146,7 +146,7 @@ class Workspace:
         return self._reader.read(fetch, limit=limit, wanted=wanted)
 
     def _is_ours(self, job: ObservedJob) -> bool:
-        # A cloud whose search does not know workspaces would show those of other people.
+        # A search may ignore the workspace, and return jobs of others.
         workspace_id = job.body["metadata"].get("workspace_id")
         return not isinstance(workspace_id, str) or workspace_id in {"", self.workspace_id}
 
@@ -175,7 +175,7 @@ class Workspace:
         return page
 
     def name_is_taken(self, name: str) -> bool | None:
-        """Ask whether the name is held; None on a cloud that has no such call."""
+        """Ask the service whether a name is taken. None on a cloud without that call."""
         if self.cloud is Cloud.OTC:
             return None
         query = {"job_name": name, "workspace_id": self.workspace_id}
@@ -198,8 +198,8 @@ class Workspace:
         """Read one job.
 
         Raises:
-            NotFound: there is none with that id.
-            UnreadableAnswer: the answer is not about this job, or lacks what we need.
+            NotFound: there is no such job.
+            UnreadableAnswer: the response is about another job, or lacks a required field.
         """
         answer = self.session.call("GET", self.path_of(job_id), repeat=RetryPolicy.SAFE)
         job = _job(answer)
@@ -208,41 +208,41 @@ class Workspace:
         return job
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
-        """Create a job; sent once, never repeated. `body` without a workspace gets the target's.
+        """Create a job. Never retried. `body` gets the target's workspace unless it has one.
 
         Raises:
-            NameTaken: a job of that name exists, seen or not.
-            Unanswered, UnreadableAnswer, ServerError: whether there is a job now is not known.
+            NameTaken: a job of that name exists, visible or not.
+            Unanswered, UnreadableAnswer, ServerError: it is unknown whether the job was created.
         """
         metadata = {"workspace_id": self.workspace_id, **body.get("metadata", {})}
         sent = {**body, "metadata": metadata}
         return _job(self.session.call("POST", f"{self._root}/training-jobs", body=sent, changes=True))
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
-        """Change fields of a job: `description`, and what the cloud lets one change beside it."""
+        """Update `description` and other mutable fields of a job."""
         self.session.call(
             "PUT", self.path_of(job_id), body=dict(changes), repeat=RetryPolicy.SAFE, changes=True
         )
 
     def terminate(self, job_id: str) -> None:
-        """Ask for the end of a job; it is Terminating from then on.
+        """Terminate a job. It is Terminating afterwards.
 
         Raises:
-            WrongPhase: it has ended, or its phase just changed: read it again.
+            WrongPhase: it has ended, or its phase has just changed: read it again.
         """
-        # A second one finds the job Terminating, and is refused (WrongPhase): the caller reads again.
+        # Safe to retry: the second request is refused with WrongPhase.
         path, body = f"{self.path_of(job_id)}/actions", {"action_type": "terminate"}
         self.session.call("POST", path, body=body, repeat=RetryPolicy.SAFE, changes=True)
 
     def delete(self, job_id: str) -> None:
-        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`."""
+        """Delete a job's record. It disappears some time later, when `details` raises `NotFound`."""
         self.session.call("DELETE", self.path_of(job_id), repeat=RetryPolicy.WITHOUT_EFFECT, changes=True)
 
     def delete_many(self, kind_by_id: Mapping[str, str]) -> None:
-        """Delete the records of jobs, given with their `kind`; a hundred at once where the cloud can.
+        """Delete the records of jobs, given with their `kind`, in batches if the cloud supports that.
 
         Raises:
-            NotFound: one of them does not exist. Those of earlier hundreds are deleted.
+            NotFound: one of them does not exist. Earlier batches are deleted.
         """
         for job_id in kind_by_id:
             self.path_of(job_id)
@@ -263,7 +263,7 @@ class Workspace:
         """Return the path of a job.
 
         Raises:
-            NotFound: this cannot be a job's id; as a path it would mean something else.
+            NotFound: this cannot be the id of a job, and would be the path of another call.
         """
         if not re.fullmatch(_ID, job_id) or job_id in _NOT_IDS:
             raise NotFound(f"{job_id!r} is not a valid job id")
