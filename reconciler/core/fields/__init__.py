@@ -1,8 +1,8 @@
 """The fields of a job, as the service documents them.
 
-A file imports only files that stand before it::
+Each module imports only modules above it::
 
-    field_types  What the models are made of: their base, the marks and types of their fields
-    job          What a person may declare below a job: one line a field
-    rare         The models of fields that few manifests have, imported when a manifest has one
+    field_types  The building blocks of the models: their base, and the marks and types of fields
+    job          The fields that a manifest may declare for a job, one per line
+    rare         The models of rarely used fields, imported when a manifest has one
 """

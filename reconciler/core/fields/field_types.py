@@ -1,8 +1,8 @@
-"""What the models of a job are made of: their base, the marks and types of their fields.
+"""The building blocks of the models of a job: their base, and the marks and types of fields.
 
-Normal form, digest, diff, `explain fields` and the schemas all read the marks. A path in object storage
-begins with obs:// or a slash, a directory ends in a slash (ModelArts.2791), and boot_file lies inside
-code_dir (2792). file:// means a place in the image. Source: docs/reference/modelarts.md, "Create request".
+Canonical form, digest, diff, `explain fields` and the schemas all use the marks. A path in object storage
+begins with obs:// or a slash, a directory ends in a slash (ModelArts.2791), and boot_file must be in
+code_dir (2792). file:// means a path in the image. Source: docs/reference/modelarts.md, "Create request".
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Cloud(StrEnum):
 
 
 class UpdateInPlace(NamedTuple):
-    """An edit of the field is an update of the running job. A field without this mark needs a new job.
+    """The service can change the field on an existing job. A field without this mark needs a new job.
 
-    `clouds` offer the update, in the phases in which `operation` is legal (see `phase.RULES`).
-    `on_ended` says whether it may still be changed when the job has ended.
+    `clouds` offer the update, in phases in which `operation` is legal (see `phase.RULES`). `on_ended`: also
+    after the job has ended.
     """
 
     clouds: frozenset[Cloud]
@@ -50,19 +50,19 @@ class UpdateInPlace(NamedTuple):
 
 
 class KeyedBy(NamedTuple):
-    """A list whose items are told apart by one field, so that their order means nothing."""
+    """A list whose items are identified by one field, so that their order does not matter."""
 
     field: str
 
 
 class DefaultTemplate(NamedTuple):
-    """A documented default that depends on the item's name and its place in the list."""
+    """A documented default that depends on the item's name and index in the list."""
 
     template: str
 
 
 class Mark(Enum):
-    """Marks that need no more than their name."""
+    """Marks without further data."""
 
     AS_SET = "the order of the list means nothing"
     OBS_PATH = "a path with or without obs:// is the same path"
@@ -73,14 +73,14 @@ class Mark(Enum):
 
 
 class Rare:
-    """The type of a field that few manifests have: a name in `rare.py`, imported when it is asked for."""
+    """The type of a rarely used field: a name in `rare.py`, imported on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     @property
     def type(self) -> Any:
-        """The type of the field; null is a value of it."""
+        """The type of the field, which may be null."""
         return getattr(import_module("reconciler.core.fields.rare"), self._name) | None
 
     def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
@@ -105,9 +105,9 @@ ANY_TIME = UpdateInPlace(EVERY_CLOUD, Operation.UPDATE_DESCRIPTION, on_ended=Tru
 
 
 class Choice(NamedTuple):
-    """Members of a model of which at most one may be given, or exactly one if one `is_required`.
+    """Members of a model of which at most one may be given, or exactly one if `is_required`.
 
-    `hint` stands behind the rule in an error.
+    `hint` is appended to the rule in an error.
     """
 
     members: tuple[str, ...]
@@ -125,18 +125,18 @@ class Choice(NamedTuple):
 
 
 class Strict(BaseModel):
-    """A model of what people write: an unknown key is a typo, and a wrong type is not guessed at."""
+    """A model of what users write: unknown keys are errors, and values are not converted."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True,
         allow_inf_nan=False,
     )  # fmt: skip
 
-    #: The members of which only so many may be given.
+    #: The mutually exclusive members.
     choices: ClassVar[tuple[Choice, ...]] = ()
 
     def check_choices(self) -> None:
-        """Raise the error of the first choice that is not made as it must be."""
+        """Raise an error for the first choice that is violated."""
         for choice in self.choices:
             count = len(given(self, *choice.members))
             if count > 1 or (count == 0 and choice.is_required):
@@ -144,7 +144,7 @@ class Strict(BaseModel):
 
 
 class Exclusive(Strict):
-    """A model of which nothing but its choices is to be checked."""
+    """A model that only has to check its choices."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -153,30 +153,30 @@ class Exclusive(Strict):
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a model by the names that people write: a word of Python's own has an alias."""
+    """Return the fields of a model by their names in a manifest, i.e. their aliases if any."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def described(description: str, **options: Any) -> Any:
-    """A field: its help text, and what else `Field` takes: its default, its limits."""
+    """Define a field with its help text and other options of `Field`, such as default and limits."""
     return Field(description=description, **options)
 
 
 def optional(description: str, default: Any = None, **limits: Any) -> Any:
-    """A field that may be left out; `default` is the documented one."""
+    """Define an optional field; `default` is the documented one."""
     return described(description, default=default, **limits)
 
 
 def type_of(field: FieldInfo) -> Any:
-    """The type of a field, one that is `Rare` included."""
+    """Return the type of a field, including that of a `Rare` one."""
     return next((mark.type for mark in field.metadata if isinstance(mark, Rare)), field.annotation)
 
 
-#: The service wants text; people may write a number or a boolean, which is text as it stands.
+#: The service wants text; users may write a number or a boolean, which keeps its spelling.
 Text = Annotated[str, BeforeValidator(scalar_text, json_schema_input_type=str | int | float | bool)]
-#: A boolean, however it is spelled. Every boolean field has this type: `True` is no bool to pydantic.
+#: For all boolean fields, since pydantic does not accept a `SpelledBool` such as `True`.
 Flag = Annotated[bool, BeforeValidator(plain)]
-#: A path of a task, of which the service's documents say no more.
+#: A path in a task, whose format is not documented.
 TaskPath = Annotated[str, Mark.OBS_PATH]
 Hours = Literal["HOURS"]
 Filled = Mark.FILLED_IN
@@ -185,18 +185,18 @@ Unreported = Mark.NOT_REPORTED
 
 
 def rule_error(message: str) -> PydanticCustomError:
-    # A custom error keeps our words as they are; a ValueError would be shown as "Value error, …".
+    # The message of a custom error is kept as it is; pydantic prefixes that of a ValueError.
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
 def form_error(rule: str) -> PydanticCustomError:
-    """The error of a value that has not the form that it must have."""
+    """Return the error for a value with an invalid format."""
     return PydanticCustomError("form", "{rule}", {"rule": rule})
 
 
 def given(model: BaseModel, *names: str) -> list[str]:
-    """Those of the fields that say something (null, "" and empty containers say nothing)."""
-    values = model.__dict__  # asked for each model of each job
+    """Return those of the fields that are set; null, "" and empty containers do not count."""
+    values = model.__dict__  # fast: called for each model of each job
     return [
         name for name in names if (value := values[name]) or (value is not None and value not in ("", [], {}))
     ]
@@ -212,9 +212,9 @@ def _distinct_names(items: list[Any] | None) -> list[Any] | None:
 
 
 _Item = TypeVar("_Item")
-#: A list of items with names, each of another one.
+#: A list of items with distinct names.
 ByName = Annotated[list[_Item] | None, KeyedBy("name"), AfterValidator(_distinct_names)]
-#: pydantic's name of these errors, by which their words and their place are found.
+#: The types of these pydantic errors, by which their messages and locations are found.
 INVALID_PATH, OUTSIDE = "obs_path", "boot_file_outside"
 _IMAGE, _ANY, _BUCKET = "file://", r"[\s\S]*", "(?:(?:obs|s3):/)?/[^/]+"
 _PLACE = f"{_BUCKET}(?:/{_ANY})?"
@@ -233,9 +233,9 @@ def _scheme() -> re.Pattern[str]:
 def _path(
     *, ends_in_slash: bool | None = None, may_be_in_image: bool = False, is_required: bool = False
 ) -> AfterValidator:
-    """What a path in object storage must look like; "" says nothing.
+    """Return a validator for a path in object storage; "" is valid.
 
-    One that may lie in the image, instead, begins with file://.
+    If `may_be_in_image`, a path that begins with file:// is also valid.
     """
 
     def check(path: str) -> str:
@@ -254,10 +254,10 @@ def _path(
     return AfterValidator(check)
 
 
-#: A file or a directory: nobody can tell which by its name.
+#: A file or a directory; the name does not tell which.
 ObsPath = Annotated[str, Mark.OBS_PATH, _path()]
 ObsDirectory = Annotated[str, Mark.OBS_PATH, _path(ends_in_slash=True)]
-#: The path of a volume, of which every spelling is another one.
+#: The path of a volume. It has no canonical form: each spelling is a different path.
 VolumePath = Annotated[str, _path()]
 GivenPath = Annotated[str, Mark.OBS_PATH, _path(is_required=True)]
 GivenDirectory = Annotated[str, Mark.OBS_PATH, _path(ends_in_slash=True, is_required=True)]
@@ -266,13 +266,13 @@ BootFile = Annotated[str, Mark.OBS_PATH, _path(ends_in_slash=False, may_be_in_im
 
 
 def is_inside(file: str, directory: str) -> bool:
-    """Whether a file lies in a directory or below it; with and without obs:// is the same place."""
+    """Whether a file is in a directory or below it; obs:// makes no difference."""
     bare, above = (_scheme().sub("", path) for path in (file, directory))
     return bare.startswith(above.rstrip("/") + "/")
 
 
 def outside() -> PydanticCustomError:
-    """The error that boot_file is outside code_dir, to be raised for the model that holds both."""
+    """Return the error for a boot_file outside code_dir, for the model that has both."""
     return PydanticCustomError(
         OUTSIDE, "boot_file is outside code_dir", {"field": "boot_file", "beside": "code_dir"}
     )

@@ -1,8 +1,8 @@
-"""What a person may declare below a job: one line a field.
+"""The fields that a manifest may declare for a job, one per line.
 
-A line says the type, the limits, the help text, the service's documented default (the field's
-default, where it is not None) and, as marks, what an edit of the field means. Schema, normal form,
-digest, diff and docs are read off these lines. The type of a `Rare` field has its lines in `rare.py`.
+A line has the type, the limits, the help text, the service's documented default (the field's default if it is
+not None) and, as marks, what an edit of the field means. Schema, canonical form, digest, diff and docs derive
+from it. The models of `Rare` fields are in `rare.py`.
 
 Source of fields and limits: the documents of docs/reference/modelarts.md, "Sources".
 """
@@ -166,7 +166,7 @@ class EnvironmentItem(Strict):
     sensitive: Flag = False
 
 
-#: What local_code_dir may not be, and what it may not lie below either.
+#: local_code_dir must not be below the former, or any of the latter.
 _NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
 _NOT_A_CODE_DIR = frozenset({"/home/ma-user", "/home/ma-user/modelarts", *_NOT_BELOW})
 _BELOW_THEM = tuple(f"{directory}/" for directory in _NOT_BELOW)
@@ -216,7 +216,7 @@ class Algorithm(Strict):
         if not given(self, "id", "subscription_id", "item_version_id"):
             self._check_source(self.engine or Engine())
         path = (self.local_code_dir or "").rstrip("/")
-        # The default itself lies below a refused directory, and the service takes it.
+        # The default is itself below a forbidden directory, but the service accepts it.
         is_refused = path in _NOT_A_CODE_DIR or path.startswith(_BELOW_THEM)
         if path and (is_refused or not path.startswith("/home/")):
             raise rule_error("local_code_dir must be a directory of its own under /home (ModelArts.2857)")
@@ -238,7 +238,7 @@ class Algorithm(Strict):
                 "one source is required: id, subscription_id + item_version_id, code_dir + boot_file, "
                 "or command + engine.image_url"
             )
-        # What an image starts by its own command is not looked for in code_dir.
+        # The command of an image need not be in code_dir.
         starts_command = command and engine.image_url
         if boot_file and code_dir and not starts_command and not is_inside(boot_file, code_dir):
             raise outside()
@@ -254,7 +254,7 @@ class LogExportPath(Strict):
 class Resource(Strict):
     """Where the job runs."""
 
-    # For a dedicated pool the service fills the flavor in.
+    # For a dedicated pool, the service fills in the flavor.
     flavor_id: FilledText = optional("Compute flavor, e.g. modelarts.vm.cpu.2u.")
     node_count: int = described("Whole nodes.", default=1, ge=1)
     pool_id: str | None = optional("Dedicated pool.")
@@ -290,7 +290,7 @@ class RunTime(Strict):
 
 
 def _refuse_text(value: Any) -> Any:
-    """What `desugar` left as text is no span of whole hours."""
+    """Refuse text that `desugar` could not convert to a duration."""
     if isinstance(value, str):
         raise form_error(
             "must be whole hours, such as 8h or 2d, or whole seconds on a target of kind process"
@@ -365,7 +365,7 @@ class Endpoints(Strict):
     ssh: Ssh | None = optional("SSH access.")
 
 
-#: Annotations that switch something on or off, and those that count.
+#: Annotations that take a boolean, and those that take a count.
 _SWITCHES = frozenset(
     {
         "fault-tolerance/job-unconditional-retry",
@@ -381,10 +381,10 @@ _RETRIES = ("fault-tolerance/job-retry-num", "fault-tolerance/pod-retry-num")
 
 
 def _known_annotations(annotations: dict[str, str] | None) -> dict[str, str] | None:
-    """Refuse values that the service's documents do not have; it may know more annotations than they do."""
+    """Check the values of documented annotations; others are allowed, since the service may know more."""
     for name, value in (annotations or {}).items():
         if "${" in value:
-            continue  # It has no value yet, or is a secret.
+            continue  # it has no value yet, or is a secret
         if name in _SWITCHES and value not in ("true", "false"):
             raise form_error(f'{name} must be "true" or "false"')
         if name in _RETRIES and not (value.isdecimal() and int(value) > 0):

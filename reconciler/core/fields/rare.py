@@ -1,4 +1,4 @@
-"""The models of fields that few manifests have; `job.py` says what a line holds."""
+"""The models of rarely used fields; `job.py` explains their lines."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class CustomizedFlavor(Strict):
 
 
 def _matches(pattern: str, words: str) -> AfterValidator:
-    """A form that a text must have; "" says nothing."""
+    """Return a validator for the format of a text; "" is valid."""
 
     def check(text: str) -> str:
         if text and not re.fullmatch(pattern, text):
@@ -279,7 +279,7 @@ class RequiredAffinity(Strict):
 
     @model_validator(mode="after")
     def _levels(self) -> Self:
-        # The service may fill the defaults in, so that they say nothing.
+        # Ignore the defaults, since the service may fill them in.
         is_network = self.affinity_type in (None, "networkTopology")
         for name, default in (("job_level", "cluster"), ("affinity_group_level", "hyperinstanceGroup")):
             if getattr(self, name) != default and not is_network:
@@ -446,7 +446,7 @@ class Task(Strict):
     log_export_path: LogExportPath | None = optional("Where the log goes.")
 
 
-# The lists that a field of `job.py` names.
+# The types of lists that fields of `job.py` name.
 RemoteConstraints = list[RemoteConstraint]
 Volumes = Annotated[list[Volume], Field(max_length=8)]
 CustomMetrics = list[CustomMetric]
