@@ -189,9 +189,9 @@ class LockLost(ReconcilerError):
 
 
 #: Limit for warnings with the same `what`.
-MOST_OF_A_KIND = 20
+MAX_SIMILAR = 20
 #: From this many jobs on, the same change is shown once (docs/reference/cli.md, "Text output").
-FOLDED_FROM = 5
+FOLD_FROM = 5
 
 
 if TYPE_CHECKING:
@@ -204,21 +204,21 @@ if TYPE_CHECKING:
 _Warning = TypeVar("_Warning", bound="_Named")
 
 
-def first_of_a_kind(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[tuple[str, str]]]:
-    """Return the first `MOST_OF_A_KIND` warnings of each `what`, and (what, why) that count the rest."""
+def split_similar(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[tuple[str, str]]]:
+    """Return the first `MAX_SIMILAR` warnings of each `what`, and (what, why) that count the rest."""
     counts: Counter[str] = Counter()
     kept = []
     for warning in warnings:
         counts[warning.what] += 1
-        if counts[warning.what] <= MOST_OF_A_KIND:
+        if counts[warning.what] <= MAX_SIMILAR:
             kept.append(warning)
-    more = {what: number - MOST_OF_A_KIND for what, number in counts.items() if number > MOST_OF_A_KIND}
+    more = {what: number - MAX_SIMILAR for what, number in counts.items() if number > MAX_SIMILAR}
     return kept, [(what, f"{number} more like this") for what, number in more.items()]
 
 
-def few_warnings(warnings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Replace the warnings beyond `MOST_OF_A_KIND` with the same `what` by their number."""
-    kept, more = first_of_a_kind(warnings)
+def limit_warnings(warnings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Replace the warnings beyond `MAX_SIMILAR` with the same `what` by their number."""
+    kept, more = split_similar(warnings)
     return (*kept, *(Diagnostic(what, why, severity=Severity.WARNING) for what, why in more))
 
 

@@ -32,8 +32,8 @@ from reconciler.core.stack import (
     TakeUnmatched,
     check_keys,
     is_glob,
-    keys_meant,
     keys_of,
+    matching_keys,
     narrow,
 )
 from reconciler.decide import planner
@@ -106,7 +106,7 @@ class Context(NamedTuple):
     def rerun_keys(self) -> frozenset[str]:
         """The declared keys that `rerun` means."""
         stack = self.loaded.stack
-        return frozenset().union(*(keys_meant(stack, word, stack.jobs) for word in self.rerun))
+        return frozenset().union(*(matching_keys(stack, word, stack.jobs) for word in self.rerun))
 
     def plan_context(self, allowances: Allowances = NO_ALLOWANCES) -> PlanContext:
         return PlanContext(
@@ -389,7 +389,7 @@ def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
     for key in context.rerun:
         desired = stack.jobs.get(key)
         latest = current_revision(snapshot.view(key, desired), desired) if desired else None
-        if keys_meant(context.loaded.stack, key, in_view).isdisjoint(stack.jobs) and not context.unmatched:
+        if matching_keys(context.loaded.stack, key, in_view).isdisjoint(stack.jobs) and not context.unmatched:
             why = f'--only leaves "{key}" out, which --rerun names'
             found.append(Diagnostic("nothing to run again", why, "name it under --only, too"))
         elif desired is not None and desired.is_absent:

@@ -56,15 +56,15 @@ def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
     return change(tree)
 
 
-def map_beside(tree: Any, other: Any, change: Callable[[Any, Any], Any]) -> Any:
+def map_with(tree: Any, other: Any, change: Callable[[Any, Any], Any]) -> Any:
     """Like `map_leaves`, but `change` also gets the value at the same place in `other`.
 
     Where the two differ in kind, or lists in length, a mapping or a list is passed to `change` whole.
     """
     if isinstance(tree, Mapping) and isinstance(other, Mapping):
-        return {key: map_beside(value, other.get(key), change) for key, value in tree.items()}
+        return {key: map_with(value, other.get(key), change) for key, value in tree.items()}
     if isinstance(tree, list) and isinstance(other, list) and len(tree) == len(other):
-        return [map_beside(value, beside, change) for value, beside in zip(tree, other, strict=True)]
+        return [map_with(value, partner, change) for value, partner in zip(tree, other, strict=True)]
     return change(tree, other)
 
 
@@ -188,7 +188,7 @@ def forms_of(secret: str) -> Iterator[Form]:
         yield Form(text, is_word=is_short_word(text))
         urls = [quoted(text, errors="replace") for quoted in (quote, quote_plus)]
         urls.append(quote(text, safe="", errors="replace"))
-        urls += [re.sub("%..", lambda found: found[0].lower(), url) for url in urls]
+        urls += [re.sub("%..", lambda match: match[0].lower(), url) for url in urls]
         in_json = [json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]
         in_json += [one.replace("/", "\\/") for one in in_json]
         written = [*urls, *in_json, repr(text)[1:-1], text.replace("'", "''")]
@@ -230,8 +230,8 @@ def is_distinctive(value: str) -> bool:
     A password such as `test` is not: jobs and buckets may have that in their names.
     """
     kinds = [any(map(is_one, value)) for is_one in (str.islower, str.isupper, str.isdigit)]
-    others = any(not char.isalnum() for char in value)
-    return len(value) >= _LONG or (len(value) >= _SHORT and sum((*kinds, others)) > 1)
+    has_other = any(not char.isalnum() for char in value)
+    return len(value) >= _LONG or (len(value) >= _SHORT and sum((*kinds, has_other)) > 1)
 
 
 def _redact(forms: Iterable[tuple[str, Form]], text: str) -> str:
@@ -283,16 +283,16 @@ def _cut_spans(secret: str, text: str) -> Iterator[tuple[int, int]]:
     if len(secret) <= _SHORTEST_PART or not (first in text or last in text):
         return
     for mark in re.finditer(_CUT, text):
-        left = text[max(0, mark.start() - len(secret)) : mark.start()]
-        at = left.find(first)
-        while at >= 0 and not secret.startswith(left[at:]):
-            at = left.find(first, at + 1)
+        before = text[max(0, mark.start() - len(secret)) : mark.start()]
+        at = before.find(first)
+        while at >= 0 and not secret.startswith(before[at:]):
+            at = before.find(first, at + 1)
         if at >= 0:
-            yield mark.start() - len(left) + at, mark.start()
-        right = text[mark.end() : mark.end() + len(secret)]
-        at = right.rfind(last)
-        while at >= 0 and not secret.endswith(right[: at + len(last)]):
-            at = right.rfind(last, 0, at + len(last) - 1)
+            yield mark.start() - len(before) + at, mark.start()
+        after = text[mark.end() : mark.end() + len(secret)]
+        at = after.rfind(last)
+        while at >= 0 and not secret.endswith(after[: at + len(last)]):
+            at = after.rfind(last, 0, at + len(last) - 1)
         if at >= 0:
             yield mark.end(), mark.end() + at + len(last)
 

@@ -93,10 +93,10 @@ def short_number(number: float) -> str:
     return text.removesuffix(".0") if float(text) < 10 else f"{number:.0f}"
 
 
-def few(names: Sequence[str], most: int = 3) -> str:
+def few(names: Sequence[str], limit: int = 3) -> str:
     """Join the first names, followed by how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def format_size(size: int) -> str:

@@ -13,7 +13,7 @@ from reconciler.apply.journaled import JournaledBackend, Terms
 from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.body import is_of_same_form
 from reconciler.core.identity import MAX_DESCRIPTION, Description
-from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
+from reconciler.core.mutable import legal_now, unapplied_paths, unreported_paths
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, standing
 from reconciler.core.phase import Operation, Phase, may
@@ -242,7 +242,7 @@ class Steps:
         except UNCERTAIN as uncertain:
             failure = uncertain
         job = self._backend.details(job.id)
-        if missing := did_not_take(body, job):
+        if missing := unapplied_paths(body, job):
             self._check_not_taken(job)
             if failure:
                 raise failure
@@ -251,7 +251,7 @@ class Steps:
         if unseen := ", ".join(".".join(path) for path in unreported_paths(body, job)):
             said.append(f"{unseen} sent; the service does not report it")
         # What was legal when it was planned, and is not any more.
-        if late := did_not_take(self.action.desired or body, job):
+        if late := unapplied_paths(self.action.desired or body, job):
             said.append(f"{', '.join(late)} cannot be changed while the job is {job.phase_text}")
         return job.id, "; ".join(said)
 

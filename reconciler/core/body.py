@@ -97,11 +97,11 @@ def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
     result = with_algorithms(entry, _desugar_algorithm)
     spec = result.get("spec")
     if isinstance(spec, dict) and isinstance(spec.get("auto_stop"), str):
-        result["spec"] = {**spec, "auto_stop": _span(spec["auto_stop"])}
+        result["spec"] = {**spec, "auto_stop": _auto_stop(spec["auto_stop"])}
     return result
 
 
-def _span(text: str) -> Any:
+def _auto_stop(text: str) -> Any:
     """Convert text such as `8h` to the service's form. Invalid text is kept, for the models to report."""
     try:
         seconds = parse_duration(text)
@@ -200,7 +200,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         below = result.get(key)
         if isinstance(below, dict) and isinstance(value, dict):
-            result[key] = merge(below, _hidden_as(below, value) if key == "environments" else value)
+            result[key] = merge(below, _keep_secret(below, value) if key == "environments" else value)
         elif key in NAMED_LISTS and is_named_list(below) and is_named_list(value):
             # An item whose only member besides its name is null removes the inherited one.
             named = {item["name"]: item for item in below}
@@ -217,7 +217,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _hidden_as(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dict[str, Any]:
+def _keep_secret(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dict[str, Any]:
     """Make variables secret that are secret below. Their mark is gone by now."""
     result = dict(environments)
     for name in environments.keys() & below.keys():
@@ -256,7 +256,7 @@ def create_body(entry: Mapping[str, Any], *, holds_null: bool = True) -> dict[st
     if isinstance(raw := entry.get("raw"), Mapping):
         body = merge(body, desugar(raw))
     if isinstance(annotations := body["metadata"].get("annotations"), dict):
-        body["metadata"]["annotations"] = _texts(annotations)
+        body["metadata"]["annotations"] = _as_texts(annotations)
     typed: dict[str, Any] = _typed(with_algorithms(body, _sent_algorithm), _body_rule())
     return typed
 
@@ -265,7 +265,7 @@ def _sent_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any]:
     """Convert values to text where the service requires it."""
     result = dict(algorithm)
     if isinstance(environments := result.get("environments"), dict):
-        result["environments"] = _texts(environments)
+        result["environments"] = _as_texts(environments)
     if isinstance(parameters := result.get("parameters"), list):
         result["parameters"] = [_sent_parameter(one) if isinstance(one, dict) else one for one in parameters]
     return result
@@ -278,7 +278,7 @@ def _sent_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     return sent
 
 
-def _texts(members: Mapping[str, Any]) -> dict[str, Any]:
+def _as_texts(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if value.__class__ is str else scalar_text(value) for name, value in members.items()}
 
 
@@ -444,7 +444,7 @@ def _nodes(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
 RERUN = "lifecycle rerun"
 
 
-def spell_path(path: Iterable[Any]) -> str:
+def dotted_path(path: Iterable[Any]) -> str:
     """Write a path as users know it: `algorithm.parameters.lr`, `lifecycle.rerun`."""
     parts = [str(part) for part in path]
     if parts == [RERUN]:
@@ -480,13 +480,13 @@ def digest_of(covered: Canonical, algorithm: str = CURRENT) -> str:
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
-def is_of_same_form(one: str, other: str) -> bool:
+def is_of_same_form(digest: str, other: str) -> bool:
     """Whether two digests are of the same canonical form, whatever their algorithms.
 
     All algorithms hash a form alike, so equal digits mean equal forms. If the letters differ, different
     digits prove nothing: a manifest may have a different form in each.
     """
-    return one == other or (is_known(one) and is_known(other) and one[1:] == other[1:])
+    return digest == other or (is_known(digest) and is_known(other) and digest[1:] == other[1:])
 
 
 def is_known(digest: str) -> bool:

@@ -297,10 +297,10 @@ def _without(form: Canonical, path: tuple[str, ...]) -> Canonical:
     return {**others, name: below} if below else others
 
 
-def overlay(one: Mapping[str, Any], other: Mapping[str, Any]) -> Canonical:
+def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> Canonical:
     """Merge nested mappings; the values of `other` win."""
-    result = dict(one)
-    for name, value in other.items():
+    result = dict(base)
+    for name, value in over.items():
         below = result.get(name)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
             value = overlay(below, value)

@@ -89,12 +89,12 @@ def place_of(form: Mapping[str, Any]) -> tuple[str, str, str] | None:
     return None if match is None else (f"obs://{match[1]}/", match[2], match[3])
 
 
-def reported_form(form: Canonical, wanted: Canonical, digests: Iterable[str] = ()) -> Canonical:
+def reported_form(form: Canonical, declared: Canonical, digests: Iterable[str] = ()) -> Canonical:
     """Return the canonical form of a reported job with its code as in the `wanted` one, if that has code.
 
     The location has the first digits of the digest. The rest comes from `wanted` or `digests`, if they match.
     """
-    code, place = wanted.get(CODE), place_of(form)
+    code, place = declared.get(CODE), place_of(form)
     if code is None or place is None:
         return form
     return declared_form(form, known_code(form, [code, *digests]) or f"sha256:{place[2]}{_AND_MORE}")
@@ -103,7 +103,7 @@ def reported_form(form: Canonical, wanted: Canonical, digests: Iterable[str] = (
 def known_code(form: Mapping[str, Any], digests: Iterable[str]) -> str | None:
     """Return the digest whose digits are in a reported job's `code_dir`, or None."""
     place = place_of(form)
-    return next((one for one in digests if place and digits(one) == place[2]), None)
+    return next((digest for digest in digests if place and digits(digest) == place[2]), None)
 
 
 def is_shortened(form: Canonical) -> bool:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, islice, takewhile
 from typing import Any, NamedTuple
 
-from reconciler.core.body import NAMED_LISTS, RERUN, digest_of, spell_path
+from reconciler.core.body import NAMED_LISTS, RERUN, digest_of, dotted_path
 from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules, value_at
 from reconciler.core.code import CODE
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.values import Change
-from reconciler.secrets import REDACTED, map_beside
+from reconciler.secrets import REDACTED, map_with
 
 #: How many candidates are tried for one job; each takes some 20 to 70 µs.
 LIMIT = 1_000
@@ -285,10 +285,10 @@ def _put(form: Any, path: Sequence[str | int], value: Any) -> Any:
     if isinstance(name, int):
         if not isinstance(form, list):
             return form
-        return [_put(one, below, value) if i == name else one for i, one in enumerate(form)]
+        return [_put(item, below, value) if i == name else item for i, item in enumerate(form)]
     form = form if isinstance(form, dict) else {}
     changed = _put(form.get(name), below, value)
-    others = {key: one for key, one in form.items() if key != name}
+    others = {key: item for key, item in form.items() if key != name}
     return others if changed is _ABSENT or changed == {} else {**others, name: changed}
 
 
@@ -304,9 +304,9 @@ def changes_between(
     """
     changes = []
     for path in differing_paths(before, after):
-        one, other = value_at(before, path), value_at(after, path)
-        displayed = other if shown is None else map_beside(other, value_at(shown, path), _respelled)
-        changes.append(_change(path, one, displayed, forces_new_job=forces_new_job))
+        old, new = value_at(before, path), value_at(after, path)
+        displayed = new if shown is None else map_with(new, value_at(shown, path), _respelled)
+        changes.append(_change(path, old, displayed, forces_new_job=forces_new_job))
     return tuple(sorted(changes, key=lambda change: change.path))
 
 
@@ -331,7 +331,7 @@ def _respelled(form: Any, shown: Any) -> Any:
 def _change(path: Iterable[Any], before: Any, after: Any, *, forces_new_job: bool) -> Change:
     sensitive = isinstance(before, SecretName) or isinstance(after, SecretName)
     return Change(
-        path=spell_path(path),
+        path=dotted_path(path),
         before=_hidden(before) if sensitive else without_wrappers(before),
         after=_hidden(after) if sensitive else without_wrappers(after),
         sensitive=sensitive,
@@ -407,7 +407,7 @@ def _reported_part(form: Canonical, reported: Canonical, unreported: list[str]) 
             # The location of the code, and thereby its digest, is reported.
             is_unknown_and_unseen = member is None and other is None and place != (CODE,)
             if is_unknown_and_unseen or (member and not member.is_reported):
-                unreported.append(spell_path(place))
+                unreported.append(dotted_path(place))
             elif isinstance(value, dict):
                 kept = walk(value, other if isinstance(other, dict) else {}, member or _FREE, place)
                 if kept or not value:

@@ -51,7 +51,7 @@ from reconciler.core.identity import (
 )
 from reconciler.core.masking import texts_in
 from reconciler.core.observed import ObservedJob
-from reconciler.core.scalar import escape, holds_odd_number, save, variables_of
+from reconciler.core.scalar import escape, holds_out_of_range, save, variables_of
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from reconciler.errors import Diagnostic, ReconcilerError
@@ -483,7 +483,7 @@ def _description(job: ObservedJob, room: int, is_secret: IsSecret) -> tuple[str,
 
 
 def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
-    if holds_odd_number(tree):
+    if holds_out_of_range(tree):
         raise NotDeclarable("it contains a number that is out of range or not finite")
     names = list(names_in(tree))
     if any(len(name) > LONGEST_NAME for name in names):
@@ -548,14 +548,14 @@ def compare_with_job(desired: DesiredJob, job: ObservedJob) -> JobComparison:
     return JobComparison(changes, compared.unreported, tuple(change.path for change in compared.secrets))
 
 
-def _compare(wanted: Canonical, job: ObservedJob) -> Comparable:
-    wanted = {name: value for name, value in wanted.items() if name != RERUN}
+def _compare(declared: Canonical, job: ObservedJob) -> Comparable:
+    declared = {name: value for name, value in declared.items() if name != RERUN}
     reported = immutable_part(canonical(_reported(job)))
-    return comparable_with_details(reported_form(reported, wanted), wanted)
+    return comparable_with_details(reported_form(reported, declared), declared)
 
 
-def _differing(wanted: Canonical, job: ObservedJob) -> tuple[_Path, ...]:
-    compared = _compare(wanted, job)
+def _differing(declared: Canonical, job: ObservedJob) -> tuple[_Path, ...]:
+    compared = _compare(declared, job)
     return differing_paths(compared.before, compared.after)
 
 
@@ -578,20 +578,20 @@ def entry_patch(
         job, stack=stack, key=desired.key, variables=variables, is_secret=lambda text: text in secrets
     )
     sections, patch = set[_Path](), dict[str, Any]()
-    wanted = desired.covered_by(desired.digest[:1])
+    declared = desired.covered_by(desired.digest[:1])
     removed = {}
-    if any(path == (CODE,) for path in _differing(wanted, job)):
+    if any(path == (CODE,) for path in _differing(declared, job)):
         # No local directory is known to hold that code, so declare its location.
         removed = {CODE: None}
-        wanted = replace(desired, code=None).covered_by(desired.digest[:1])
+        declared = replace(desired, code=None).covered_by(desired.digest[:1])
     # If differences remain after replacing single fields, replace their whole sections.
     for depth in (2, 1):
-        left = _differing(wanted, job)
-        if not left:
+        paths = _differing(declared, job)
+        if not paths:
             break
-        sections |= {_section(path, depth) for path in left}
-        patch = removed | _at_sections(sections, manifest_form(desired.body or {}), entry)
-        wanted = _patched(desired, patch)
+        sections |= {_section(path, depth) for path in paths}
+        patch = removed | _section_patch(sections, manifest_form(desired.body or {}), entry)
+        declared = _patched(desired, patch)
     written = save(patch)
     return EntryPatch(desired.key, written, variables.declarations([written]))
 
@@ -621,7 +621,7 @@ def _by_name(tree: Mapping[str, Any]) -> Tree:
     return {**tree, "algorithm": algorithm}
 
 
-def _at_sections(sections: Iterable[_Path], declared: Mapping[str, Any], entry: ManifestEntry) -> Tree:
+def _section_patch(sections: Iterable[_Path], declared: Mapping[str, Any], entry: ManifestEntry) -> Tree:
     """Return the patch that replaces these sections of a declaration by those of an entry."""
     current, other, reported = _by_name(declared), _by_name(entry.tree), _reported(entry.job)
     patch: Tree = {}
@@ -630,7 +630,7 @@ def _at_sections(sections: Iterable[_Path], declared: Mapping[str, Any], entry: 
         rule: FieldRule | None = rules()
         for name in section:
             rule = rule and member_rule(rule, name)
-        known, unknown = _instead(
+        known, unknown = _value_patch(
             value_at(current, section), value_at(other, section), value_at(reported, section), rule
         )
         for name in reversed(section):
@@ -646,7 +646,7 @@ def _at_sections(sections: Iterable[_Path], declared: Mapping[str, Any], entry: 
     return {**patch, "raw": raw} if raw else patch
 
 
-def _instead(declared: Any, entry: Any, reported: Any, rule: FieldRule | None) -> tuple[Any, Any]:
+def _value_patch(declared: Any, entry: Any, reported: Any, rule: FieldRule | None) -> tuple[Any, Any]:
     """Return the patch from a declared value to an entry's, and its members for `raw` that no model knows."""
     if rule is None:
         return None, reported
@@ -654,10 +654,10 @@ def _instead(declared: Any, entry: Any, reported: Any, rule: FieldRule | None) -
         return entry, {}
     patch, raw = {}, {}
     for name in {**declared, **entry}:
-        one = (declared.get(name), entry.get(name), value_at(reported, (name,)), member_rule(rule, name))
-        patch[name], below = _instead(*one)
-        if one[-1] is None:
+        values = (declared.get(name), entry.get(name), value_at(reported, (name,)), member_rule(rule, name))
+        patch[name], below = _value_patch(*values)
+        if values[-1] is None:
             del patch[name]
-        if one[-1] is None or below:
+        if values[-1] is None or below:
             raw[name] = below
     return patch, raw

@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from reconciler.core.body import spell_path
+from reconciler.core.body import dotted_path
 from reconciler.core.canonical import walk_rules
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
@@ -91,7 +91,7 @@ def _masked(change: Change, sides: tuple[str, ...], recorded: _Recorded, placeho
 def _hide(path: str, value: Any, recorded: _Recorded, placeholder: str) -> Any:
     if isinstance(value, Mapping):
         above = path.split(".")
-        return {n: _hide(spell_path([*above, n]), one, recorded, placeholder) for n, one in value.items()}
+        return {n: _hide(dotted_path([*above, n]), one, recorded, placeholder) for n, one in value.items()}
     if isinstance(value, list | tuple):
         return [_hide(path, item, recorded, placeholder) for item in value]
     secret, shown = recorded
@@ -108,11 +108,11 @@ def _name_of(path: str) -> str:
     for place, part in enumerate(parts[:-1]):
         if part in _NAMED_BY_PEOPLE:
             return ".".join(parts[place + 1 :])
-    return "" if parts[-1] in _names_of_the_service() else parts[-1]
+    return "" if parts[-1] in _service_field_names() else parts[-1]
 
 
 @cache
-def _names_of_the_service() -> frozenset[str]:
+def _service_field_names() -> frozenset[str]:
     return frozenset(path[-1] for path, _ in walk_rules())
 
 
@@ -127,7 +127,7 @@ def _texts_by_path(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
         for name, member in tree.items():
             yield from _texts_by_path(member, (*path, str(name)))
     else:
-        yield from ((spell_path(path), text) for text in texts_in(tree))
+        yield from ((dotted_path(path), text) for text in texts_in(tree))
 
 
 def texts_in(tree: Any) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _hide_declared(shown: Any, declared: Any, values: list[str]) -> Any:
     if any(isinstance(item, Mapping) and "name" in item for item in declared):
         return shown  # found by name instead
     if len(declared) == len(shown):
-        return [_hide_declared(value, other, values) for value, other in zip(shown, declared, strict=True)]
+        return [_hide_declared(item, other, values) for item, other in zip(shown, declared, strict=True)]
     values += _values_in(shown)
     return [REDACTED]
 

@@ -23,7 +23,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning
-from reconciler.secrets import REDACTED, SecretText, holds_secret, map_beside, map_leaves, show
+from reconciler.secrets import REDACTED, SecretText, holds_secret, map_leaves, map_with, show
 
 _Path = tuple[str, ...]
 
@@ -42,7 +42,7 @@ def is_changeable(path: _Path, phase: Phase, cloud: Cloud) -> bool:
     return bool(may(update.operation, phase))
 
 
-def are_of_marker_only(changes: Iterable[Change]) -> bool:
+def changes_only_marker(changes: Iterable[Change]) -> bool:
     """Whether only the marker changes."""
     return all(change.path in _MARKER_PATHS for change in changes)
 
@@ -141,7 +141,7 @@ def _form(path: _Path, value: Any) -> Any:
 
 
 def _nest(path: _Path, value: Any) -> Canonical:
-    return {} if value is None else _put([(path, value)])
+    return {} if value is None else _tree_of([(path, value)])
 
 
 def description_change(declared: str, reported: str) -> Change:
@@ -172,7 +172,7 @@ def _differing(declared: Mapping[str, Any], reported: Mapping[str, Any]) -> Iter
         current = value_at(reported, path)
         if current is None and not rule_at(path).is_reported:
             continue
-        value = map_beside(value, current, _assumed)
+        value = map_with(value, current, _assumed)
         after, before = _form(path, value), _form(path, current)
         # The service has the values of secrets, not their names.
         if map_leaves(after, lambda leaf: leaf.value if isinstance(leaf, SecretName) else leaf) != before:
@@ -240,10 +240,10 @@ def overwritten_fields(body: Mapping[str, Any], job: ObservedJob) -> tuple[Chang
 
 def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, Any]:
     """Return the mutable fields of a body without secrets, for the history; or those with secrets."""
-    return _put((path, value) for path, value in _fields(body) if holds_secret(value) is secret)
+    return _tree_of((path, value) for path, value in _fields(body) if holds_secret(value) is secret)
 
 
-def _put(fields: Iterable[tuple[_Path, Any]]) -> dict[str, Any]:
+def _tree_of(fields: Iterable[tuple[_Path, Any]]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for (*above, last), value in fields:
         place = tree
@@ -266,7 +266,7 @@ def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
 
 def with_secrets_of(body: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recorded mutable part, completed by the fields of a body that contain secrets."""
-    return _put((*_fields(mutable_part(body, secret=True)), *_fields(part)))
+    return _tree_of((*_fields(mutable_part(body, secret=True)), *_fields(part)))
 
 
 def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change], list[Change]]:
@@ -296,20 +296,20 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change
     return sent, dropped
 
 
-def _assumed(declared: Any, seen: Any) -> Any:
+def _assumed(declared: Any, reported: Any) -> Any:
     """Return the declared value; for a secret without a value, the one on the job.
 
     Whether that is the declared one is unknown, and what cannot be compared is no drift.
     """
-    is_open = isinstance(declared, SecretText) and not declared.has_value and isinstance(seen, str)
-    return seen if is_open else declared
+    is_open = isinstance(declared, SecretText) and not declared.has_value and isinstance(reported, str)
+    return reported if is_open else declared
 
 
 def _shown(form: Any, value: Any) -> Any:
     return scalar(value) if form is None and isinstance(value, str | int | float) else form
 
 
-def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
+def unapplied_paths(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
     """Return the paths of an update that the job, read back, does not have."""
     missing = [] if job.description.rstrip() == str(sent["description"]).rstrip() else ["description"]
     return (*missing, *(".".join(path) for path, _, _ in _differing(sent, job.body)))
@@ -318,4 +318,4 @@ def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
 def legal_now(body: Mapping[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
     """Return the mutable fields of a body that can be changed in this phase."""
     fields = ((path, value_at(body, path)) for path in mutable_paths() if is_changeable(path, phase, cloud))
-    return _put((path, value) for path, value in fields if value not in (None, {}))
+    return _tree_of((path, value) for path, value in fields if value not in (None, {}))

@@ -145,12 +145,12 @@ class KeyView:
         """Return the view without some jobs, which were deleted meanwhile."""
         return replace(self, owned=[r for r in self.owned if r.job.id not in job_ids])
 
-    def joined(self, old: KeyView) -> KeyView:
+    def merged_with(self, old: KeyView) -> KeyView:
         """Return the view with the revisions of a key that was renamed to this one."""
         owned = sorted([*self.owned, *old.owned], key=lambda revision: revision.number)
         return replace(self, owned=owned, unreadable=[*self.unreadable, *old.unreadable])
 
-    def remembering(self, past: Iterable[PastRevision], unmanaged: Mapping[str, ObservedJob]) -> KeyView:
+    def with_past(self, past: Iterable[PastRevision], unmanaged: Mapping[str, ObservedJob]) -> KeyView:
         """Return the view with what the history knows of the key.
 
         Jobs that it knows and that have lost their marker conflict with the key, whatever their names. Of
@@ -201,10 +201,10 @@ class Ownership:
         """Return what was observed of a key, which may be nothing."""
         return self.views.get(key) or KeyView(key, self.stack)
 
-    def remembered(self, memory: HistorySnapshot, keys: Collection[str]) -> list[PastRevision]:
+    def remembered(self, history: HistorySnapshot, keys: Collection[str]) -> list[PastRevision]:
         """Return the history of these keys, each job once, and under the key that it belongs to now."""
-        latest = {r.job: r for key in keys for r in memory.by_key.get(key, ())}
-        return [r for r in latest.values() if (self.key_by_job.get(r.job) or memory.key_of(r.job)) in keys]
+        latest = {r.job: r for key in keys for r in history.by_key.get(key, ())}
+        return [r for r in latest.values() if (self.key_by_job.get(r.job) or history.key_of(r.job)) in keys]
 
     @property
     def owned_keys(self) -> tuple[str, ...]:
@@ -238,15 +238,15 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
             view(marker.key).owned.append(Revision(job, marker))
     owned = [(key, one.job) for key, seen in views.items() for one in seen.owned]
     unattributed = []
-    for lost in observation.unreadable:
-        keys = {lost.claimed.key} if lost.claimed is not None and lost.claimed.stack == stack else set()
-        if lost.name is not None:
-            folded = parse_remote_name(lost.name).key.casefold()
+    for gap in observation.unreadable:
+        keys = {gap.claimed.key} if gap.claimed is not None and gap.claimed.stack == stack else set()
+        if gap.name is not None:
+            folded = parse_remote_name(gap.name).key.casefold()
             keys |= {key for key in declared | views.keys() if key.casefold() == folded}
         for key in keys:
-            view(key).unreadable.append(lost)
-        if not keys and lost.name is None:
-            unattributed.append(lost)
+            view(key).unreadable.append(gap)
+        if not keys and gap.name is None:
+            unattributed.append(gap)
     for key in declared | views.keys():
         for job, number in by_folded_name.get(key.casefold(), ()):
             seen, state = view(key), standing(job, stack)

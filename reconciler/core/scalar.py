@@ -301,30 +301,30 @@ def is_boolean(value: Any) -> bool:
 _INT_MIN, _INT_END = -(2**63), 2**64
 
 
-def odd_numbers(tree: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+def out_of_range_numbers(tree: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
     """Yield the numbers in plain data that JSON readers reject: not finite, or too large."""
     for step, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
         if isinstance(value, dict | list):
-            yield from odd_numbers(value, (*steps, step))
-        elif is_odd(value):
+            yield from out_of_range_numbers(value, (*steps, step))
+        elif is_out_of_range(value):
             yield (*steps, step), value
 
 
-def holds_odd_number(tree: Any) -> bool:
-    """Whether there is such a number. Faster than `odd_numbers`, since most data has none."""
+def holds_out_of_range(tree: Any) -> bool:
+    """Whether there is such a number. Faster than `out_of_range_numbers`, since most data has none."""
     for value in tree.values() if tree.__class__ is dict else tree:
         cls = value.__class__
         if cls is str:
             continue
         if cls is dict or cls is list:
-            if holds_odd_number(value):
+            if holds_out_of_range(value):
                 return True
-        elif is_odd(value):
+        elif is_out_of_range(value):
             return True
     return False
 
 
-def is_odd(value: Any) -> bool:
+def is_out_of_range(value: Any) -> bool:
     """Whether the value is a number that JSON readers reject."""
     if isinstance(value, float):
         return not isfinite(value)
@@ -340,5 +340,5 @@ def walk_texts(tree: Any, change: Any) -> Any:
         return changed if any(changed[key] is not value for key, value in tree.items()) else tree
     if isinstance(tree, list):
         items = [walk_texts(item, change) for item in tree]
-        return items if any(one is not other for one, other in zip(items, tree, strict=True)) else tree
+        return items if any(item is not old for item, old in zip(items, tree, strict=True)) else tree
     return tree

@@ -114,12 +114,12 @@ def fields() -> tuple[EditedField, ...]:
 
 def find_fields(name: str) -> tuple[EditedField, ...]:
     """Return the field at a path, or if there is none, all fields whose paths end in it."""
-    wanted = _PLACE.sub("", name)
+    suffix = _PLACE.sub("", name)
     paths = {_PLACE.sub("", one.path): one for one in fields()}
     return (
-        (paths[wanted],)
-        if wanted in paths
-        else tuple(one for path, one in paths.items() if path.endswith(f".{wanted}"))
+        (paths[suffix],)
+        if suffix in paths
+        else tuple(one for path, one in paths.items() if path.endswith(f".{suffix}"))
     )
 
 

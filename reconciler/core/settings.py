@@ -106,10 +106,10 @@ _SCHEME = re.compile(r"\s*([a-z0-9]{1,32})://", re.IGNORECASE)
 
 def refused_url(url: str) -> str | None:
     """Return why notifications must not go to a URL, without its secrets; None if they may."""
-    found = _SCHEME.match(url)
-    scheme = found[1].lower() if found else ""
-    if (does := REFUSED_SCHEMES.get(scheme)) is not None:
-        return f"{scheme}:// {does}; notifications go to services on the network only"
+    match = _SCHEME.match(url)
+    scheme = match[1].lower() if match else ""
+    if (effect := REFUSED_SCHEMES.get(scheme)) is not None:
+        return f"{scheme}:// {effect}; notifications go to services on the network only"
     # Parse like Apprise, where a leading `+` marks another kind of parameter.
     names = (pair.partition("=")[0] for pair in re.split("[?&;]", url.partition("?")[2]))
     for name in (unquote(one[:1] + one[1:].replace("+", " ")).strip().lower() for one in names):

@@ -451,7 +451,7 @@ def narrow(
     return replace(stack, jobs=jobs, is_partial=True, left_out=left_out, chosen=chosen)
 
 
-def keys_meant(stack: Stack, word: str, known: Collection[str]) -> frozenset[str]:
+def matching_keys(stack: Stack, word: str, known: Collection[str]) -> frozenset[str]:
     """Return the keys that one word selects: a key, all members of a sweep, or the matches of a glob.
 
     A glob matches declared keys in view. `known` are the keys that may be named.
@@ -469,7 +469,7 @@ def keys_of(
     Raises:
         WrongUsage: a word selects none, and `unmatched` is None.
     """
-    keys_by_word = {word: keys_meant(stack, word, known) for word in words}
+    keys_by_word = {word: matching_keys(stack, word, known) for word in words}
     missing = [word for word, keys in keys_by_word.items() if not keys]
     if unmatched is not None:
         unmatched(missing)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from reconciler.errors import Location, first_of_a_kind
+from reconciler.errors import Location, split_similar
 from reconciler.secrets import show
 
 FORMAT_VERSION = "1.0"
@@ -175,8 +175,8 @@ class PlanWarning(Frozen):
 
 
 def fold_similar_warnings(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
-    """Replace the warnings beyond `MOST_OF_A_KIND` with the same `what` by their number."""
-    kept, more = first_of_a_kind(warnings)
+    """Replace the warnings beyond `MAX_SIMILAR` with the same `what` by their number."""
+    kept, more = split_similar(warnings)
     return (*kept, *(PlanWarning(what=what, why=why) for what, why in more))
 
 
@@ -233,4 +233,4 @@ class PreflightReason(StrEnum):
 
 DENIED_BY_A_POLICY = "denied by a policy"
 #: Diagnostics that repeat what the action of a key says.
-SAID_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})
+SHOWN_WITH_ACTIONS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})

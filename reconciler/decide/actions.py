@@ -12,7 +12,7 @@ from reconciler.core.code import CODE, known_code, place_of
 from reconciler.core.identity import MAX_NAME, Description, Marker, parse_description, remote_name
 from reconciler.core.masking import mask
 from reconciler.core.mutable import (
-    are_of_marker_only,
+    changes_only_marker,
     mutable_changes,
     mutable_part,
     renewed_marker,
@@ -258,7 +258,7 @@ def keep_or_update(
     warnings = updates.warnings(state.key, revision.job)
     if not updates.now and not state.is_marker_outdated:
         return keep(state, reason, detail, ignored)._replace(warnings=warnings)
-    reason = Reason.MARKER_CHANGED if are_of_marker_only(updates.now) else Reason.MUTABLE_CHANGED
+    reason = Reason.MARKER_CHANGED if changes_only_marker(updates.now) else Reason.MUTABLE_CHANGED
     detail = f"{', '.join(change.path for change in updates.now)} changed"
     if desired.schedule is not None and state.counts_from_s is None:
         detail += "; the schedule counts from now on"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.core.values import SAID_AT_JOBS, Denial, PlanWarning, TargetIdentity, node_hours
+from reconciler.core.values import SHOWN_WITH_ACTIONS, Denial, PlanWarning, TargetIdentity, node_hours
 from reconciler.decide.actions import KeyDecision
 from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced
 from reconciler.decide.key_state import PlanContext, Snapshot
@@ -30,7 +30,7 @@ from reconciler.decide.plan import (
     spell_work,
 )
 from reconciler.decide.renames import SweepEntries, ways_to_keep_work
-from reconciler.errors import FOLDED_FROM, Diagnostic, Location
+from reconciler.errors import FOLD_FROM, Diagnostic, Location
 from reconciler.text import few
 
 if TYPE_CHECKING:
@@ -416,7 +416,7 @@ def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ..
         found += refusals_of(plan.denied)
     found += (one._replace(fix=None) if is_text_shown else one for one in _findings(plan.preflight or ()))
     if is_text_shown:
-        found = [one._replace(why="") if one.what in SAID_AT_JOBS else one for one in found]
+        found = [one._replace(why="") if one.what in SHOWN_WITH_ACTIONS else one for one in found]
     by_guard: dict[Guard, list[PlannedAction]] = {}
     for action in plan.blocked:
         if action.reason is Reason.GUARD:
@@ -443,7 +443,7 @@ def _findings(found: Iterable[PreflightFinding]) -> Iterator[Diagnostic]:
     for one in found:
         groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)
     for alike in groups.values():
-        for group in [alike] if len(alike) >= FOLDED_FROM else [[one] for one in alike]:
+        for group in [alike] if len(alike) >= FOLD_FROM else [[one] for one in alike]:
             first, place = group[0], group[0].source
             location = None if place is None else Location(place.file, place.line, place.column)
             keys = few([one.key for one in group], _MOST_FINDINGS)

@@ -100,14 +100,14 @@ class Snapshot(NamedTuple):
     def view_of(self, key: str, former_keys: Collection[str]) -> KeyView:
         view = self.ownership.view(key)
         for old in former_keys:
-            view = view.joined(self.ownership.view(old))
+            view = view.merged_with(self.ownership.view(old))
         if self.gone:
             view = view.without(self.gone)
         if self.memory.problem is not None:
             return replace(view, history_problem=self.memory.problem)
         # The current key comes last: its record wins if a job is on record under several keys.
         past = self.ownership.remembered(self.memory, (*former_keys, key)) if self.memory.by_key else ()
-        return view.remembering(past, self.ownership.unmanaged) if past else view
+        return view.with_past(past, self.ownership.unmanaged) if past else view
 
 
 def keys_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:

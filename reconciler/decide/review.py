@@ -23,7 +23,7 @@ from reconciler.core.diff import changes_between
 from reconciler.core.identity import Marker
 from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
 from reconciler.core.masking import mask_declared
-from reconciler.core.mutable import SCHEDULE_OPTIONS, are_of_marker_only, declared_changes
+from reconciler.core.mutable import SCHEDULE_OPTIONS, changes_only_marker, declared_changes
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision
 from reconciler.core.past import PastRevision
@@ -403,7 +403,7 @@ class _Plan:
             if action.traits.keeps_the_job:
                 # The declarations tell what is sent, not the pretended service.
                 chosen = Action.UPDATE if sent else Action.KEEP
-                unedited = Reason.MARKER_CHANGED if are_of_marker_only(sent) else Reason.MUTABLE_CHANGED
+                unedited = Reason.MARKER_CHANGED if changes_only_marker(sent) else Reason.MUTABLE_CHANGED
                 reason = _KEPT_BY.get(rule, unedited if sent else Reason.UNCHANGED)
             named = edit or changes
             summary = f"{few([change.path for change in named], 5)} changed"

@@ -91,11 +91,11 @@ def _compile_problem(library: Any, text: str) -> InvalidExpression | None:
     if isinstance(program, NotJudged):
         return InvalidExpression(program.why)
     unknown = set(program.variables()) - {*NAMES, *_TYPES, *_BOUND.findall(text)}
-    code = TEXT_OR_COMMENT.sub(lambda one: " " * len(one[0]), text)
-    found = [re.search(rf"(?<![\w.]){re.escape(name)}\b", code) for name in unknown]
-    if not any(found):
+    code = TEXT_OR_COMMENT.sub(lambda match: " " * len(match[0]), text)
+    matches = [re.search(rf"(?<![\w.]){re.escape(name)}\b", code) for name in unknown]
+    if not any(matches):
         return None
-    start, name = min((one.start(), one[0]) for one in found if one)
+    start, name = min((match.start(), match[0]) for match in matches if match)
     before = text[:start].split("\n")
     why = f'"{_short(name)}" is not one of {", ".join(NAMES)}'
     return InvalidExpression(why, len(before), len(before[-1]) + 1, name)

@@ -19,7 +19,7 @@ from reconciler.core.scalar import (
     RevisionText,
     UnresolvedText,
     as_released,
-    is_odd,
+    is_out_of_range,
     join_parts,
     outputs_in,
     parts_of,
@@ -368,7 +368,7 @@ def is_plain(tree: Any) -> bool:
         elif cls is list:
             if not is_plain(value):
                 return False
-        elif not (cls is int or cls is bool or cls is float) or is_odd(value):
+        elif not (cls is int or cls is bool or cls is float) or is_out_of_range(value):
             return False
     return True
 

@@ -36,9 +36,9 @@ from reconciler.core.scalar import (
     Reference,
     RevisionText,
     UnresolvedText,
-    holds_odd_number,
+    holds_out_of_range,
     numbered,
-    odd_numbers,
+    out_of_range_numbers,
     parts_of,
     plain,
     plain_text,
@@ -632,7 +632,7 @@ class JobReader:
             body = create_body(merged, holds_null=not job.is_plain)
             if "raw" in merged:
                 self._secrets_in(body)  # `raw` may replace a sensitive value by another
-            if not job.is_plain and holds_odd_number(body):
+            if not job.is_plain and holds_out_of_range(body):
                 self.problems += _number_problems(merged, body, origin)
                 return None
         implied = (link.key for link in job.references)
@@ -843,8 +843,8 @@ def _number_problems(
     merged: Mapping[str, Any], body: Mapping[str, Any], origin: Origin
 ) -> Iterator[Diagnostic]:
     """Report numbers that cannot be sent to the service. In text fields they have become text."""
-    sent = {plain_text(plain(value)) for _, value in odd_numbers(body)}
-    for steps, value in odd_numbers(merged) if sent else ():
+    sent = {plain_text(plain(value)) for _, value in out_of_range_numbers(body)}
+    for steps, value in out_of_range_numbers(merged) if sent else ():
         if plain_text(plain(value)) in sent:
             why = f"must be finite, and an integer must fit in 64 bits; got {describe(value)}"
             fix = f'if text is intended, quote it: "{shorten(str(scalar_text(value)))}"'

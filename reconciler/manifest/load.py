@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.addresses import looks_like_passwords
 from reconciler.core.stack import NO_PRICES, Limits, Stack, Target
-from reconciler.errors import Diagnostic, ManifestInvalid, Severity, WrongUsage, few_warnings, in_file_order
+from reconciler.errors import Diagnostic, ManifestInvalid, Severity, WrongUsage, in_file_order, limit_warnings
 from reconciler.manifest.expressions import (
     TOO_MUCH,
     Expander,
@@ -410,7 +410,7 @@ def _read(
     # Jobs that are not declared are terminated, so none may be dropped without a problem.
     assert jobs.keys() == entries.keys()
     warnings = distinct(in_file_order([*variables.warnings, *reader.warnings]))
-    warnings = redact_diagnostics(few_warnings(warnings), Redactor(secrets))
+    warnings = redact_diagnostics(limit_warnings(warnings), Redactor(secrets))
     given = {*inputs.given, *(name for document in inputs.value_files for name in document.tree)}
     declared = {key: job.sweep or "" for key, job in jobs.items() if not job.is_absent}
     return LoadedStack(

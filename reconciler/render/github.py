@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.values import SAID_AT_JOBS
+from reconciler.core.values import SHOWN_WITH_ACTIONS
 from reconciler.render import Content, Place, View
 from reconciler.render.sheet import Level, Row, sheet_of
 from reconciler.text import printable
@@ -23,7 +23,7 @@ def render(content: Content, value: Any, view: View) -> str:
     sheet = sheet_of(content, value, view)
     lines = []
     for note in sheet.notes:
-        if note.level is Level.ERROR and note.what not in SAID_AT_JOBS:
+        if note.level is Level.ERROR and note.what not in SHOWN_WITH_ACTIONS:
             why = "; ".join(filter(None, (note.why, note.fix and f"fix: {note.fix}")))
             lines.append(_command(note.level, {"title": note.what}, why or note.what))
     lines += _rows(sheet.rows, Level.ERROR, view)

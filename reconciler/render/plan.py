@@ -19,7 +19,7 @@ from reconciler.decide.plan import (
     spell_code_changes,
     spell_work,
 )
-from reconciler.errors import FOLDED_FROM
+from reconciler.errors import FOLD_FROM
 from reconciler.render import Style, View
 from reconciler.render.text import (
     FORCES_NEW_JOB,
@@ -66,7 +66,7 @@ def explain_group(actions: Sequence[PlannedAction]) -> str:
         return f"{first.detail}; discards {spell_work(lost)} of work"
     if is_folded:  # each repeats the work of another key
         first = first.model_copy(update={"rerun_of_key": None})
-    if len(first.waits_for) < FOLDED_FROM:
+    if len(first.waits_for) < FOLD_FROM:
         return first.explanation
     return first.explanation.replace(", ".join(first.waits_for), few(first.waits_for))
 
@@ -108,7 +108,7 @@ def plan_text(plan: Plan, view: View) -> str:
     # Of many such marks only the first is spelled out.
     ends = (FORCES_NEW_JOB, f"{FORCES_NEW_JOB}  # sensitive")
     marked = [number for number, line in enumerate(lines) if line.endswith(ends)]
-    for number in marked[1:] if len(marked) >= FOLDED_FROM and not view.verbose else ():
+    for number in marked[1:] if len(marked) >= FOLD_FROM and not view.verbose else ():
         lines[number] = "  # new job".join(lines[number].rsplit(FORCES_NEW_JOB, 1))
     for key, job in plan.history:
         head = style.paint(f"{'.':>3} {'history':<9}", "dim")

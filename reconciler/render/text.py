@@ -14,7 +14,7 @@ from importlib import import_module
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reconciler.errors import FOLDED_FROM, Diagnostic, Severity
+from reconciler.errors import FOLD_FROM, Diagnostic, Severity
 from reconciler.render import PLAIN, Content, Style, View
 from reconciler.text import printable
 
@@ -171,7 +171,7 @@ def group_by(
     """
     items = list(items)
     looks = [look(item) if is_folded else None for item in items]
-    many = {one for one, count in Counter(looks).items() if is_folded and count >= FOLDED_FROM}
+    many = {one for one, count in Counter(looks).items() if is_folded and count >= FOLD_FROM}
     found: dict[object, list[_Item]] = {}
     for number, (item, one) in enumerate(zip(items, looks, strict=True)):
         found.setdefault(one if one in many else number, []).append(item)

@@ -15,7 +15,7 @@ from reconciler.core.stack import DesiredJob
 from reconciler.core.values import PlanWarning
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import Action, Plan
-from reconciler.errors import FOLDED_FROM, Location
+from reconciler.errors import FOLD_FROM, Location
 from reconciler.render import Content, Style, View, render
 from reconciler.render.reports import result_text as render_result
 from reconciler.render.sheet import sheet_of
@@ -69,7 +69,7 @@ def test_creates_of_one_sweep_that_start_different_things_say_how_many_start_eac
 
 
 def test_four_members_of_a_sweep_are_shown_one_by_one() -> None:
-    assert text_of(plan_for(a_stack(*sweep(keys(FOLDED_FROM - 1))))).count("+ create") == 4
+    assert text_of(plan_for(a_stack(*sweep(keys(FOLD_FROM - 1))))).count("+ create") == 4
 
 
 @pytest.mark.parametrize("action", [Action.REPLACE, Action.TERMINATE, Action.UNKNOWN, Action.CONFLICT])
