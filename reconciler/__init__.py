@@ -13,9 +13,9 @@ From Python::
     with reconciler.load("jobs/").connect() as session:
         print(session.plan())
 
-Start reading in `reconcile.py`: the loop, each step a line. `core` decides and does no I/O; the edges
-(`manifest`, `modelarts`, `apply`, `records`, `render`) do, and decide nothing; `emulator` is a pretend
-ModelArts that knows nothing of the rest. `api.py` is what programs use, `cli` what people type.
+Start reading in `reconcile.py`, the reconcile loop. `decide` and `core` do no I/O; the edges (`manifest`,
+`modelarts`, `apply`, `records`, `render`) do I/O and decide nothing. `emulator` imitates ModelArts and is
+independent of the rest. `api.py` is the Python API, `cli` the command line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.version import __version__ as __version__
 
-# Written `X as X`, so that a type checker takes them for public.
+# `X as X` marks a name as public for type checkers.
 # isort: off
 if TYPE_CHECKING:
     from reconciler.api import (
@@ -73,8 +73,7 @@ if TYPE_CHECKING:
 
 # isort: on
 
-#: The public names, by the module where they live. Imported on first use, so that the command line stays
-#: quick. Everything else is private.
+#: The public names by module, imported on first use for a fast command line. Everything else is private.
 _NAMES_BY_MODULE = {
     "api": (
         "ApplyFailed DriftReport Explanation ExportedManifest HistoryReport JobClient Plan Result Session "

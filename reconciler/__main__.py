@@ -8,37 +8,37 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import NoReturn
 
-#: Signals that came in the middle of pydantic and are not raised yet.
+#: Signals that arrived inside pydantic and are not raised yet.
 _late: list[int] = []
 
 
 def main() -> NoReturn:
-    """Run the command line of this process.
+    """Run the command line and end the process.
 
-    A signal ends it at once, by its exit code, while its modules are still being imported and once all is
-    done; in between signals are raised, so that it ends in order.
+    During imports and after the command, a signal ends the process at once with its exit code; during the
+    command, signals are raised as exceptions, for a clean shutdown.
     """
     for name in ("SIGHUP", "SIGINT", "SIGTERM"):
         number = getattr(signal, name, None)
-        # What is ignored from the start on (nohup, a job in the background) stays so.
+        # Signals that are ignored from the start (nohup, background jobs) stay ignored.
         if number is not None and (number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN):
             signal.signal(number, _exit)
     import gc
     import sys
 
-    # A run is short and keeps what it imports and reads: a collection would find nothing, and cost a tenth.
+    # Runs are short and keep what they read: collection would find nothing, and take a tenth of the time.
     gc.disable()
     from reconciler.cli import exits
     from reconciler.cli import main as command_line
     from reconciler.cli.console import console
 
-    # pydantic would read the metadata of every installed package, to find no plugins: told to find none, it
-    # would still import all that reads metadata.
+    # pydantic looks for plugins in the metadata of every installed package. Even with plugins disabled, it
+    # imports the modules that read metadata.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     plugins = ModuleType("pydantic.plugin._loader")
     plugins.__dict__["get_plugins"] = tuple
     sys.modules[plugins.__name__] = plugins
-    # A stream that the caller closed is a stream that nobody reads.
+    # Treat a stream that the caller closed as one without a reader.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
@@ -59,21 +59,21 @@ def main() -> NoReturn:
         try:
             stream.flush()
         except (OSError, ValueError):
-            # Python would try again at its end, complain, and exit with a code of its own.
+            # Otherwise Python would flush again at exit, print an error, and change the exit code.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    # Everything is written and closed; the system frees what was read faster than the interpreter does.
+    # Everything is written and closed. The system frees memory faster than the interpreter.
     os._exit(code)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    """Nothing has been begun, or all is done. An exception could be lost in a callback of Python's own."""
+    """Exit at once, before or after the command. An exception could be lost in a callback of Python."""
     os._exit(128 + number)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    """End the run in order.
+    """Raise the exception for a signal.
 
-    An exception may be lost while pydantic builds a model: a signal that comes then is sent again soon.
+    Exceptions may be lost while pydantic builds a model, so a signal that arrives then is sent again later.
     """
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("pydantic."):

@@ -1,7 +1,4 @@
-"""From a stack that was loaded to one that is connected: its target, its records, and what runs it.
-
-The command line and the Python API both begin here.
-"""
+"""Connect a loaded stack to its target and its records, for the command line and the Python API."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class RecordOptions(NamedTuple):
-    """Which record store is meant, and how its lock is held.
+    """The record store to use, and how its lock is held.
 
-    `url` is what `--records` or its variable says, None for what the manifest does. `lease_s` is how long
-    a lock outlives a holder who died, and `lock_timeout_s` how long one that is held is waited for.
-    `without_records` says to go on where the store is unavailable.
+    `url` is from `--records` or its variable; None selects that of the manifest. `lease_s` is how long a lock
+    outlives its holder's last heartbeat, and `lock_timeout_s` how long to wait for a held lock.
+    `without_records` continues if the store is unavailable.
     """
 
     url: str | None = None
@@ -42,7 +39,7 @@ class RecordOptions(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, Any], url: str | None) -> RecordOptions:
-        """What the options of a command say, by their names; not all commands have all of them."""
+        """Take the fields that are among the options of a command."""
         given = {name: options[name] for name in cls._fields[1:] if name in options}
         return cls(url, **given)
 
@@ -59,13 +56,13 @@ def connect(
     *,
     offline: bool = False,
 ) -> Iterator[Context]:
-    """Connect a stack to one of its targets; left out, its default.
+    """Connect a stack to a target, by default the one it was loaded for.
 
-    `offline` is for what creates nothing: an emergency stop rests on no secret, so none needs a value.
+    `offline` is for commands that create nothing, e.g. an emergency stop: they work without secrets.
 
     Raises:
-        WrongUsage: there is no such target.
-        ManifestInvalid: the target, or the URL of the record store, is not complete.
+        WrongUsage: no target has that name.
+        ManifestInvalid: the target, or the URL of the record store, lacks a value.
         Unauthorized: no credentials were found.
     """
     name, target = loaded.target(target_name)
@@ -86,24 +83,24 @@ def connect(
 def connect_target(
     loaded: LoadedStack, name: str, target: Target, url: str | None, runtime: Runtime, records: RecordOptions
 ) -> Iterator[Context]:
-    """Connect to a target. `url` is the one of the record store, None for the file beside the root file."""
+    """Connect to a target. `url` is that of the record store, None for the file next to the root file."""
     recording = open_recording(url, loaded.root, runtime, records)
     with closing(recording), connected(name, target, loaded.root, runtime) as place:
-        listening: Any = {"tell": runtime.tell, "stop": runtime.stop, "uploading": runtime.uploading}
-        yield Context(loaded, place, recording, **listening)
+        callbacks: Any = {"tell": runtime.tell, "stop": runtime.stop, "uploading": runtime.uploading}
+        yield Context(loaded, place, recording, **callbacks)
 
 
 def records_url(
     target: Target, given: str | None, declared: Callable[[], str | None], runtime: Runtime
 ) -> str | None:
-    """Where the records of a stack on a target lie; None is the file beside the root file.
+    """Return the URL of the record store of a stack on a target; None is the file next to the root file.
 
-    `given` is what `--records` or its variable says, `declared` what the manifest does. Neither counts for
-    a local target: its jobs lie beside the root file, and so does what is known of them.
+    `given` is from `--records` or its variable, `declared` from the manifest. Local targets use neither:
+    their jobs and their records are next to the root file.
 
     Raises:
         WrongUsage: `given` is not the URL of a store.
-        ManifestInvalid: the declared URL is not complete.
+        ManifestInvalid: the declared URL lacks a value.
     """
     if not target.traits.is_embedded:
         return given or declared()
@@ -116,13 +113,13 @@ def records_url(
 def open_recording(
     url: str | None, root: Path, runtime: Runtime, options: RecordOptions = DEFAULT_RECORDS
 ) -> Recording:
-    """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
+    """Return the records of the stack whose root file is in `root`. The store is opened on first use."""
     if url is not None:
         runtime.redactor.learn(passwords_in(url))
         url = absolute_url(url, str(root.resolve()))
 
     def origin() -> RunMetadata:
-        from reconciler.run_metadata import origin  # a plan that writes nothing down needs none of it
+        from reconciler.run_metadata import origin  # not needed to plan
 
         return origin(runtime.environ, runtime.command)
 
@@ -147,7 +144,7 @@ def open_recording(
 
 
 class RecordedStack(NamedTuple):
-    """A stack on a target, as its records know it: no service is asked for its history and its lock."""
+    """A stack on a target with its records, but without its service: for its history and its lock."""
 
     loaded: LoadedStack
     target: TargetIdentity
@@ -160,23 +157,23 @@ class RecordedStack(NamedTuple):
 
     @property
     def store(self) -> Records | None:
-        """The store, or None where there is none yet.
+        """The store, or None if there is none yet.
 
         Raises:
-            RecordsUnavailable: there is one, and it cannot be asked.
+            RecordsUnavailable: the store cannot be read.
         """
         return self.recording.reading()
 
     def history(self, key: str | None, limit: int | None) -> HistoryReport:
-        """What was recorded, of one key or of all: the newest runs and revisions, so many of each, or all.
+        """Return the newest runs and revisions of one key, or of all, each up to `limit`.
 
-        The name of an entry with a matrix means all its members, those that it no longer has as well.
+        The name of a sweep selects all its members, including former ones.
 
         Raises:
-            WrongUsage: the key is not declared, and nothing is recorded of it.
-            RecordsUnavailable: the store cannot be asked.
+            WrongUsage: the key is not declared and has no records.
+            RecordsUnavailable: the store cannot be read.
         """
-        # A plan needs none of it.
+        # Not needed to plan.
         from reconciler.decide.history import HistoryReport, codes_of, newest_revisions
 
         store, scope, stack = self.store, self.scope, self.loaded.stack
@@ -185,11 +182,11 @@ class RecordedStack(NamedTuple):
             return HistoryReport(*head)
 
         if key is None:
-            runs, every = store.runs(scope, limit=limit), [*store.memory(scope).revisions]
-            newest = newest_revisions(every, limit)
-            return HistoryReport(*head, runs, newest, codes=codes_of(newest, every, store.codes))
+            runs, recorded = store.runs(scope, limit=limit), [*store.memory(scope).revisions]
+            newest = newest_revisions(recorded, limit)
+            return HistoryReport(*head, runs, newest, codes=codes_of(newest, recorded, store.codes))
         declared = {*stack.whole, *stack.declared_keys, *stack.former_keys}
-        former = (one for one, sweep in store.memory(scope).sweeps.items() if sweep == key)
+        former = (member for member, sweep in store.memory(scope).sweeps.items() if sweep == key)
         keys = frozenset({key, *stack.members_of(key), *former})
         runs, revisions = store.runs(scope, keys=keys, limit=limit), store.revisions(scope, *keys)
         if declared.isdisjoint(keys) and not runs and not revisions:
@@ -208,8 +205,8 @@ def open_records_of(
     """Open the records of a stack on one of its targets, without its service; `given` is a URL, or None.
 
     Raises:
-        ManifestInvalid: the target or the URL of the store is not complete.
-        Unauthorized: credentials have to say what the project is, and there are none.
+        ManifestInvalid: the target or the URL of the store lacks a value.
+        Unauthorized: the project id must come from the credentials, and there are none.
     """
     name, target = loaded.target(target_name)
     identity = identity_of(name, target, runtime.environ)

@@ -1,4 +1,4 @@
-"""Who runs this, and where: what is written beside an apply in the records."""
+"""The metadata of a run in the records: by whom, where, and from which repository."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 from reconciler.errors import ReconcilerError
 from reconciler.records.recording import RunMetadata
 
-#: Variables in which CI systems say who started the job; the first that is set.
+#: Variables of CI systems for the person who started the job, in order of precedence.
 _WHO = ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_REQUESTEDFOR", "BUILD_USER_ID")
 _RUN = ("CI_JOB_URL", "BUILD_URL")
 #: `https://user@host:443/path.git`, `ssh://git@host/path` or `git@host:path`.
 _REMOTE = r"(?:[a-z+]+://(?:[^/@]*@)?(?P<host>[^/:@]+)(?::\d+)?/|(?:[^/@:]*@)?(?P<scp>[^/:@]{2,}):(?!//))(?P<path>.+)"
 
-#: An apply that is under way does not wait longer for git.
-_GIT_LIMIT_S = 5.0
+#: Short, because an apply waits for git.
+_GIT_TIMEOUT_S = 5.0
 
 
 def origin(environ: Mapping[str, str], command: str = "") -> RunMetadata:
-    """Find it out; what cannot be found out is ""."""
+    """Collect the metadata of this run. Unknown values are ""."""
 
     def first(names: tuple[str, ...]) -> str:
         return next((environ[name] for name in names if environ.get(name)), "")
@@ -32,7 +32,7 @@ def origin(environ: Mapping[str, str], command: str = "") -> RunMetadata:
     if not who:
         try:
             who = getpass.getuser()
-        except (OSError, KeyError, ImportError):  # a user without a name, as containers have them
+        except (OSError, KeyError, ImportError):  # a user without a name, e.g. in a container
             who = str(os.getuid()) if hasattr(os, "getuid") else ""
     run = first(_RUN)
     if {"GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"} <= environ.keys():
@@ -43,21 +43,21 @@ def origin(environ: Mapping[str, str], command: str = "") -> RunMetadata:
 
 
 def place_of(root: Path) -> str:
-    """Where the manifests of a stack are, wherever they are checked out: the repository and the path in it.
+    """Return where a stack's manifests are, independent of the checkout: the repository and the path in it.
 
-    Outside of a repository that others share it is the directory.
+    Outside of a repository, or without a remote, it is the directory.
     """
     from reconciler.manifest.git import Repository
 
     try:
-        repository = Repository.around(root, os.environ, _GIT_LIMIT_S)
+        repository = Repository.around(root, os.environ, _GIT_TIMEOUT_S)
         remote = repository.remote_url() if repository else ""
-    except (ReconcilerError, OSError, ValueError):  # no apply fails for it
+    except (ReconcilerError, OSError, ValueError):  # must not fail an apply
         return os.path.realpath(root)
     if repository is None or not remote:
         return os.path.realpath(root)
-    # By host and path, however it is reached, and without credentials.
-    if found := re.fullmatch(_REMOTE, remote):
-        path = found["path"].strip("/").removesuffix(".git")
-        remote = f"{(found['host'] or found['scp']).lower()}/{path}"
+    # Host and path only: independent of the protocol, and without credentials.
+    if match := re.fullmatch(_REMOTE, remote):
+        path = match["path"].strip("/").removesuffix(".git")
+        remote = f"{(match['host'] or match['scp']).lower()}/{path}"
     return f"{remote}//{repository.prefix}"

@@ -57,8 +57,8 @@ def test_place_outside_of_a_shared_repository_is_the_directory(
 def test_git_that_does_not_answer_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run_metadata._GIT_LIMIT_S <= 5
-    monkeypatch.setattr(run_metadata, "_GIT_LIMIT_S", 0.2)
+    assert run_metadata._GIT_TIMEOUT_S <= 5
+    monkeypatch.setattr(run_metadata, "_GIT_TIMEOUT_S", 0.2)
     git = make_repository(tmp_path / "checkout", monkeypatch)
     os.mkfifo(tmp_path / "checkout" / ".git" / "pipe")
     git("config", "include.path", "pipe")

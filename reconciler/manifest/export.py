@@ -1,4 +1,4 @@
-"""What `reconciler init` and `export` write: a manifest to start from, or one of jobs that exist."""
+"""The files that `reconciler init` and `export` write: a first manifest, or one of existing jobs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _IGNORE = """\
 
 
 def starting_files(directory: str) -> Mapping[str, str]:
-    """The files to start from, by their name in the directory; the stack is named after the `directory`."""
+    """Return the content of the first files by their name; the stack is named after the `directory`."""
     stack = stack_name(directory)
     manifest = _MANIFEST.format(stack=stack, space=" " * max(1, 19 - len(stack)))
     workflow = (Path(__file__).parent / "workflow.yml").read_text(encoding="utf-8")
@@ -129,7 +129,7 @@ def starting_files(directory: str) -> Mapping[str, str]:
 
 
 def head_of_export(target: str) -> tuple[str, ...]:
-    """The comment at the beginning of a manifest that declares jobs which exist already."""
+    """Return the lines of the first comment in a manifest of existing jobs."""
     return (
         f"The training jobs that exist on target {target}. Check this file with `reconciler validate`, and",
         "make each a job of this stack with `reconciler adopt KEY JOB_ID`: nothing restarts. Until then its",
@@ -140,19 +140,19 @@ def head_of_export(target: str) -> tuple[str, ...]:
 
 
 def stack_name(directory: str) -> str:
-    """The name of a directory as the name of a stack."""
+    """Convert the name of a directory to a valid stack name."""
     name = re.sub(r"[^a-z0-9]+", "-", directory.lower()).strip("-")[:32].strip("-")
     return "training" if stack_problem(name) else name
 
 
 Tree = dict[str, Any]
 Learn = Callable[[Iterable[str]], None]
-#: What a manifest says of where a target is; all else is what a person decides.
+#: The fields of a target that say where it is; the others are choices.
 _ADDRESS = ("kind", "region", "endpoint", "project_id", "workspace_id", "cloud", "profile", "insecure")
 
 
 class SkippedJob(NamedTuple):
-    """A job that no manifest can declare, and why."""
+    """A job that cannot be declared in a manifest, and why."""
 
     job: ObservedJob
     why: str
@@ -162,7 +162,7 @@ class SkippedJob(NamedTuple):
 class ExportedStack:
     """Jobs as the entries of a stack on a target.
 
-    `variables` stand for the secrets of the jobs; their values are in nothing that is written.
+    `variables` replace the secrets of the jobs, whose values are not written.
     """
 
     name: str
@@ -174,16 +174,16 @@ class ExportedStack:
 
     @property
     def unreported(self) -> tuple[str, ...]:
-        """The fields that the service does not report of one job at least."""
+        """The fields that the service does not report for at least one job."""
         return tuple(dict.fromkeys(path for entry in self.entries for path in entry.unreported))
 
     @property
     def unmatched(self) -> tuple[ManifestEntry, ...]:
-        """The entries whose job has no name of their key: no conflict holds these keys back."""
+        """The entries whose job does not have the name of their key, so that there is no conflict."""
         return tuple(entry for entry in self.entries if parse_remote_name(entry.job.name).key != entry.key)
 
     def text(self, head: Sequence[str]) -> str:
-        """The manifest, in the layout of `fmt`. `head` are the lines of the comment at its beginning."""
+        """Return the manifest in the layout of `fmt`. `head` are the lines of its first comment."""
         written = self._written()
         sections = [yaml_text(self._frame())]
         if declarations := self.variables.declarations(written.values()):
@@ -223,7 +223,7 @@ class ExportedStack:
             yield from indented(yaml_lines({entry.key: written[entry.key]}))
 
     def mapping(self) -> Tree:
-        """The manifest as data."""
+        """Return the manifest as data."""
         written = self._written()
         variables = self.variables.declarations(written.values())
         return {**self._frame(), "variables": variables, "jobs": written}
@@ -241,10 +241,10 @@ def export_stack(
     is_secret: IsSecret = lambda _: False,
     learn: Learn = lambda _: None,
 ) -> ExportedStack:
-    """Return the stack that declares the jobs, by the order of their keys.
+    """Return the stack that declares the jobs, sorted by key.
 
-    `is_secret` says of a text that it holds a value which is known to be secret; `learn` is told of those
-    that are found, before the texts of all jobs are searched for them.
+    `is_secret` tells whether a text contains a known secret. `learn` is called with the secrets that were
+    found in the jobs, before all texts are searched for them.
     """
     stack = ExportedStack(name, target_name, target)
     variables, key_by_job = stack.variables, unique_keys(jobs)
@@ -257,17 +257,17 @@ def export_stack(
         except NotDeclarable as problem:
             return SkippedJob(job, problem.why)
 
-    # Twice: in the text of one job may stand the secret of another one.
+    # Twice, since a job may contain the secret of another one.
     for _ in range(2):
         results = [entry(job) for job in ordered]
         learn(filter(is_distinctive, variables.value_by_name.values()))
-    entries = tuple(one for one in results if isinstance(one, ManifestEntry))
-    skipped = tuple(one for one in results if isinstance(one, SkippedJob))
+    entries = tuple(result for result in results if isinstance(result, ManifestEntry))
+    skipped = tuple(result for result in results if isinstance(result, SkippedJob))
     return _without_invalid(replace(stack, entries=entries, skipped=skipped))
 
 
 def _without_invalid(stack: ExportedStack) -> ExportedStack:
-    """The stack without the entries that its own reader would refuse."""
+    """Skip the entries that `load_mapping` rejects."""
     if _problem(stack) is None:
         return stack
     kept, skipped = [], list(stack.skipped)
@@ -284,24 +284,24 @@ def _problem(stack: ExportedStack) -> str | None:
     try:
         load_mapping(stack.mapping(), Path(), environ={}, offline=True)
     except ManifestInvalid as invalid:
-        return "; ".join(f"{one.what}: {one.why}" for one in invalid.diagnostics)
+        return "; ".join(f"{problem.what}: {problem.why}" for problem in invalid.diagnostics)
     return None
 
 
 def unique_keys(jobs: Iterable[ObservedJob]) -> dict[str, str]:
-    """A key for each job, by its id. Of those that would have the same one the newest revision has it."""
+    """Return a distinct key for each job, by job id. Of jobs with the same key, the newest keeps it."""
     keys: dict[str, str] = {}
     taken: set[str] = set()
-    # Where counting goes on: thousands of names may begin with the same characters.
+    # Counters are kept, since thousands of names may begin with the same characters.
     numbers_by_key: dict[str, Iterator[int]] = defaultdict(lambda: count(2))
-    # Owned jobs first, whose keys stand in their markers; then the newest revisions.
+    # Owned jobs first, whose markers have their keys; then the newest revisions.
     for job in sorted(jobs, key=lambda job: (job.marker is None, -_revision(job), job.name, job.id)):
         key = job_key(job)
         by_revision = [] if _revision(job) == 1 else [_numbered(key, f"r{_revision(job)}")]
         numbered = (_numbered(key, number) for number in numbers_by_key[key.casefold()])
         candidates = chain([key, *by_revision], numbered)
-        keys[job.id] = found = next(one for one in candidates if one.casefold() not in taken)
-        taken.add(found.casefold())
+        keys[job.id] = free = next(name for name in candidates if name.casefold() not in taken)
+        taken.add(free.casefold())
     return keys
 
 

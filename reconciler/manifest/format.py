@@ -1,8 +1,8 @@
 """Manifests as text: data as YAML, and `fmt`, the canonical layout.
 
-The layout is that of ruamel.yaml's round-trip loader: nesting is two spaces, list items too. Keys stay in
-their order; comments, blank lines, anchors, quotes and the spelling of values are kept. What comes out is
-read again and compared before it is handed on.
+The layout is that of ruamel.yaml's round-trip loader, with two spaces of indentation, also for list items.
+The order of keys, comments, blank lines, anchors, quotes and the spelling of values are kept. The output is
+parsed and compared with the input before it is returned.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.manifest.yaml import SEPARATORS, Document, parse, parse_scalar, parser_events, shield
 from reconciler.text import COMMAND_MARK, INVISIBLE, printable_lines
 
-#: A text without quotes: no indicator at its beginning, and no `: `, ` #` or space at an end.
+#: Text that needs no quotes: no indicator at the beginning, and no `: `, ` #` or space at the end.
 _PLAIN = re.compile(r"(?:[\w/.+$-]|(?<=.)[@%=~^(){}\[\],;&*!?|<>'\"`# :\\])+", re.ASCII)
 _INNER_MARK = re.compile(r": |:\Z| #| \Z")
-#: What YAML 1.1 takes for numbers, times, dates and booleans, beside what 1.2 does.
+#: Numbers, times, dates and booleans of YAML 1.1 that are text in 1.2.
 _OLD_TYPES = re.compile(r"[-+.0-9][-+.:_0-9eE]*|(?:y|n|yes|no|on|off)", re.IGNORECASE)
 _ESCAPED = re.compile(f'["\\\\\x00-\x1f\ufdd0-\ufdef\ufffe\uffff{INVISIBLE}]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def yaml_text(tree: Mapping[str, Any]) -> str:
-    """A mapping as text, in the layout of `fmt`. Its values are mappings, lists, and plain values."""
+    """Format a mapping of mappings, lists and plain values, in the layout of `fmt`."""
     return "".join(f"{line}\n" for line in yaml_lines(tree))
 
 
 def yaml_lines(tree: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a mapping, the first level without indentation."""
+    """Yield the lines of a mapping, without indentation at the top level."""
     for name, value in tree.items():
         head, lines = f"{scalar_text(name)}:", list(_lines(value))
         if isinstance(value, Mapping | list) and value:
@@ -70,11 +70,11 @@ def _lines(value: Any) -> Iterator[str]:
 
 
 def scalar_text(value: Any) -> str:
-    """One plain value, or a key, on one line."""
+    """Format a plain value, or a key, on one line."""
     if isinstance(value, str):
         if _is_plain(value):
             return value
-        escaped = _ESCAPED.sub(lambda found: _escape(found[0]), value)
+        escaped = _ESCAPED.sub(lambda match: _escape(match[0]), value)
         return f'"{re.sub(COMMAND_MARK, lambda _: _escape("#"), escaped)}"'
     return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
@@ -99,7 +99,7 @@ def _escape(char: str) -> str:
 
 
 def _is_block_of_text(text: str) -> bool:
-    """Whether a text of several lines reads the same as a block: no line says anything by its space."""
+    """Whether a text has several lines and can be a block: no leading or trailing space is significant."""
     lines = text.removesuffix("\n").split("\n")
     return (
         len(lines) > 1
@@ -107,27 +107,26 @@ def _is_block_of_text(text: str) -> bool:
         and lines[0] == lines[0].strip()
         and all(line == line.rstrip() and "\t" not in line for line in lines)
         and lines[-1] == lines[-1].strip()
-        # Where stdout cannot show a character it is escaped, which means something in quotes only.
+        # A character that stdout cannot show is escaped, which works only in quotes.
         and text.isascii()
         and printable_lines(text) == text
     )
 
 
-#: What the round-trip loader would read or write otherwise: colons and braces that can only be meant as text,
-#: escapes in quotes, and line breaks to some readers only.
-_MEANT = ':{}\\"\x85\u2028\u2029'
-#: One of these that the text does not hold stands for each, and one around the number of what is kept.
+#: Characters that the round-trip loader would change: colons and braces that can only be text, escapes in
+#: quotes, and the line breaks of YAML 1.1.
+_HIDDEN = ':{}\\"\x85\u2028\u2029'
+#: Candidates to stand in for them, and to enclose the number of a collection that is kept.
 _PRIVATE = "".join(map(chr, range(0xE000, 0xF900)))
-#: A text that does not come to rest sooner has no canonical layout.
-_MOST_PASSES = 4
+#: A text that is not stable by then has no canonical layout.
+_MAX_PASSES = 4
 
 
 def format_text(text: str, name: str) -> str:
-    """Lay out a manifest; `name` is what messages call it.
+    """Return a manifest in canonical layout. `name` is its name in messages.
 
     Raises:
-        ManifestInvalid: it is no valid YAML for a manifest, or another layout would change a value or lose a
-            comment.
+        ManifestInvalid: it is not valid, or the layout would change a value or lose a comment.
     """
     before = _parsed(text, name)
     if before.problems:
@@ -138,11 +137,11 @@ def format_text(text: str, name: str) -> str:
     comments, written = _comments_of(new), new
     for keeps_flow in (False, True):
         new = written
-        for _ in range(_MOST_PASSES):
+        for _ in range(_MAX_PASSES):
             old, new = new, _laid_out(new, keeps_flow=keeps_flow)
             if new == old:
                 return new
-            # What is written replaces what people wrote: a defect here must not change what their jobs are.
+            # The output replaces the user's file, so a defect here must not change their jobs.
             after = _parsed(new, name)
             if after.problems or after.tree != before.tree or _comments_of(new) != comments:
                 break
@@ -163,11 +162,11 @@ def _comments_of(text: str) -> list[str]:
     ]
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
     between = (text[end:start] for end, start in zip([0, *ends], [*starts, len(text)], strict=True))
-    return sorted(one.rstrip() for gap in between for one in re.findall("(?m)(?:^|[ \t])(#.*)", gap))
+    return sorted(text.rstrip() for gap in between for text in re.findall("(?m)(?:^|[ \t])(#.*)", gap))
 
 
 class _Resolver(VersionedResolver):  # type: ignore[misc]
-    """Takes every plain scalar for text, so that its spelling stays."""
+    """Treats every plain scalar as text, to keep its spelling."""
 
     @property
     def versioned_resolver(self) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
@@ -178,7 +177,7 @@ class _Resolver(VersionedResolver):  # type: ignore[misc]
 
 
 def _commented_flow(text: str) -> list[tuple[int, int]]:
-    """Where the outermost collections in braces or brackets stand that have comments inside."""
+    """Return the spans of outermost flow collections that contain comments."""
     spans, open_at = [], list[int | None]()
     for event in parser_events(text):
         kind = type(event).__name__
@@ -186,20 +185,20 @@ def _commented_flow(text: str) -> list[tuple[int, int]]:
             open_at.append(event.start_mark.index if event.flow_style else None)
         elif kind in ("MappingEndEvent", "SequenceEndEvent"):
             start, end = open_at.pop(), event.end_mark.index
-            is_outermost = all(one is None for one in open_at)
+            is_outermost = all(position is None for position in open_at)
             if start is not None and is_outermost and _comments_of(text[start:end]):
-                # Behind its anchor.
+                # Without its anchor.
                 spans.append((start + len(re.split(r"[\[{]", text[start:end])[0]), end))
     return spans
 
 
 def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
-    """The text as the round-trip loader writes it; "" if it cannot read it.
+    """Return the text as the round-trip loader writes it; "" if it cannot read it.
 
-    It loses the comments in a mapping in braces. With `keeps_flow` what has any is text to it, and stays.
+    The loader loses comments in flow mappings. With `keeps_flow`, flow collections with comments are kept.
     """
-    mark, *stand_ins = islice((char for char in _PRIVATE if char not in text), len(_MEANT) + 1)
-    hide = str.maketrans(dict(zip(_MEANT[3:], stand_ins[3:], strict=True)))
+    mark, *stand_ins = islice((char for char in _PRIVATE if char not in text), len(_HIDDEN) + 1)
+    hide = str.maketrans(dict(zip(_HIDDEN[3:], stand_ins[3:], strict=True)))
     kept = []
     for start, end in reversed(_commented_flow(text)) if keeps_flow else ():
         kept.append((_indent_at(text, start), text[start:end]))
@@ -209,12 +208,12 @@ def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
     yaml.preserve_quotes = yaml.brace_single_entry_mapping_in_flow_sequence = True
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width = 2 * len(text)
-    # It loses what stands before the start of the document.
+    # The loader loses everything before the start of the document.
     before = re.match(r"(?:[ \t]*(?:#.*)?\n)*---[ \t]*\n", text)
     head = before[0] if before else ""
     body = text[len(head) :]
     try:
-        # A backslash is an escape in double quotes only: the keys `a\nb` and `"a\nb"` are two.
+        # A backslash is an escape only in double quotes: the keys `a\nb` and `"a\nb"` differ.
         quoted = {
             index
             for event in (parser_events(body) if "\\" in body else ())
@@ -223,43 +222,43 @@ def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
         }
         hidden = re.sub(
             rf'\\[\\"]?|[{SEPARATORS}]',
-            lambda one: one[0].translate(hide) if one[0][0] != "\\" or one.start() in quoted else one[0],
+            lambda char: char[0].translate(hide) if char[0][0] != "\\" or char.start() in quoted else char[0],
             body,
         )
         tree = yaml.load(shield(hidden, *stand_ins[:3]))
         _Comments().move(tree)
         yaml.dump(tree, out)
-    except Exception:  # it has any kind for a layout that it does not know
+    except Exception:  # the loader raises exceptions of any type for a layout that it does not support
         return ""
-    new = head + out.getvalue().translate(dict(zip(map(ord, stand_ins), _MEANT, strict=True)))
+    new = head + out.getvalue().translate(dict(zip(map(ord, stand_ins), _HIDDEN, strict=True)))
 
-    def put_back(found: re.Match[str]) -> str:
-        old, flow = kept[int(found[1])]
-        deeper = _indent_at(new, found.start()) - old
+    def put_back(match: re.Match[str]) -> str:
+        old, flow = kept[int(match[1])]
+        deeper = _indent_at(new, match.start()) - old
         return re.sub(rf"\n {{0,{max(0, -deeper)}}}(?=.)", "\n" + " " * deeper, flow)
 
     return re.sub(f"{mark}(\\d+){mark}", put_back, new) if kept else new
 
 
-def _indent_at(text: str, place: int) -> int:
-    """How far the line is indented that a place is in."""
-    return len(re.match(" *", text[text.rfind("\n", 0, place) + 1 :])[0])  # type: ignore[index]
+def _indent_at(text: str, offset: int) -> int:
+    """Return the indentation of the line at an offset."""
+    return len(re.match(" *", text[text.rfind("\n", 0, offset) + 1 :])[0])  # type: ignore[index]
 
 
 class _Comments:
-    """Moves the comments of a tree of the round-trip loader along with what they stand at."""
+    """Moves the comments in a tree of the round-trip loader along with their nodes."""
 
     def __init__(self) -> None:
-        #: The columns of the collections that are open where we are, outermost first: old and new.
+        #: Old and new columns of the open collections, outermost first.
         self._columns = [(0, 0)]
-        self._met: set[int] = set()
+        self._seen: set[int] = set()
 
     def move(self, node: Any, column: int = 0, beside: Sequence[Any] = ()) -> None:
-        """Do it for a node that comes to stand in a column; `beside` are the comments of its key."""
-        if not hasattr(node, "lc") or id(node) in self._met:
+        """Move the comments of a node whose new column is `column`; `beside` are the comments of its key."""
+        if not hasattr(node, "lc") or id(node) in self._seen:
             self._move(beside)
             return
-        self._met.add(id(node))
+        self._seen.add(id(node))
         is_list = isinstance(node, list)
         node.anchor.always_dump = bool(node.anchor.value)
         places, is_flow = node.lc.data or {}, bool(node.fa.flow_style())
@@ -280,7 +279,7 @@ class _Comments:
         self._columns.pop()
 
     def _open(self, node: Any, places: Mapping[Any, Any]) -> None:
-        """Make a block of a collection in braces over several lines: the loader would write it on one."""
+        """Turn a flow collection of several lines into a block: the loader would write it on one line."""
         node.fa.set_block_style()
         for before, after in pairwise(places):
             above = (node.ca.items.get(after) or (None, None))[1]
@@ -289,19 +288,19 @@ class _Comments:
                 node.ca.items.setdefault(before, [None] * 4)[beside_value] = above.pop(0)
 
     def _move(self, comments: Sequence[Any]) -> None:
-        for one in comments:
-            for token in one if isinstance(one, list) else [one]:
-                if token is None or id(token) in self._met:
+        for comment in comments:
+            for token in comment if isinstance(comment, list) else [comment]:
+                if token is None or id(token) in self._seen:
                     continue
-                self._met.add(id(token))
+                self._seen.add(id(token))
                 token.value = re.sub(
-                    "(?m)^[ \t]+(?=#)", lambda found: self._indent(len(found[0])), token.value
+                    "(?m)^[ \t]+(?=#)", lambda match: self._indent(len(match[0])), token.value
                 )
                 old, new = self._columns[-1]
                 before = token.start_mark.column
-                # One beside a value stays as far from it as it was.
-                token.column = len(self._indent(before)) if isinstance(one, list) else before + new - old
+                # A comment after a value keeps its distance.
+                token.column = len(self._indent(before)) if isinstance(comment, list) else before + new - old
 
     def _indent(self, old: int) -> str:
-        """The space before a comment in a line of its own: that of the deepest collection it stands in."""
+        """Return the indentation of a comment on its own line: that of the deepest collection around it."""
         return " " * max(new for column, new in self._columns if column <= old)

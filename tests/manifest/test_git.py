@@ -246,7 +246,7 @@ def test_pipe_that_nobody_writes_to_makes_git_wait_for_a_limited_time(
     Path(".git", name).unlink(missing_ok=True)
     os.mkfifo(Path(".git", name))
     before = children()
-    monkeypatch.setattr("reconciler.manifest.git._LIMIT_S", 0.2)
+    monkeypatch.setattr("reconciler.manifest.git._TIMEOUT_S", 0.2)
     with pytest.raises(GitFailed, match="did not end within"):
         _read_all(made, directory)
     assert children() == before
