@@ -1,6 +1,6 @@
-"""What becomes of jobs that exist: the plans of `adopt` and `release`, and the manifest that `export` makes.
+"""Plans for existing jobs (`adopt`, `release`, renaming a stack), and the manifest that `export` makes.
 
-The plans are carried out as every plan is, see `rollout`.
+The plans are executed like any other, see `rollout`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reconciler.text import few, printable
 class MovePlan(NamedTuple):
     """A plan that renames a stack.
 
-    `forgotten` are the revisions that only the history of the old stack knows; they are taken over.
+    `forgotten` are the revisions that only the old stack's history knows; they are taken over.
     """
 
     plan: Plan
@@ -45,7 +45,7 @@ class MovePlan(NamedTuple):
 def adopt_plan(
     context: Context, key: str, job_id: str, *, takes_as_is: bool = False
 ) -> tuple[Plan, EntryPatch | None]:
-    """Decide about one job; return the plan, and what would make an entry that differs equal to it.
+    """Decide about one job; return the plan, and the edit that would make the entry equal to the job.
 
     Raises:
         WrongUsage: the stack has no such key.
@@ -73,7 +73,7 @@ def adopt_plan(
 
 
 def release_plan(context: Context, key: str) -> Plan:
-    """Decide what it takes to release a key, or all members of an entry with a matrix.
+    """Plan the release of a key, or of all members of an entry with a matrix.
 
     Without revisions there is nothing to do.
 
@@ -90,9 +90,9 @@ def release_plan(context: Context, key: str) -> Plan:
         raise WrongUsage(unknown_key(stack, key, {*known, *ownership.owned_keys}))
     actions: list[PlannedAction] = []
     warnings: list[PlanWarning] = []
-    for one in keys:
-        desired = stack.find(one)
-        released = release(state_of(one, desired, snapshot, context.plan_context()))
+    for owned_key in keys:
+        desired = stack.find(owned_key)
+        released = release(state_of(owned_key, desired, snapshot, context.plan_context()))
         actions += released
         warnings += release_warnings(desired, released)
     if not actions:
@@ -101,10 +101,10 @@ def release_plan(context: Context, key: str) -> Plan:
 
 
 def move_plan(context: Context, old: str) -> MovePlan:
-    """Decide what it takes to rename a stack to this one; `check_old_name` takes the name.
+    """Plan the renaming of a stack to this one; `check_old_name` validates the name.
 
     Raises:
-        WrongUsage: no job is of that stack, and the name is nearly that of another one.
+        WrongUsage: no job belongs to that stack, and its name looks like a typo.
         RecordsUnavailable: the history of that stack cannot be read.
     """
     stack = context.loaded.stack
@@ -122,9 +122,9 @@ def move_plan(context: Context, old: str) -> MovePlan:
     forgotten = renamed.aged_out(names, seen.jobs, snapshot.memory) if ownership.proves_absence else ()
     warnings = [*renamed.left_behind(names), *renamed.taken_over(forgotten)]
     if not actions and not forgotten and ownership.problem is None:
-        there = {job.marker.stack for job in seen.jobs if job.marker is not None} - {stack.name}
-        if old not in there and (fix := suggest_key(old, there)):
-            # A name that is nearly that of a stack on the target is a typo.
+        stacks = {job.marker.stack for job in seen.jobs if job.marker is not None} - {stack.name}
+        if old not in stacks and (fix := suggest_key(old, stacks)):
+            # A close match with a stack on the target is taken for a typo.
             raise WrongUsage(Diagnostic("no such stack", f"no job on this target is of stack {old}", fix))
         why = f"stack {old} owns no job of a key declared here"
         warnings.append(PlanWarning(what="nothing to do", why=why))
@@ -132,10 +132,10 @@ def move_plan(context: Context, old: str) -> MovePlan:
 
 
 def take_over_history(context: Context, move: MovePlan) -> None:
-    """Keep what only the history of the old stack knows: finished work stays finished.
+    """Take over what only the old stack's history knows, so that finished work stays finished.
 
     Raises:
-        RecordsUnavailable: it cannot be written down.
+        RecordsUnavailable: it cannot be recorded.
     """
     if move.forgotten:
         jobs = {past.job for past in move.forgotten}
@@ -153,10 +153,10 @@ def check_old_name(context: Context, old: str) -> None:
 
 
 def _read_job(context: Context, key: str, job_id: str, seen: Observation) -> ObservedJob:
-    """The details of a job that a person named for a key, by its id or name; `seen` is the workspace.
+    """Return the details of a job that was given by id or name; `seen` is the workspace.
 
     Raises:
-        WrongUsage: it is the name of several jobs.
+        WrongUsage: several jobs have that name.
         NotFound: there is no such job.
     """
     ids = {job.id for job in seen.jobs}
@@ -172,21 +172,21 @@ def _read_job(context: Context, key: str, job_id: str, seen: Observation) -> Obs
             raise
         workspace = context.target.identity.workspace_id
         fix = "reconciler jobs list shows the jobs"
-        said = f"workspace {workspace} has no job with the id or name {job_id}"
+        message = f"workspace {workspace} has no job with the id or name {job_id}"
         raise NotFound(
-            said, code=refusal.code, status=refusal.status, request_id=refusal.request_id, fix=fix
+            message, code=refusal.code, status=refusal.status, request_id=refusal.request_id, fix=fix
         ) from None
 
 
 def export_jobs(
     loaded: LoadedStack, target: Connected, found: Iterable[ObservedJob], redactor: Redactor
 ) -> tuple[ExportedStack, list[Diagnostic], list[Diagnostic]]:
-    """The manifest of some jobs; what is not in it, and what is otherwise there than it was.
+    """Return the manifest of some jobs, with problems about what it lacks, and notes about what differs.
 
     `redactor` learns what a stack declares sensitive, and what the jobs have to hide.
 
     Raises:
-        Unauthorized: the target does not let us read at all.
+        Unauthorized: the target denies reading.
     """
     name_by_id = {job.id: job.name for job in found}
     details, secrets = read_details(target.backend, [*name_by_id]), DeclaredSecrets.of(loaded.stack)
@@ -234,14 +234,14 @@ def _left_out(what: str, why: str, path: str = "", fix: str | None = None) -> Di
 def _make_plan(
     context: Context, snapshot: Snapshot, actions: Iterable[PlannedAction], warnings: Iterable[PlanWarning]
 ) -> Plan:
-    """A plan of these actions; no guard judges them, for none starts or ends a job."""
-    done = sorted(actions, key=lambda one: (one.key, one.before.revision if one.before else 0))
+    """Return a plan of these actions. No guard applies, because none starts or ends a job."""
+    ordered = sorted(actions, key=lambda action: (action.key, action.before.revision if action.before else 0))
     ownership = snapshot.ownership
     return Plan(
         **context.plan_context().head(context.target.identity),
-        applyable=any(action.traits.is_executed for action in done),
-        complete=ownership.is_complete and not any(one.action is Action.UNKNOWN for one in done),
-        summary=count(done),
-        actions=tuple(done),
+        applyable=any(action.traits.is_executed for action in ordered),
+        complete=ownership.is_complete and not any(action.action is Action.UNKNOWN for action in ordered),
+        summary=count(ordered),
+        actions=tuple(ordered),
         warnings=fold_similar_warnings((*unread(ownership), *warnings)),
     )

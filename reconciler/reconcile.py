@@ -1,7 +1,7 @@
-"""The reconcile loop, read aloud: load → observe → plan → guard → apply.
+"""The reconcile loop: load → observe → plan → guard → apply.
 
-It is level-based: it looks at what is, never at what it remembers doing. After a crash the remedy is
-to run it again. Deciding is `core`'s, doing is `apply`'s; here they are put together.
+It is level-based: it looks at what is, never at what it remembers doing. After a crash the remedy is to run
+it again. `decide` makes the decisions, `apply` executes them; this module connects the two.
 """
 
 from __future__ import annotations
@@ -65,13 +65,12 @@ if TYPE_CHECKING:
 class Context(NamedTuple):
     """One stack on one target.
 
-    `only` narrows the view, see `core.stack`, and `rerun` names the keys that are to run again; `tell` takes
-    what `-v` shows. What is seen is written down in `recording`. `is_applied` says that what is planned is to
-    be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
-    answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,
-    that the stack does not have, where it is one of several; elsewhere they are wrong use. Once `stop` is set
-    no policy is waited for. `uploading` is entered when code is uploaded. `with_history`: a plan lists the
-    jobs of the stack that have ended, too.
+    `only` narrows the view, see `core.stack`; `rerun` are the keys to run again; `tell` takes messages of
+    `-v`. Observations are recorded in `recording`. If `is_applied`, the plan is about to be executed, which
+    requires a readable history; `catalog` then keeps the answers of pre-flight for the checks before each
+    replace. `unmatched` takes keys of `only` and of allowances that the stack lacks, if it is one of several;
+    otherwise these are wrong usage. Once `stop` is set, policies are not waited for. `uploading` is entered
+    while code is uploaded. If `with_history`, a plan lists ended jobs of the stack, too.
     """
 
     loaded: LoadedStack
@@ -89,12 +88,12 @@ class Context(NamedTuple):
     with_history: bool = False
 
     def to_apply(self) -> Context:
-        """The same for one apply: what the catalog answers is asked once for all of it."""
+        """Return the context for an apply, which reads the catalog only once."""
         return self._replace(is_applied=True, catalog=self.catalog_reader)
 
     @property
     def catalog_reader(self) -> CatalogReader:
-        from reconciler.apply.catalog import CatalogReader  # an unchanged plan needs none of it
+        from reconciler.apply.catalog import CatalogReader  # not needed by an unchanged plan
 
         return self.catalog or CatalogReader(lambda: self.target.catalog)
 
@@ -104,7 +103,7 @@ class Context(NamedTuple):
 
     @property
     def rerun_keys(self) -> frozenset[str]:
-        """The declared keys that `rerun` means."""
+        """The declared keys selected by `rerun`."""
         stack = self.loaded.stack
         return frozenset().union(*(matching_keys(stack, word, stack.jobs) for word in self.rerun))
 
@@ -126,22 +125,22 @@ class Context(NamedTuple):
 def _evaluate(
     questions: Sequence[Question], values: Sequence[Mapping[str, Any]], stop: threading.Event | None
 ) -> list[list[Answer]]:
-    from reconciler.expressions.evaluator import evaluate  # only a stack with policies needs it
+    from reconciler.expressions.evaluator import evaluate  # needed only for policies
 
     return evaluate(questions, values, stop=stop)
 
 
-# --- what a decision rests on: the jobs, their details, and what the history has of the stack
+# --- observation: jobs, their details, and the history of the stack
 
 
 def observe(context: Context, plan_context: PlanContext) -> tuple[Stack, Snapshot]:
-    """Look at the workspace, and at details only where an edit may be ignored; for a plan see `propose`.
+    """Observe the workspace, with details only if edits may be ignored; for plans see `propose`.
 
-    Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
-    the report. What was seen of owned revisions is recorded.
+    Returns the stack as it is in view, and the snapshot. What cannot be read is unknown, and reported as
+    such. The owned revisions are recorded as seen.
 
     Raises:
-        Unauthorized: the target does not let us read at all.
+        Unauthorized: the target denies reading.
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
     reader = _SnapshotReader(context, plan_context, with_details=False)
@@ -151,11 +150,11 @@ def observe(context: Context, plan_context: PlanContext) -> tuple[Stack, Snapsho
 
 
 def survey(context: Context) -> tuple[Observation, Snapshot]:
-    """Look at the whole workspace, whatever that costs, and at all that the history knows of the stack.
+    """Observe the whole workspace, at any cost, with the whole history of the stack.
 
     Raises:
-        Unauthorized: the target does not let us read at all.
-        RecordsUnavailable: the history cannot be read, and what is planned is about to be carried out.
+        Unauthorized: the target denies reading.
+        RecordsUnavailable: the history cannot be read, and the plan is about to be executed.
     """
     reader = _SnapshotReader(context, context.plan_context(), with_details=False)
     return reader.read(lambda _: True)
@@ -164,10 +163,10 @@ def survey(context: Context) -> tuple[Observation, Snapshot]:
 def read_details(
     backend: Backend, job_ids: Sequence[str], parallelism: int = 8
 ) -> dict[str, ObservedJob | ServiceError]:
-    """The details of each job, or why they could not be read.
+    """Return the details of each job, or why they could not be read.
 
     Raises:
-        Unauthorized: the target does not let us read at all.
+        Unauthorized: the target denies reading.
     """
 
     def read(job_id: str) -> ObservedJob | ServiceError:
@@ -183,13 +182,13 @@ def read_details(
 
 
 class _SnapshotReader:
-    """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
+    """Turns observations into snapshots: sorted by key, with history and details as needed."""
 
     def __init__(self, context: Context, plan_context: PlanContext, *, with_details: bool) -> None:
         self._context, self._plan_context = context, plan_context
         self._stack, self._backend = context.loaded.stack, context.target.backend
         self._with_details = with_details
-        # The keys whose jobs are looked for, active or not.
+        # The keys to search for, active or not.
         self._names = self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
         self._asked: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
@@ -199,15 +198,15 @@ class _SnapshotReader:
         self._places: set[tuple[str, str, str]] = set()
 
     def read(self, needs_whole_list: Callable[[Observation], bool]) -> tuple[Observation, Snapshot]:
-        """Read the service, and record how the owned revisions were seen."""
-        # What somebody creates and records while we read would look as if the service had forgotten it.
+        """Read the service, and record the owned revisions as seen."""
+        # Before the jobs: one created and recorded meanwhile would seem to have aged out.
         if self._recorded is None or self._context.is_applied:
             _ = self._memory
         seen = self._backend.observe(self._names, needs_whole_list)
         requests = format_count(seen.requests, "request")
         self._context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {requests}")
         snapshot = self._snapshot(seen)
-        # What other stacks finished of what is about to be new may have been renamed.
+        # A new job may be finished work of another stack, renamed.
         digests = digests_to_start(self._in_view(snapshot)[0], snapshot) if self._with_details else None
         if digests and (memory := snapshot.memory).problem is None:
             try:
@@ -224,12 +223,12 @@ class _SnapshotReader:
         return seen, snapshot
 
     def needs_whole_list(self, partial: Observation) -> bool:
-        """Whether a decision rests on something not being there, so that searches are not enough."""
+        """Whether a decision depends on something being absent, so that searches are not enough."""
         if self._context.with_history:
             return True
         snapshot = self._snapshot(partial)
         stack, unmatched = self._in_view(snapshot)
-        # A key that is not declared may own jobs that no search was made for.
+        # An undeclared key may own jobs that no search covered.
         if not all(map(is_glob, unmatched)):
             return True
         if planner.needs_whole_list(stack, snapshot, self._plan_context, asked=self._asked):
@@ -243,25 +242,25 @@ class _SnapshotReader:
     def _snapshot(self, observation: Observation) -> Snapshot:
         ownership = sort_by_key(observation, self._stack.name, self._names)
         snapshot = Snapshot(ownership, self._details, self._gone, self._unread, skew_s=self._skew_s)
-        # A report on drift needs what was last applied, whatever is declared now.
+        # A drift report always needs the history, for what was last applied.
         if self._with_details and not planner.rests_on_memory(
             self._stack, snapshot, self._recorded, self._plan_context.at_s - self._skew_s
         ):
-            return snapshot  # All is as declared, so nobody asks for details either.
+            return snapshot  # as declared, so details are not needed either
         snapshot = snapshot._replace(memory=self._memory)
-        # A job that is gone by now makes way for an older revision, whose details may be needed then.
-        while wanted := [
+        # If a job turns out to be gone, the details of an older revision may be needed.
+        while needed := [
             job_id
             for job_id in planner.details_needed(
                 self._in_view(snapshot)[0], snapshot, for_plan=self._with_details
             )
             if job_id not in self._asked
         ]:
-            self._asked.update(wanted)
-            read = read_details(self._backend, wanted, self._context.parallelism)
+            self._asked.update(needed)
+            read = read_details(self._backend, needed, self._context.parallelism)
             self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
             self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}
-            # Without the request, which is another one of each job: what is the same of many is shown once.
+            # Without the request, which differs by job, so that equal problems are folded.
             self._unread |= {
                 job_id: f"{job.what}: {job.message}"
                 for job_id, job in read.items()
@@ -274,23 +273,23 @@ class _SnapshotReader:
         return snapshot
 
     def _read_codes(self) -> None:
-        """Ask the code store for the digests of the code that jobs have, whose places hold only a part."""
+        """Ask the code store for the full digests of the jobs' code; paths have only a part."""
         known = {digits(digest) for digest in self._codes}
-        found = {place for job in self._details.values() if (place := place_of(job.body))}
-        wanted = sorted(place for place in found - self._places if place[2] not in known)
-        self._places |= found
-        if not wanted:
+        places = {place for job in self._details.values() if (place := place_of(job.body))}
+        missing = sorted(place for place in places - self._places if place[2] not in known)
+        self._places |= places
+        if not missing:
             return
-        # Where it cannot be read, the decision rests on what is known, and the plan warns.
-        for address in {address for address, *_ in wanted}:
+        # If the store cannot be read, the decision uses what is known, and the plan warns.
+        for address in {address for address, *_ in missing}:
             with suppress(ServiceError):
                 store = open_code_store(self._context, address)
-                self._codes |= store.digests([place[1:] for place in wanted if place[0] == address])
+                self._codes |= store.digests([place[1:] for place in missing if place[0] == address])
 
     def _begun_schedules(self, snapshot: Snapshot) -> Iterator[Revision]:
-        """The latest revisions that only the history knows: a schedule that was edited counts from now on.
+        """Yield aged-out latest revisions whose schedule was edited, and counts from now on.
 
-        Of a job that is there its marker says so.
+        For other jobs the marker has this.
         """
         service_s = self._plan_context.at_s - self._skew_s
         for key, desired in self._in_view(snapshot)[0].jobs.items():
@@ -306,7 +305,7 @@ class _SnapshotReader:
 
     @cached_property
     def _recorded(self) -> Mapping[RevisionId, RecordedRevision] | None:
-        """What the history store has of each revision; None if that takes as long as asking for all."""
+        """The recorded revisions; None if reading them costs as much as the whole history."""
         return self._context.recording.recorded_revisions(self._context.scope)
 
     @cached_property
@@ -315,11 +314,11 @@ class _SnapshotReader:
 
     @cached_property
     def _skew_s(self) -> float:
-        """How far our clock is ahead of the service's, by its first answer: all is decided by one time."""
+        """How far our clock is ahead of the service's, fixed by its first response."""
         return getattr(self._backend, "skew_s", None) or 0.0
 
     def _in_view(self, snapshot: Snapshot) -> tuple[Stack, list[str]]:
-        """The stack in view as far as it is known by now, and what of `only` matches nothing."""
+        """Return the stack in view as far as known, and the parts of `only` that match nothing."""
         unmatched: list[str] = []
         owned = snapshot.ownership.owned_keys
         return narrow(self._stack, self._context.only, owned, unmatched.extend), unmatched
@@ -328,10 +327,10 @@ class _SnapshotReader:
 def memory_of(
     context: Context, recorded: Mapping[RevisionId, RecordedRevision] | None = None
 ) -> HistorySnapshot:
-    """All that the history store knows of the stack, or of the revisions that were `recorded` before.
+    """Return the history of the stack, or its part about revisions that were `recorded` before.
 
     Raises:
-        RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
+        RecordsUnavailable: it cannot be read, and the plan is about to be executed.
     """
     memory = _usable(context, context.recording.memory(context.scope))
     return memory if recorded is None else memory.limited_to(recorded)
@@ -351,7 +350,7 @@ def _usable(context: Context, memory: HistorySnapshot) -> HistorySnapshot:
 def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_preflight: bool = True) -> Plan:
     """Observe, and decide what apply would do. Nothing is changed.
 
-    The catalog is asked about what would be started, unless `with_preflight` is false.
+    With `with_preflight` the catalog is asked about the jobs that would be started.
     """
     proposed = propose(context, allowances)
     _check_rerun(context, proposed.stack, proposed.snapshot)
@@ -363,7 +362,7 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
 
 
 def propose(context: Context, allowances: Allowances = NO_ALLOWANCES) -> ProposedPlan:
-    """Observe, with details of the jobs whose declaration changed, decide every key, and ask the policies.
+    """Observe, with details of edited jobs, decide every key, and evaluate the policies.
 
     Raises:
         Unauthorized, WrongUsage: as `observe`.
@@ -378,60 +377,58 @@ def propose(context: Context, allowances: Allowances = NO_ALLOWANCES) -> Propose
 
 
 def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
-    """Refuse a rerun of what is not declared in view, or of a job that is active.
+    """Check the keys of `--rerun`.
 
     Raises:
-        WrongUsage: a word means no key, or one of an active job.
+        WrongUsage: one is not declared in view, is absent, or is active.
     """
     in_view = context.loaded.stack.jobs.keys()
     keys_of(context.loaded.stack, context.rerun, in_view, context.unmatched)
-    found = []
+    problems = []
     for key in context.rerun:
         desired = stack.jobs.get(key)
         latest = current_revision(snapshot.view(key, desired), desired) if desired else None
         if matching_keys(context.loaded.stack, key, in_view).isdisjoint(stack.jobs) and not context.unmatched:
             why = f'--only leaves "{key}" out, which --rerun names'
-            found.append(Diagnostic("nothing to run again", why, "name it under --only, too"))
+            problems.append(Diagnostic("nothing to run again", why, "name it under --only, too"))
         elif desired is not None and desired.is_absent:
             why = f"{key} says `state: absent`, so --rerun {key} starts nothing"
-            found.append(Diagnostic("nothing to run again", why, "remove `state: absent`"))
+            problems.append(Diagnostic("nothing to run again", why, "remove `state: absent`"))
         elif latest is not None and latest.job.is_active:
             why = f"{latest.job.name} is {latest.job.phase_text}; --rerun {key} starts only what has ended"
             fix = "wait until it has ended, or edit `lifecycle.rerun`, which replaces it"
-            found.append(Diagnostic("the job is active", why, fix))
-    if found:
-        raise WrongUsage(*found)
+            problems.append(Diagnostic("the job is active", why, fix))
+    if problems:
+        raise WrongUsage(*problems)
 
 
 def preflight(context: Context, plan: Plan) -> Plan:
-    """Ask the target's catalog, before an apply, what it would refuse of a plan that was made before.
-
-    What it finds blocks the keys that it is about.
+    """Ask the target's catalog, before an apply, what it would refuse of a plan, and block those keys.
 
     Raises:
-        Interrupted: the program is to stop.
+        Interrupted: the program is about to stop.
     """
-    from reconciler.decide.preflight import with_check  # an unchanged plan needs none of it
+    from reconciler.decide.preflight import with_check  # not needed by an unchanged plan
 
     checked = _check_catalog(context, plan.actions)
     return plan if checked is None else with_check(plan, checked, context.loaded.stack)
 
 
 def _check_catalog(context: Context, actions: Sequence[PlannedAction]) -> CatalogCheck | None:
-    """Ask the target's catalog what it would refuse of some actions; None where none of them starts a job.
+    """Ask the target's catalog what it would refuse of the actions; None if none starts a job.
 
-    A target that takes more than its catalog lists is asked for its quota only.
+    Of a target that accepts more than its catalog lists only the quota is checked.
     """
     if not any(action.traits.starts_a_job for action in actions):
         return None
     from reconciler.apply.catalog import answers_about
-    from reconciler.decide import preflight as core  # an unchanged plan needs none of it
+    from reconciler.decide import preflight as core  # not needed by an unchanged plan
 
     starting = core.jobs_to_start(actions)
     answers = answers_about(context.catalog_reader, starting, with_offers=context.target.checks_offers)
     offers = answers.offers._replace(runs_images=context.target.runs_images)
-    found = core.find(starting, answers._replace(offers=offers), context.target.identity.name)
-    return CatalogCheck(found, tuple(core.unchecked_warnings(answers.unchecked)))
+    findings = core.find(starting, answers._replace(offers=offers), context.target.identity.name)
+    return CatalogCheck(findings, tuple(core.unchecked_warnings(answers.unchecked)))
 
 
 def destroy_plan(context: Context) -> Plan:
@@ -444,19 +441,19 @@ def destroy_plan(context: Context) -> Plan:
 
 
 def drift(context: Context, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
-    """Observe, and say what changed behind the manifest's back, and since the last check of the scope.
+    """Observe, and report what changed behind the manifest's back, and since the last check of the scope.
 
-    With `since_last` only what is new or has changed since the last check that could compare counts, or has
-    lasted for longer than `remind_s` since it was reported last. The check is recorded; what was
-    reported is written down when it was, see `notify_drift`.
+    With `since_last` only drift counts that is new or changed since the last check that could compare, or
+    that was last reported more than `remind_s` ago. The check is recorded; what was reported is recorded
+    later, see `notify_drift`.
     """
-    from reconciler.decide.drift import make_drift_report, with_comparison  # a plan needs none of it
+    from reconciler.decide.drift import make_drift_report, with_comparison  # not needed by plan
     from reconciler.decide.drift_check import compare
     from reconciler.decide.outcome import RunEnd
 
     plan_context, recording = context.plan_context(), context.recording
     plan_context = plan_context._replace(changed_files=_changed_files(context))
-    # Before the service: what somebody else finds and records meanwhile would look as if it were gone.
+    # Before the service: drift found and recorded by others meanwhile would seem to be gone.
     last = recording.last_check(context.scope)
     stack, snapshot = observe(context, plan_context)
     snapshot = _with_changes(context, snapshot)
@@ -482,11 +479,11 @@ def drift(context: Context, *, since_last: bool = False, remind_s: float = REMIN
 
 
 def notify_drift(context: Context, report: DriftReport) -> Notified:
-    """Send what is due of a drift report, and record what was reported, by that or by the exit code.
+    """Send what is due of a drift report, and record what was reported, by this or by the exit code.
 
-    A URL that has a message is not sent it again because another URL failed.
+    If one URL fails, the others are not sent the same drift again.
     """
-    from reconciler.notify import NOTHING_NOTIFIED, notify_drift  # a plan needs none of it
+    from reconciler.notify import NOTHING_NOTIFIED, notify_drift  # not needed by plan
 
     recording, comparison = context.recording, report.comparison
     if comparison is None:
@@ -498,23 +495,23 @@ def notify_drift(context: Context, report: DriftReport) -> Notified:
 
 
 def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:
-    """The same with who changed each key last, where a job was terminated and the history can be read."""
+    """Add the last change of each key, if a job was terminated and the history can be read."""
     owned = (revision for view in snapshot.ownership.views.values() for revision in view.owned)
-    is_wanted = any(revision.job.phase is Phase.TERMINATED for revision in owned)
-    if snapshot.memory.problem is not None or not is_wanted:
+    is_needed = any(revision.job.phase is Phase.TERMINATED for revision in owned)
+    if snapshot.memory.problem is not None or not is_needed:
         return snapshot
     return snapshot._replace(changes=context.recording.last_changes(context.scope))
 
 
 def why(context: Context, key: str) -> tuple[Explanation, ...]:
-    """Observe, and say which rule decides about a key, on which values. Nothing is changed.
+    """Observe, and explain which rule decides about a key, on which values. Nothing is changed.
 
-    An entry with a matrix is explained by one explanation for each of its members.
+    An entry with a matrix gets an explanation for each of its members.
 
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
-    from reconciler.decide.reports import explain  # a plan needs none of it
+    from reconciler.decide.reports import explain  # not needed by plan
 
     proposed = propose(context)
     stack, owned = proposed.stack, proposed.snapshot.ownership.owned_keys
@@ -522,12 +519,12 @@ def why(context: Context, key: str) -> tuple[Explanation, ...]:
     plan = guarded_plan(proposed, _check_catalog(context, proposed.actions))
     keys = stack.named_by(key, {*stack.whole, *stack.jobs, *owned}) or (key,)
     plan = describe_code(context, plan, keys)
-    return tuple(explain(one, proposed, plan) for one in keys)
+    return tuple(explain(member, proposed, plan) for member in keys)
 
 
 def status(context: Context) -> StatusReport:
-    """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
-    from reconciler.decide.reports import make_status  # a plan needs none of it
+    """Observe, and report the status of each key in view, and what it waits for. Nothing is changed."""
+    from reconciler.decide.reports import make_status  # not needed by plan
 
     proposed = propose(context)
     return make_status(proposed, guarded_plan(proposed), context.recording.last_changes(context.scope))
@@ -542,8 +539,8 @@ def apply(
     timeout_s: float,
     journal: Journal | None = None,
 ) -> Result:
-    """Carry a plan out, each call between two lines of the journal, if there is one."""
-    from reconciler.apply.catalog import CreateChecks  # a plan needs none of it
+    """Execute a plan, with a journal entry before and after each call if there is a journal."""
+    from reconciler.apply.catalog import CreateChecks  # not needed by plan
     from reconciler.apply.executor import Execution
     from reconciler.apply.journaled import Terms
     from reconciler.decide.outcome import Journal
@@ -561,11 +558,11 @@ def apply(
 def open_code_store(
     context: Context, address: str, stop: threading.Event | None = None, *, is_written: bool = False
 ) -> CodeStore:
-    """Open the place of code on the target. Nothing is sent yet; what is only read is not made.
+    """Open a code store on the target. Nothing is sent yet, and a store that is only read is not created.
 
     Raises:
-        ManifestInvalid: the target names an address that must not be used, or too little to know it.
-        NotSupported: the target holds no code.
+        ManifestInvalid: the target names a URL that must not be used, or does not determine one.
+        NotSupported: the target has no code stores.
         PackageMissing: the extra `code` is not installed.
         StoreFailed: the directory of a target on this machine cannot be used.
     """
@@ -588,7 +585,7 @@ def open_code_store(
 def _upload_code(
     context: Context, plan: Plan, stop: threading.Event
 ) -> Callable[[PlannedAction, Callable[[], object]], object]:
-    """Return what uploads the code of the job that an action starts, unless it is there already.
+    """Return a function that uploads the code of an action's job, unless it is already there.
 
     Raises:
         ManifestInvalid: as `open_code_store`.
@@ -606,17 +603,19 @@ def _upload_code(
     def upload(action: PlannedAction, pause: Callable[[], object]) -> None:
         if action.code is None:
             return
-        there = uploads[action.code.store]
-        if isinstance(there, ServiceError):
-            raise there
-        there.ensure(action.code.code, context.loaded.root / action.code.source, pause)
+        uploader = uploads[action.code.store]
+        if isinstance(uploader, ServiceError):
+            raise uploader
+        uploader.ensure(action.code.code, context.loaded.root / action.code.source, pause)
 
     return upload
 
 
 def describe_code(context: Context, plan: Plan, keys: Collection[str] | None = None) -> Plan:
-    """Say of each job, or of some, what changed in its code, and what an apply would upload."""
-    if not any(one.code or any(change.path == CODE for change in one.changes) for one in plan.actions):
+    """Add to each job, or to those of some keys, what changed in its code and what apply would upload."""
+    if not any(
+        action.code or any(change.path == CODE for change in action.changes) for action in plan.actions
+    ):
         return plan
     from reconciler.code_changes import with_code
 
@@ -625,7 +624,7 @@ def describe_code(context: Context, plan: Plan, keys: Collection[str] | None = N
 
 
 def _changed_files(context: Context) -> Callable[[DesiredJob, str | None], str]:
-    """Return what names the files that changed in the code of a job since a digest."""
+    """Return a function that names the files changed in a job's code since a digest."""
     comparison = cache(lambda: _comparison(context))
 
     def changed_files(job: DesiredJob, before: str | None) -> str:
@@ -643,11 +642,11 @@ def _comparison(context: Context) -> CodeComparison:
 
 
 def notify_apply(context: Context, plan: Plan, result: Result) -> int:
-    """Send that an apply failed, if it did and the manifest says where; return how many messages failed."""
+    """Notify of a failed apply if the manifest says so; return how many notifications failed."""
     recording = context.recording
     if not context.loaded.notifies:
         return 0
-    from reconciler.notify import notify_apply  # a plan needs none of it
+    from reconciler.notify import notify_apply  # not needed by plan
 
     return notify_apply(
         result.outcomes,

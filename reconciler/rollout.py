@@ -1,7 +1,7 @@
-"""Carrying a plan out, and waiting for what it started: apply with all that comes after the calls.
+"""Execute a plan, and wait for what it started.
 
-Waiting is the loop once more: look, decide, do what became possible. So a retry that is due, or a job
-whose upstream has completed, is started by the same rules as by the next apply.
+Waiting runs the same loop again: observe, decide, do what has become possible. So a retry that is due, or a
+job whose upstream has completed, is started by the same rules as by the next apply.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ Show = Callable[[tuple[Waited, ...]], None]
 
 @dataclass
 class Rollout:
-    """One apply: what it is told and where, how long it waits, and what it waits for in the end.
+    """One apply: its context, its timeout, and the goal to wait for.
 
-    `lock` is held when it begins. It is let go while the rollout only watches.
+    `lock` is held at the beginning, and released while the rollout only waits.
     """
 
     context: Context
@@ -70,10 +70,10 @@ class Rollout:
     lock: StackLock | None = None
 
     def run(self, plan: Plan) -> Result:
-        """Carry a plan out, wait for the goal if there is one, and close the record."""
+        """Execute a plan, wait for the goal if there is one, and close the record."""
         recording, scope = self.context.recording, self.context.scope
         if self.kind is RunKind.APPLY and not plan.refusals:
-            # Also where nothing is to be done: a key may have moved elsewhere.
+            # Even if there is nothing to do: a key may have moved elsewhere.
             recording.declare(scope, self.context.loaded.declared)
         journal = None
         if plan.applyable or (self.goal and not plan.refusals):
@@ -85,7 +85,7 @@ class Rollout:
             wait = _Wait(self, plan, journal, self.goal, result)
             try:
                 result = wait.run_to_end()
-            except ReconcilerError:  # nobody may look any more, say: what was done is recorded
+            except ReconcilerError:  # e.g. access was revoked; record what was done
                 self._end(journal, wait.result)
                 raise
         self._end(journal, result)
@@ -98,7 +98,7 @@ class Rollout:
     def _end(self, journal: Journal | None, result: Result) -> None:
         if journal is not None:
             recording = self.context.recording
-            # The run began by the clock of the records; the target may have one of its own.
+            # Runs are timed by the clock of the records; the target may have another.
             now_s = recording.clock.now()
             journal.end(RunEnd(now_s, result.word, result.summary, result.outcomes))
             if journal.problem:
@@ -112,11 +112,11 @@ class Rollout:
 
 @dataclass
 class _Wait:
-    """The wait of one apply: `result` is what became of it so far, `failed` keys are not tried again.
+    """The wait of one apply. `result` is its result so far; keys in `failed` are not tried again.
 
-    It follows one revision of each key, the one that the plan kept or made, and starts only what the plan
-    announced. The lock is not held but for a further step.
-    What is `_over`, superseded or completed, stays so.
+    It follows one revision of each key, the one that the plan kept or created, and starts only what the plan
+    announced. The lock is held only during a further step. Keys in `_over` are settled: superseded or
+    completed.
     """
 
     rollout: Rollout
@@ -125,12 +125,12 @@ class _Wait:
     goal: Goal
     result: Result
     failed: set[str] = field(default_factory=set)
-    #: Since when a key is waited for, as what: another job or another hindrance starts its time anew.
+    #: What a key waits for, and since when; a change restarts the timeout.
     _timers: dict[str, tuple[object, float]] = field(default_factory=dict)
-    _told: dict[str, tuple[tuple[str, WaitEnd], float]] = field(default_factory=dict)
+    _last_reported: dict[str, tuple[tuple[str, WaitEnd], float]] = field(default_factory=dict)
     _over: dict[str, Waited] = field(default_factory=dict)
     _unseen: set[str] = field(default_factory=set)
-    #: What was asked to run again, and is yet to be started.
+    #: Requested reruns that are not started yet.
     _rerun: set[str] = field(init=False)
     _is_held_up: bool = False
     _newest: Plan = field(init=False)
@@ -168,7 +168,7 @@ class _Wait:
         self.look()
         wait_for(self, self._clock, is_interrupted=self.rollout.stop.is_set)
         if self._waits is None:
-            self.look()  # the stop came with the last step
+            self.look()  # stopped during the last step
         self.announce(0.0)
         ended_elsewhere = {key for key, waited in self._over.items() if waited.end is WaitEnd.SUPERSEDED}
         left = self._keys - self.failed - ended_elsewhere
@@ -177,30 +177,30 @@ class _Wait:
         return replace(self.result, waits=self._waits or (), interrupted=self.rollout.stop.is_set())
 
     def look(self) -> bool:
-        """See how all keys are now, and do what is due under the lock; whether anything was done.
+        """Observe all keys, and do what is due under the lock. Returns whether anything was done.
 
-        Where another process holds the lock, or the store is unavailable, the next look tries again.
+        If another process holds the lock, or the store is unavailable, the next look tries again.
         """
-        self._newest, snapshot = self._look()
+        self._newest, snapshot = self._plan_again()
         stop = self.rollout.stop
         if self._due(self._newest, snapshot) and not stop.is_set():
             try:
                 with self.rollout.lock or nullcontext():
-                    self._newest, snapshot = self._look(is_to_act=True)
+                    self._newest, snapshot = self._plan_again(is_to_act=True)
                     due = self._due(self._newest, snapshot)
                     if due and not self._newest.refusals and not stop.is_set():
-                        more = self.rollout._apply(_only(self._newest, due), self.journal)
+                        further = self.rollout._apply(_only(self._newest, due), self.journal)
                         self._is_held_up = False
-                        self._note(more)
-                        self.result = _joined(self.result, more)
-                        self._waits = None  # the list may not show at once what was made
+                        self._note(further)
+                        self.result = _joined(self.result, further)
+                        self._waits = None  # a new job may not be listed at once
                         return True
                     self._is_held_up = snapshot.memory.problem is not None
             except (LockHeld, RecordsUnavailable) as refusal:
                 if not self._is_held_up:
                     self.rollout.context.recording.warn(f"{refusal}; retrying until it is released")
                 self._is_held_up = True
-        self._waits = self._judged(self._own, snapshot)
+        self._waits = self._judge_all(self._own, snapshot)
         return False
 
     @property
@@ -208,10 +208,10 @@ class _Wait:
         return self._waits is not None and all(one.end is not WaitEnd.WAITING for one in self._waits)
 
     def announce(self, pause_s: float) -> float:
-        """Tell how each key stands; the next look is when something is due, or too late, at the latest."""
+        """Report the state of each key; return the pause, cut short by the next due time or timeout."""
         if self._waits is None:
             return pause_s
-        self._tell(self._waits, pause_s)
+        self._report(self._waits, pause_s)
         self.rollout.show(self._waits)
         due = [action.due_s for action in self._own.values() if action.due_s is not None]
         due += [since_s + self.rollout.timeout_s for _, since_s in self._timers.values()]
@@ -219,10 +219,7 @@ class _Wait:
         return min(pause_s, LONGEST_PAUSE_S, *(at_s - now_s for at_s in due if at_s > now_s))
 
     def _note(self, result: Result) -> None:
-        """Follow what was made from now on; what failed is not tried again.
-
-        Nothing depends on why it failed: whoever wants it tried once more applies once more.
-        """
+        """Follow created revisions from now on; failed keys are not tried again, for whatever reason."""
         for outcome in result.outcomes:
             action = outcome.action
             if outcome.status not in (Status.DONE, Status.SKIPPED):
@@ -236,7 +233,7 @@ class _Wait:
                 self._followed[action.key] = followed
 
     def _due(self, plan: Plan, snapshot: Snapshot) -> list[PlannedAction]:
-        """What is to be started now: a retry, or what waited for another key; see first what is ours."""
+        """Return what to start now: due retries, and deferred starts. Updates what is followed first."""
         own = _own_actions(plan, self._keys)
         self._unseen.clear()
         for key, action in own.items():
@@ -245,7 +242,7 @@ class _Wait:
         return [action for action in own.values() if self._is_due(action)]
 
     def _follow_on(self, key: str, action: PlannedAction, snapshot: Snapshot) -> None:
-        """Follow what was announced; what somebody else ended or replaced is not waited for any more."""
+        """Follow what was announced; stop waiting for what was ended or replaced elsewhere."""
         desired = self._stack.find(key)
         owned = snapshot.view_of(key, action.former_keys).owned
         verdict = judge_followed(self._followed[key], action, owned, desired.digest if desired else None)
@@ -259,13 +256,13 @@ class _Wait:
             self._over[key] = Waited(key, action.action, WaitEnd.SUPERSEDED, verdict.why, job)
 
     def _verdict_on_unseen(self, key: str, action: PlannedAction) -> Followed | Superseded | None:
-        """Ask for the job itself: the list lags behind, or it is not ours any more."""
+        """Read the job itself: the list may lag, or the job may not be ours any more."""
         job_id = self._followed[key].job
         assert job_id is not None
         try:
             job = self.rollout.context.target.backend.details(job_id)
         except NotFound:
-            if action.action in (Action.KEEP, Action.DEFER):  # what the history remembers of it has decided
+            if action.action in (Action.KEEP, Action.DEFER):  # decided by its record in the history
                 return self._followed[key]
             return Superseded(None, f"the record of job {job_id} no longer exists")
         except ServiceError:
@@ -276,10 +273,10 @@ class _Wait:
             return None
         return Superseded(None, f"{job.name} no longer carries our marker")
 
-    def _look(self, *, is_to_act: bool = False) -> tuple[Plan, Snapshot]:
-        """What is there now, and what the rules make of it; a saved plan has no manifest to ask.
+    def _plan_again(self, *, is_to_act: bool = False) -> tuple[Plan, Snapshot]:
+        """Observe and plan again; a saved plan has no manifest to plan from.
 
-        Where nothing is about to be done, a history that cannot be read makes keys unknown, and that is all.
+        Unless `is_to_act`, an unreadable history only makes keys unknown.
         """
         context = self.rollout.context
         context = context._replace(is_applied=is_to_act, rerun=tuple(self._rerun))
@@ -294,14 +291,14 @@ class _Wait:
         is_over = action.key in self.failed or action.key in self._over
         return not is_over and may_start(self._followed[action.key], action)
 
-    # --- how each wait stands
+    # --- the state of each wait
 
-    def _judged(self, own: Mapping[str, PlannedAction], snapshot: Snapshot) -> tuple[Waited, ...]:
-        """How the wait for each key stands, by its own action; what a key needs is judged before it."""
-        found: dict[str, Waited | None] = {}
+    def _judge_all(self, own: Mapping[str, PlannedAction], snapshot: Snapshot) -> tuple[Waited, ...]:
+        """Judge the wait for each key by its own action, after those that it needs."""
+        waits: dict[str, Waited | None] = {}
 
         def judge_key(key: str) -> Waited | None:
-            if key not in found and key in own:
+            if key not in waits and key in own:
                 action = self._planned_state(own[key], snapshot)
                 desired, job_id = self._stack.find(key), action.before.id if action.before else None
                 owned = snapshot.view_of(key, action.former_keys).owned
@@ -309,7 +306,7 @@ class _Wait:
                 needs = desired.needs if desired else ()
                 is_kept = action.traits.keeps_the_job and self._followed[key].is_deferred
                 if is_kept and job is not None and not job.is_active:
-                    # The plan announced a rerun, and its upstream did not complete.
+                    # A rerun was announced, but its upstream did not complete.
                     needed = {one: judge_key(one) for one in needs}
                     missing = [
                         n for n, one in needed.items() if one is None or one.end is not WaitEnd.REACHED
@@ -322,13 +319,13 @@ class _Wait:
                 waits_for = needs if is_held else action.waits_for
                 upstream = [judge_key(one) for one in waits_for if one in own]
                 in_view = is_held and len(upstream) == len(needs)
-                found[key] = self._judge(action, job, upstream, needs_in_view=in_view)
-            return found.get(key)
+                waits[key] = self._judge(action, job, upstream, needs_in_view=in_view)
+            return waits.get(key)
 
         return tuple(waited for key in own if (waited := judge_key(key)) is not None)
 
     def _planned_state(self, action: PlannedAction, snapshot: Snapshot) -> PlannedAction:
-        """The action; a rerun that the plan did not announce is for the next apply, and its job is kept."""
+        """Return the action; one that was not announced is left to the next apply, and the job is kept."""
         followed, starts = self._followed[action.key], action.traits.starts_a_job
         owned = snapshot.view_of(action.key, action.former_keys).owned
         revision = next((one for one in owned if one.job.id == followed.job), None)
@@ -350,34 +347,34 @@ class _Wait:
         *,
         needs_in_view: bool,
     ) -> Waited | None:
-        """How one wait stands; None where it failed already, and nothing is there to be waited for."""
+        """Judge one wait; None if its action failed and there is no job to wait for."""
         key = action.key
         if key in self._over:
             return self._over[key]
         if key in self.failed and (action.traits.starts_a_job or job is None):
             return None
-        is_upstream_open = any(map(_goes_on, upstream))
+        is_upstream_open = any(map(_may_settle, upstream))
         is_held_up = self._is_held_up or self.rollout.stop.is_set()
         if key in self._unseen or (is_held_up and self._is_due(action)):
             end = WaitEnd.WAITING
         elif action.traits.keeps_the_job:
-            # Of a job that the service has forgotten the history says how it ended.
+            # The history has the end of a job that aged out.
             end = judge_wait(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))
         elif action.action is Action.UNKNOWN:
             end = WaitEnd.WAITING
         elif action.action is not Action.DEFER or not self._has_manifest:
             end = WaitEnd.BLOCKED
         else:
-            # Nothing that it needs may be settled yet; what is not in view may, all the same.
+            # Hopeless if no needed key can be settled any more; one out of view may be.
             is_hopeless = upstream and needs_in_view and not is_upstream_open
             end = WaitEnd.BLOCKED if is_hopeless else WaitEnd.WAITING
         if end is not WaitEnd.WAITING or is_upstream_open:
-            # Who waits for another key has time as long as that one is waited for, or runs.
+            # No timeout while an upstream key is waited for, or runs.
             self._timers.pop(key, None)
         else:
             what, now_s = (job.id if job else None, action.action), self._clock.now()
             timer = self._timers.get(key)
-            # That a look failed gives nobody more time.
+            # A failed observation does not restart the timeout.
             if timer is None or (timer[0] != what and action.action is not Action.UNKNOWN):
                 timer = self._timers[key] = what, now_s
             if now_s - timer[1] >= self.rollout.timeout_s:
@@ -387,31 +384,31 @@ class _Wait:
             self._over[key] = waited
         return waited
 
-    def _tell(self, waits: Iterable[Waited], pause_s: float) -> None:
-        """Say of each key how it is: when that changes, when its wait ends, and every ten seconds."""
+    def _report(self, waits: Iterable[Waited], pause_s: float) -> None:
+        """Report the state of each key when it changes, and every ten seconds while it is waited for."""
         now_s = self._clock.now()
         for waited in waits:
-            said = waited.describe(now_s)
-            state = (waited.job.phase_text if waited.job else said, waited.end)
-            told, at_s = self._told.get(waited.key, (None, 0.0))
+            summary = waited.describe(now_s)
+            state = (waited.job.phase_text if waited.job else summary, waited.end)
+            reported, at_s = self._last_reported.get(waited.key, (None, 0.0))
             is_open = waited.end is WaitEnd.WAITING
-            if told == state and (not is_open or now_s + pause_s - at_s <= PROGRESS_EVERY_S):
+            if reported == state and (not is_open or now_s + pause_s - at_s <= PROGRESS_EVERY_S):
                 continue
-            self._told[waited.key] = (state, now_s)
+            self._last_reported[waited.key] = (state, now_s)
             job = waited.job.id if waited.job else None
             self.rollout.stream.tell(
-                EventType.ACTION_PROGRESS, key=waited.key, action=waited.action, job=job, detail=said
+                EventType.ACTION_PROGRESS, key=waited.key, action=waited.action, job=job, detail=summary
             )
 
 
 def _waits_to_rerun(action: PlannedAction) -> bool:
-    """Whether a job that has ended is to be followed by another, once other keys let it."""
+    """Whether the action waits to create the next revision after an ended job."""
     waits = action.reason in (Reason.NEEDS_PENDING, Reason.WAITS_FOR_TURN) and action.before is None
     return waits and bool(action.follows or action.aged_out_as)
 
 
-def _goes_on(waited: Waited | None) -> bool:
-    """Whether a key that is needed may come to be settled yet: it is waited for, or runs."""
+def _may_settle(waited: Waited | None) -> bool:
+    """Whether a needed key may still be settled: it is waited for, or runs."""
     if waited is None:
         return False
     runs_on = waited.end is WaitEnd.REACHED and waited.job is not None and waited.job.is_active
@@ -419,15 +416,15 @@ def _goes_on(waited: Waited | None) -> bool:
 
 
 def _own_actions(plan: Plan, keys: Collection[str]) -> dict[str, PlannedAction]:
-    """What a plan says of each key's newest revision; of the others it says why they end or are renamed.
+    """Return the action on each key's latest revision, without those on its other revisions.
 
-    What is declared is waited for; what ends, or is kept from ending, is not.
+    Actions that terminate a job, or are blocked from doing so, are left out: there is nothing to wait for.
     """
-    of_others = {Reason.SUPERSEDED, Reason.RENAMED, Reason.PROTECTION_RELEASED}
+    other_reasons = {Reason.SUPERSEDED, Reason.RENAMED, Reason.PROTECTION_RELEASED}
     return {
         a.key: a
         for a in plan.actions
-        if a.key in keys and a.reason not in of_others
+        if a.key in keys and a.reason not in other_reasons
         if Action.TERMINATE not in (a.action, a.blocked_action)
     }
 
@@ -437,14 +434,14 @@ def _only(plan: Plan, actions: list[PlannedAction]) -> Plan:
 
 
 def _joined(first: Result, more: Result) -> Result:
-    """The later word on a key, or on one of its revisions, takes the place of the earlier one."""
-    again = {outcome.action.key for outcome in more.outcomes}
-    made = {(o.action.key, o.action.after) for o in more.outcomes if o.action.traits.starts_a_job}
+    """Merge results; later outcomes of a key, or of one of its revisions, replace earlier ones."""
+    repeated = {outcome.action.key for outcome in more.outcomes}
+    created = {(o.action.key, o.action.after) for o in more.outcomes if o.action.traits.starts_a_job}
     kept = [
         o
         for o in first.outcomes
-        if not (o.action.key in again and o.action.traits.is_skipped)
-        and (o.action.key, o.action.after) not in made
+        if not (o.action.key in repeated and o.action.traits.is_skipped)
+        and (o.action.key, o.action.after) not in created
     ]
     return replace(
         first,
@@ -456,18 +453,18 @@ def _joined(first: Result, more: Result) -> Result:
 
 
 def _as_seen(plan: Plan, snapshot: Snapshot) -> Plan:
-    """A saved plan's keys as they are now: the job that was kept or made, or what stood in its way."""
+    """Return a saved plan's actions as keeps of the jobs that were kept or created since, or blocks."""
     actions = []
     for action in plan.actions:
         owned = snapshot.view_of(action.key, action.former_keys).owned
         if action.traits.starts_a_job:
-            made = action.after.revision if action.after else 0
-            newest = owned[-1] if owned and owned[-1].number >= made else None
+            number = action.after.revision if action.after else 0
+            newest = owned[-1] if owned and owned[-1].number >= number else None
             action = action.model_copy(update={"action": Action.KEEP, "before": before_of(newest)})
         elif action.traits.keeps_the_job:
-            mine = next((one for one in owned if action.before and one.job.id == action.before.id), None)
-            # What failed may have been retried elsewhere.
-            has_failed = mine is not None and mine.job.phase is not None and mine.job.phase.ended_badly
+            kept = next((one for one in owned if action.before and one.job.id == action.before.id), None)
+            # A failed job may have been retried elsewhere.
+            has_failed = kept is not None and kept.job.phase is not None and kept.job.phase.ended_badly
             before = before_of(owned[-1]) if has_failed else action.before
             action = action.model_copy(update={"action": Action.KEEP, "before": before})
         actions.append(action)
