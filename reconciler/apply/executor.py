@@ -170,6 +170,7 @@ class Execution:
 
     def _do(self, stack: str, backend: JournaledBackend, action: PlannedAction) -> Outcome:
         def tell_progress(job: ObservedJob) -> None:
+            backend.begin()  # it may wait before its first call
             detail = job.phase_text if job.name == action.key else f"{job.name} {job.phase_text}"
             of_action = {"key": action.key, "action": action.action, "job": job.id, "detail": detail}
             self._stream.tell(EventType.ACTION_PROGRESS, **of_action)

@@ -314,6 +314,18 @@ def test_replace_reports_progress_every_ten_seconds(service: Service) -> None:
     assert {(later - sooner) % 60 for sooner, later in pairwise(seconds)} == {10}
 
 
+def test_create_that_waits_for_the_end_of_a_job_starts_before_its_progress(service: Service) -> None:
+    old = service.run(a_job())
+    service.store.set_phase(old.id, "Terminating")
+    service.store.hold(old.id)
+    service.carry_out(service.plan(a_job(**NEW)), timeout_s=25)
+    assert [event.type for event in of(service, "a")] == [
+        EventType.ACTION_STARTED,
+        *[EventType.ACTION_PROGRESS] * 2,
+        EventType.ACTION_FAILED,
+    ]
+
+
 def of(service: Service, key: str) -> list[ApplyEvent]:
     return [event for event in service.events if event.key == key]
 
