@@ -275,8 +275,7 @@ def failure_of(
     """Return the exception for a response other than 2xx.
 
     The code takes precedence over the status: 404 ModelArts.2786 is an authentication error, and *no such
-    job* is a 400. `fix` overrides the fix of the code. `redact` takes secrets out
-    of what the service says.
+    job* is a 400. `fix` overrides the fix of the code. `redact` redacts the service's message.
     """
     error = read_error(content, redact)
     by_status: type[ServiceError] = ServerError if status >= 500 else UnreadableAnswer
@@ -284,7 +283,7 @@ def failure_of(
         by_status = _STATUSES.get(status, Rejected)
     meaning = CODES.get(canonical_code(error.code)) or Meaning(by_status)
     if status >= 500 and meaning.failure is not Throttled:
-        # A code must not make a call look harmless that a broken server may have carried out.
+        # Whatever the code says, a failing server may have executed the request.
         meaning = Meaning(ServerError, meaning.fix)
     wish = f"; the service asks to retry after {format_duration(retry_after_s)}" if retry_after_s else ""
     return meaning.failure(

@@ -1,4 +1,4 @@
-"""The database behind a store: its connections, transactions, failures and clock, and the scopes in it."""
+"""The database of a store: connections, transactions, errors, clock, and scopes."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from reconciler.secrets import show
 from reconciler.text import printable
 
 TOO_NEW = "the record store needs a newer reconciler"
-#: Of a row of the scopes, called `scope`: whether it is the one whose fields are given.
+#: Matches the row `scope` of the given scope.
 IS_SCOPE = " AND ".join(f"scope.{name} = :{name}" for name in Scope._fields)
 
 
 class HasNow(Protocol):
-    """Tells the time, in seconds since 1970."""
+    """A clock, in seconds since 1970."""
 
     def now(self) -> float: ...
 
 
 def storable(text: str) -> str:
-    """PostgreSQL takes no NUL, and neither database half of a surrogate pair; ids and names can hold both."""
+    """Replace characters that a database cannot store: NUL and lone surrogates."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 class Database:
-    """An open database. Safe to use from threads; everything that fails is a `RecordsUnavailable`.
+    """An open database. Thread-safe; every error is a `RecordsUnavailable`.
 
-    `redact` is asked about every text of people, of jobs and of the service before it is written.
+    All texts from people, jobs and the service are redacted by `redact` before they are written.
     """
 
     def __init__(self, dialect: Dialect, clock: HasNow, redact: Callable[[str], str]) -> None:
@@ -53,9 +53,8 @@ class Database:
     def connect(cls, url: str, *, clock: HasNow, redact: Callable[[str], str], create: bool) -> Self | None:
         """Open the store at `sqlite:///absolute/path` or `postgresql://user@host/database`.
 
-        With `create` it is made where there is none; without, the answer is None where there is none, or
-        nothing in it. Leases go by the clock of the PostgreSQL server, and by `clock` in a SQLite file.
-        `redact` is asked about every text before it is written.
+        If there is no store, or an empty one, it is created if `create`; otherwise None is returned. Leases
+        use the clock of the PostgreSQL server, or `clock` for a SQLite file.
 
         Raises:
             WrongUsage: the URL is not one of a store.
@@ -65,7 +64,7 @@ class Database:
         if not dialect.has_store():
             if not create:
                 return None
-            # The locks of a store that was moved away: beside an empty file they would mean that it was cut.
+            # Locks of a store that was moved away: beside an empty file they would look like truncation.
             ProcessLocks(dialect.file).remove_dead()
             try:
                 dialect.make_store()
@@ -86,7 +85,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Write inside one transaction, which is on disk when this returns; rows that must hold still do."""
+        """A write transaction, which is on disk when the block ends."""
         with self.translating_errors(), self.dialect.writing(self._begin) as transaction:
             yield transaction
 
@@ -113,7 +112,7 @@ class Database:
             connection.execute("COMMIT")
         except BaseException:
             if connection is not None:
-                connection.close()  # which undoes the transaction
+                connection.close()  # rolls back
             raise
         else:
             self._idle.append(connection)
@@ -121,10 +120,10 @@ class Database:
             self._free.release()
 
     def prepare(self, *, create: bool, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> bool:
-        """Bring the tables to the latest version; False if there are none and none are to be made.
+        """Migrate the tables to the latest version. False if there are none and `create` is not set.
 
         Raises:
-            RecordsUnavailable: the tables are of a version that this program does not know yet, or damaged.
+            RecordsUnavailable: the tables are damaged, or of a newer version than this program knows.
         """
         known = latest(migrations)
         with self.reading() as transaction:
@@ -139,7 +138,7 @@ class Database:
             raise RecordsUnavailable(Diagnostic(TOO_NEW, why, "pip install --upgrade reconciler"))
         if found != known:
             with self.translating_errors(), self.dialect.migrating(self._begin) as transaction:
-                # Somebody else may have done it meanwhile.
+                # Another process may have created them in the meantime.
                 if (found := self.stored_version(transaction)) is None:
                     for statement in SCHEMA:
                         transaction.execute(statement)
@@ -152,11 +151,12 @@ class Database:
         return True
 
     def stored_version(self, transaction: Transaction) -> int | None:
-        """The version of the tables that are there; None if there are none.
+        """The version of the tables. None if there are none.
 
-        Tables without one version are `Damaged`: what they hold cannot be read for certain.
+        Raises:
+            Damaged: the tables have no unique version.
         """
-        # Asked once: whoever makes the tables meanwhile makes the version with them.
+        # Read in one query, because another process may be creating the tables.
         there = {name for (name,) in transaction.rows(self.dialect.tables)} & TABLES.keys()
         if not there:
             return None
@@ -173,27 +173,27 @@ class Database:
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:
-        """Turn any failure of the database into a `RecordsUnavailable`, which says what to do."""
+        """Turn any error of the database into a `RecordsUnavailable` with a fix."""
         try:
             yield
         except self.dialect.failures as error:
-            # What interrupted a statement, where a failing rollback took its place.
+            # The original error, if a failing rollback replaced it.
             behind: BaseException | None = error
             while isinstance(behind, Exception):
                 behind = behind.__context__
             raise behind or unavailable(error, self.dialect, self.redact) from None
         except (UnicodeError, OverflowError, MemoryError) as error:
-            # The driver for SQLite met a text, number or length that no value can hold.
+            # The SQLite driver met a text, number or length that it cannot represent.
             damage = Damaged(str(error) or type(error).__name__)
             raise unavailable(damage, self.dialect, self.redact) from None
 
-    # --- what is written
+    # --- writing
 
     def text(self, text: str) -> str:
         return storable(self.redact(text))
 
     def document(self, tree: Mapping[str, Any]) -> str:
-        """Write plain data as JSON. Redaction is by value, so that the JSON stays readable."""
+        """Serialize plain data as JSON. Values are redacted one by one, so that the JSON stays valid."""
         text = dump(tree := show(tree))
         return text if self.redact(text) == text else dump(self._redacted(tree))
 
@@ -210,9 +210,9 @@ class Database:
     # --- scopes
 
     def find_scope(self, scope: Scope) -> int | None:
-        """The number of a scope in the tables; None if nothing of it was ever written."""
+        """The id of a scope in the tables. None if nothing was ever written about it."""
         if scope not in self._scope_ids:
-            # Looked at before the rows are: whoever takes the lock for the first time has written the scope.
+            # Checked before the rows are read: whoever first takes the lock has written the scope.
             trace = self.process_locks.of_scope(scope)
             was_held = trace is not None and trace.exists()
             look = f"SELECT id FROM reconciler_scopes AS scope WHERE {IS_SCOPE}"
@@ -226,7 +226,7 @@ class Database:
         return self._scope_ids[scope]
 
     def scope_id(self, scope: Scope) -> int:
-        """The number of a scope, which is written if it is new."""
+        """The id of a scope, which is inserted if it is new."""
         found = self.find_scope(scope)
         if found is None:
             with self.writing() as transaction:
@@ -235,10 +235,10 @@ class Database:
             assert found is not None
         return found
 
-    # --- what an unchanged plan reads
+    # --- reads of an unchanged plan
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision]:
-        """What says of each revision of a scope whether a look at it shows anything new."""
+        """The last recorded observation of each revision, by which new ones are recognized."""
         scope_id = self.find_scope(scope)
         look = (
             "SELECT key, number, job, digest, phase, stopped, schedule, released_at_s"
@@ -252,8 +252,8 @@ class Database:
 
 
 def unavailable(error: Exception, dialect: Dialect, redact: Callable[[str], str]) -> RecordsUnavailable:
-    """Say what a failure of the driver or the file system means, and how to fix it."""
-    # The database's own words; never the statement, nor what was written with it.
+    """Explain an error of the driver or the file system, with a fix."""
+    # The database's own message, never the statement or its values.
     match error:
         case OSError():
             message = error.strerror or str(error)
@@ -263,7 +263,7 @@ def unavailable(error: Exception, dialect: Dialect, redact: Callable[[str], str]
             message = f"malformed: {error}"
         case _:
             message = dialect.message_of(error)
-    # Before lines are joined and cleaned, which would make another text of a secret.
+    # Redact before lines are joined and sanitized, which would change secrets.
     url = dialect.url
     lines = url.without_secrets(redact(message)).splitlines()
     message = printable("; ".join(line.strip() for line in lines if line.strip())) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL do each in its own way; the rest of the records does not ask which one it is."""
+"""The differences between SQLite and PostgreSQL. No other module depends on the database."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from reconciler.errors import Diagnostic, PackageMissing
 from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
 from reconciler.records.schema import TABLES, Damaged, row_reader
 
-#: How long another process's write, or a free connection, is waited for; seconds.
+#: Timeout for another process's write and for a free connection, in seconds.
 BUSY_S = 5.0
 
 
 class Transaction:
-    """Statements inside one transaction. Values have names, `:name`; a list of them follows `IN`."""
+    """Executes statements in one transaction. Parameters are written `:name`; a list follows `IN`."""
 
     def __init__(self, connection: Any, dialect: Dialect) -> None:
         self.connection, self._dialect = connection, dialect
 
     def execute(self, sql: str, **values: Any) -> Any:
-        """Execute a statement; returns the cursor of the driver."""
+        """Execute a statement, and return the driver's cursor."""
         for name, several in [(n, value) for n, value in values.items() if isinstance(value, list)]:
             each = {f"{name}{position}": value for position, value in enumerate(several)}
             sql = sql.replace(f"IN :{name}", f"IN ({', '.join(f':{one}' for one in each) or 'NULL'})")
@@ -42,15 +42,15 @@ class Transaction:
         return list(map(read, cursor.fetchall()))
 
     def row(self, sql: str, **values: Any) -> tuple[Any, ...] | None:
-        """The first row, if there is one."""
+        """The first row, or None."""
         return next(iter(self.rows(sql, **values)), None)
 
     def value(self, sql: str, **values: Any) -> Any:
-        """The first cell of the first row, if there is one."""
+        """The first cell of the first row, or None."""
         return next(iter(self.row(sql, **values) or ()), None)
 
     def insert(self, table: str, rows: Sequence[Mapping[str, Any]], conflict: str = "") -> None:
-        """Insert rows of the same columns; `conflict` says what to do about one that is there already."""
+        """Insert rows with the same columns. `conflict` is the ON CONFLICT clause."""
         if rows:
             sql = self._dialect.statement(f"{insertion(table, rows[0])} {conflict}")
             if len(rows) == 1:
@@ -61,7 +61,7 @@ class Transaction:
     def upsert(
         self, table: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]], **changes: str
     ) -> None:
-        """Insert rows, or change those of the same key to the new values, unless `changes` says otherwise."""
+        """Insert rows, or update those with the same key; `changes` overrides the update of columns."""
         for one in rows[:1]:
             new = {name: f"excluded.{name}" for name in one if name not in key} | changes
             sets = ", ".join(f"{name} = {value}" for name, value in new.items())
@@ -73,25 +73,25 @@ def insertion(table: str, columns: Collection[str]) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({values})"
 
 
-#: Begins a transaction, with a statement of the database.
+#: Begins a transaction with a statement.
 Begin = Callable[[str], AbstractContextManager[Transaction]]
 
 
 class Dialect(ABC):
-    """One database, at one URL. What is not overridden is right for a server, which keeps its own files."""
+    """A database at a URL. The defaults are those of a server."""
 
-    #: A text of the database in lower case, what it means, and the fix, where `{place}` is the file or the
-    #: URL. The first row whose text is in what the database says counts.
+    #: A substring of the lower-case error message, what it means, and the fix, in which `{place}` is the file
+    #: or the URL. The first match counts.
     errors: tuple[tuple[str, str, str], ...]
-    #: What our statements say, and how the database says it.
+    #: Replacements in statements.
     words: tuple[tuple[str, str], ...]
-    #: The names of all tables.
+    #: The query for the names of all tables.
     tables: str
-    #: So many connections are open at most.
+    #: Maximum number of open connections.
     most_connections: int
-    #: What is raised where a statement fails; what the driver raises is known once it is imported.
+    #: Exceptions of failed statements; those of the driver are added when it is imported.
     failures: tuple[type[Exception], ...] = (Damaged, PackageMissing)
-    #: The file of the store, if it is one: process locks lie beside it.
+    #: The file of the store, if any. Process locks are beside it.
     file: Path | None = None
 
     def __init__(self, url: StoreUrl) -> None:
@@ -99,49 +99,49 @@ class Dialect(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """Connect, for transactions that begin and end by statements. Nothing is waited for without end."""
+        """Connect in autocommit mode, with timeouts."""
 
     def statement(self, sql: str) -> str:
-        """A statement of ours in the words of the database."""
+        """Translate a statement."""
         for ours, theirs in self.words:
             sql = sql.replace(ours, theirs)
         return sql
 
     def writing(self, begin: Begin) -> AbstractContextManager[Transaction]:
-        """A transaction that is on disk when it ends; rows that must hold still are locked in it."""
+        """A write transaction, which is on disk when the block ends."""
         return begin("BEGIN")
 
     @abstractmethod
     def migrating(self, begin: Begin) -> AbstractContextManager[Transaction]:
-        """A transaction that excludes others who make or change the tables."""
+        """A transaction that excludes other migrations."""
 
     @abstractmethod
     def insert_numbered(self, transaction: Transaction, table: str, row: Mapping[str, Any]) -> int:
-        """Insert a row; returns the `id` that it got."""
+        """Insert a row, and return its `id`."""
 
     def is_lost(self, connection: Any) -> bool:
-        """Whether a connection that failed is of no use any more; a new one may be."""
+        """Whether a failed connection has to be replaced."""
         return False
 
     def has_store(self) -> bool:
-        """Whether something is there that can be opened; what is in it, its tables tell."""
+        """Whether there is a database to open, which may be empty."""
         return True
 
     def make_store(self) -> None:
-        """Make what can be opened. A database on a server is made by whoever runs it."""
+        """Create the database. On a server its administrator does that."""
         return
 
     def check(self, transaction: Transaction, *, is_thorough: bool = False) -> None:
-        """Check that a store is whole, each time that it is opened; `is_thorough` however long that takes."""
+        """Check the integrity of a store when it is opened; `is_thorough` may take long."""
         return
 
     def message_of(self, error: BaseException) -> str:
-        """The database's own words for what its driver raised; never what was written."""
+        """The message of the database, without values that were written."""
         return str(error)
 
 
 def dialect_of(url: str) -> Dialect:
-    """The database that a URL means.
+    """Return the dialect of a URL.
 
     Raises:
         WrongUsage: it is not the URL of a store.
@@ -150,7 +150,7 @@ def dialect_of(url: str) -> Dialect:
     return Sqlite(parsed) if parsed.kind.name == "sqlite" else Postgresql(parsed)
 
 
-# --- a SQLite file, for all who work on this machine
+# --- SQLite
 
 
 class Sqlite(Dialect):
@@ -162,7 +162,7 @@ class Sqlite(Dialect):
         ("is full", UNWRITABLE, "free up space on the disk of {place}"),
         ("", UNREACHABLE, "check the file: ls -l {place}"),
     )
-    # Nobody else writes beside a transaction that does, so that its rows hold still.
+    # Write transactions are exclusive, so rows need no locks.
     words = ((" FOR UPDATE", ""), (" FOR SHARE", ""), ("clock_s()", ":clock_s"), ("BIGINT", "INTEGER"))
     tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
     #: A commit is on disk when it returns.
@@ -190,8 +190,8 @@ class Sqlite(Dialect):
 
     @contextmanager
     def writing(self, begin: Begin) -> Iterator[Transaction]:
-        """A transaction beside which nobody else writes."""
-        # SQLite makes those who wait for another connection poll; threads can be told.
+        """An exclusive write transaction."""
+        # Threads queue here, because waiting connections of SQLite poll.
         if not self._turn.acquire(timeout=2 * BUSY_S):
             why = f"{self.url.shown}: another thread is still using the connection"
             raise RecordsUnavailable(Diagnostic(UNWRITABLE, why))
@@ -203,8 +203,8 @@ class Sqlite(Dialect):
 
     @contextmanager
     def migrating(self, begin: Begin) -> Iterator[Transaction]:
-        """A transaction beside which nobody else writes, in a file with a write-ahead log."""
-        # Two processes that make the same file at once cannot both switch its journal.
+        """An exclusive write transaction, after switching to a write-ahead log."""
+        # Switching fails if another process does it at the same time.
         with suppress(sqlite3.Error), closing(self.connect()) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
         with self.writing(begin) as transaction:
@@ -217,12 +217,12 @@ class Sqlite(Dialect):
         return has_content(self.file)
 
     def make_store(self) -> None:
-        """Make an empty file that nobody else can read; what SQLite puts beside it is as private."""
+        """Create an empty private file. SQLite's other files get the same mode."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def check(self, transaction: Transaction, *, is_thorough: bool = False) -> None:
-        """Check that every table and column is there, and that SQLite finds what decisions rest on sound."""
+        """Check that all tables and columns exist, and the integrity of the tables that decisions rest on."""
         execute = transaction.connection.execute
         for table, columns in TABLES.items():
             execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 0")
@@ -235,13 +235,13 @@ class Sqlite(Dialect):
             raise Damaged("a row refers to another one that does not exist")
 
 
-# --- a PostgreSQL server, which any number of machines may share
+# --- PostgreSQL
 
-#: Excludes others who make or change the tables of the same database at this moment.
+#: The advisory lock that excludes other migrations.
 _MIGRATION_LOCK = 0x7265636F6E63696C
-#: How long the server waits for a row that another process holds, and for a statement to end; seconds.
+#: Timeouts for a row lock and for a statement, in seconds.
 ROW_S, STATEMENT_S = 15.0, 20.0
-#: What the network does to a server that vanished; options in the URL go before these.
+#: Network timeouts. Options in the URL take precedence.
 NETWORK = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -264,7 +264,7 @@ class Postgresql(Dialect):
     words = (
         ("INTEGER NOT NULL PRIMARY KEY", "BIGSERIAL NOT NULL PRIMARY KEY"),
         (" AUTOINCREMENT", ""),
-        # Machines that share a server may disagree about the time.
+        # The server's time, because the clocks of its clients may differ.
         ("clock_s()", "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"),
     )
     tables = "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p') AND pg_table_is_visible(oid)"
@@ -275,11 +275,11 @@ class Postgresql(Dialect):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the driver is told. The options behind the question mark go before the rest of the URL."""
+        """The options of the driver. Those in the query of the URL take precedence."""
         url = self.url
         parts = {"user": url.user, "password": url.password, "host": url.host, "port": url.port}
         given = {name: ",".join(values) for name, values in url.options.items()}
-        # Several hosts are written `host=a:5432&host=b:5432`, or as the driver wants them.
+        # Several hosts are `host=a:5432&host=b:5432`, or in the driver's own form.
         hosts = [re.fullmatch(r"([\w.-]*)(?::(\d*))?", one) for one in url.options.get("host", ())]
         if "port" not in given and hosts and all(hosts):
             given["host"] = ",".join(host[1] for host in hosts if host)
@@ -289,15 +289,15 @@ class Postgresql(Dialect):
         return {**NETWORK, "dbname": url.name, **named, **given}
 
     def connect(self) -> Any:
-        # Imported here, for few stacks need it; one that is missing is reported like any other failure.
+        # Imported here, because few stacks need it.
         from reconciler.extras import missing
 
         try:
             import psycopg
-        except ImportError:  # or there is a driver without its library
+        except ImportError:  # also if the driver lacks its library
             raise missing("psycopg") from None
         self.failures = (psycopg.Error, *Dialect.failures)
-        # Statements that were prepared in one session are unknown in the next if a pooler hands it out.
+        # No prepared statements, because a connection pooler may switch sessions.
         connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self.options)
         try:
             connection.execute(f"SET statement_timeout = {STATEMENT_S * 1000:.0f}")
@@ -320,5 +320,5 @@ class Postgresql(Dialect):
         return bool(connection.closed)
 
     def message_of(self, error: BaseException) -> str:
-        """The first line is the message; DETAIL, which follows, quotes rows."""
+        """The first line: DETAIL, which follows, quotes rows."""
         return str(getattr(getattr(error, "diag", None), "message_primary", None) or error)

@@ -1,9 +1,9 @@
-"""The SQLite file of a store: there, not there, or something else; and the process locks beside it.
+"""The SQLite file of a store, and the process locks beside it.
 
-A process lock is a file that the kernel unlocks when its holder dies, so that a dead holder is known at
-once. The lease in the database is what counts; a process lock only proves that its holder is gone. That can
-be proved on the machine of the holder alone, so the proof names the machine's boot and the file itself: a
-file that somebody removed and made again proves nothing. The columns with its name are called `lifeline`.
+A process lock is a file lock that the kernel releases when its holder dies, so that a dead holder is detected
+at once. The lease in the database decides; a process lock only proves that its holder is dead, and only on
+the same machine. Its name therefore identifies the boot of the machine and the file, which must not have been
+replaced. It is stored in the columns `lifeline`.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if sys.platform != "win32":
 UNREACHABLE = "the record store cannot be reached"
 UNREADABLE = "the record store cannot be read"
 UNWRITABLE = "the record store cannot be written"
-#: For any SQLite file that cannot be used as it is.
+#: The fix for an unusable SQLite file.
 MOVE_AWAY = "move it away; the next apply creates a new one: mv {place} {place}.broken"
-#: Of a SQLite file the first bytes say what it is, and how large its pages are.
+#: Length of the SQLite header that has the magic string and the page size.
 _HEAD = 18
 
 
 def has_content(file: Path) -> bool:
-    """Whether there is a file with something in it. False: there is none, or it was only just made.
+    """Whether there is a store. False if there is no file, or one that has just been created.
 
     Raises:
-        RecordsUnavailable: something is there that is no such file, or cannot be judged.
+        RecordsUnavailable: the path is not a SQLite file, or cannot be read.
     """
     try:
         found = file.stat()
     except (FileNotFoundError, NotADirectoryError):
-        # A dangling link is no missing file: the disk with the records may not be mounted just now.
+        # A dangling link does not mean a missing file: its disk may not be mounted.
         links = (place for place in (file, *file.parents) if place.is_symlink() and not place.exists())
         if (link := next(links, None)) is not None:
             why = f"{file}: {link} is a link to {link.readlink()}, which does not exist"
@@ -56,19 +56,19 @@ def has_content(file: Path) -> bool:
     if not stat.S_ISREG(found.st_mode):
         raise _refused(UNREACHABLE, file, f"is {kind_of(found.st_mode)}, not a regular file")
     head = b""
-    with suppress(OSError):  # SQLite says better why it cannot be read
+    with suppress(OSError):  # SQLite reports it better
         head = _head(file)
         if not head:
-            # A store that is just being made, unless a lock of it was held already.
+            # A store that is being created, unless one of its locks was held before.
             place = file.resolve()
             if any(place.parent.glob(f"{escape(place.name)}.lock-*")) and not _head(place):
                 raise _refused(UNREADABLE, place, "is empty, but was in use before")
             return False
-    # SQLite takes a file of one byte for an empty one, and one of the kernel, which has no size. The size is
-    # asked again, for the file may have been empty before its head was read.
+    # SQLite treats a file of one byte, and special files without a size, as empty. The size is read again,
+    # because the file may have been empty before its header was read.
     size, page_size = file.stat().st_size, 1
     if head.startswith(b"SQLite format 3\0"):
-        # It has whole pages. Any other file is not judged here.
+        # A SQLite file consists of whole pages. Other files are left to SQLite.
         page_size = {0: 1, 1: 65536}.get(said := int.from_bytes(head[16:18], "big"), said)
     if head and (size < _HEAD or size % page_size):
         raise _refused(UNREADABLE, file, "is truncated or not a database")
@@ -92,7 +92,7 @@ _held: weakref.WeakSet[ProcessLock]
 
 
 class ProcessLock:
-    """A process lock that this process holds. `name` is what proves that it was this very one."""
+    """A process lock held by this process. `name` identifies it."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.name = name
@@ -110,21 +110,21 @@ _held = weakref.WeakSet()
 
 
 class ProcessLocks:
-    """The process locks beside a store in a file, by whichever path it was opened.
+    """The process locks beside the file of a store, whatever path it was opened by.
 
-    A store on a server (`store` is None) has none: those who share it are on other machines too.
+    A store on a server (`store` is None) has none, because its users are on other machines.
     """
 
     def __init__(self, store: Path | None = None) -> None:
         self._store = store
 
     def of_scope(self, scope: Scope) -> Path | None:
-        """The file for the lock of a scope. It stays, as a trace that the store was in use."""
+        """The lock file of a scope. It is kept as evidence that the store was in use."""
         text = "\n".join([scope.stack, scope.host, scope.project_id, scope.workspace_id])
         return self._beside(f"lock-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
 
     def remove_dead(self) -> None:
-        """Remove the files of locks whose holders are gone."""
+        """Remove lock files without living holders."""
         if (store := self._beside("lock")) is not None:
             for left in store.parent.glob(f"{escape(store.name)}-*"):
                 if (found := seize(left)) is not None:
@@ -140,9 +140,9 @@ class ProcessLocks:
 
 
 def seize(path: Path | None) -> ProcessLock | None:
-    """Take the process lock at `path`; None if a living process holds it, or there can be none.
+    """Take the process lock at `path`. None if a living process holds it, or `path` is None.
 
-    Two takers in one process exclude each other too: the kernel's lock belongs to the opened file.
+    It also excludes other threads of this process: the lock belongs to the opened file.
     """
     boot = _boot_id()
     if path is None or not boot or sys.platform == "win32":
@@ -168,7 +168,7 @@ def _boot_id() -> str:
 
 
 def _release_in_child() -> None:
-    """A forked child would keep its parent's process locks alive; closing them there does not unlock them."""
+    """Close inherited process locks in a forked child: they would outlive the parent."""
     for process_lock in list(_held):
         process_lock.release()
 

@@ -1,4 +1,4 @@
-"""The history: what each revision was and in which phases it was seen, what applies declared, and the runs.
+"""The history: revisions with their observed phases, declarations of applies, and runs.
 
 Source: docs/operations/records.md.
 """
@@ -21,11 +21,12 @@ from reconciler.records.dialects import Transaction
 from reconciler.records.lock import Locks
 from reconciler.records.schema import LARGEST, declared_document, dump
 
-#: So many keys or digests are asked about in one statement.
+#: Maximum number of keys or digests in one statement.
 _AT_ONCE = 500
-#: A look that is older than the one recorded by less than this came late, by more by a wrong clock; seconds.
+#: An observation older than the recorded one by less than this, in seconds, arrived late; by more, the clock
+#: was wrong.
 _LATE_S = 3600.0
-#: What is read of a past run and revision, in the order of the fields.
+#: The columns of past runs and revisions, in the order of their fields.
 _RUN = ", ".join(f"run.{'place' if name == 'where' else name}" for name in PastRun._fields[:10])
 _REVISION = ", ".join(f"revision.{'phase' if n == 'phase_text' else n}" for n in PastRevision._fields)
 _REVISIONS = (
@@ -33,18 +34,18 @@ _REVISIONS = (
     f" JOIN reconciler_scopes AS scope ON scope.id = revision.scope_id WHERE {IS_SCOPE}"
 )
 _REVISIONS_OF_ID = f"SELECT {_REVISION} FROM reconciler_revisions AS revision WHERE scope_id = :scope_id"
-#: Of the same digest, what was declared stays known; of another one, only what is said now counts.
+#: Keep the recorded declaration if the digest is the same.
 _DECLARED_NOW = (
     "CASE WHEN reconciler_revisions.digest = excluded.digest"
     " THEN coalesce(excluded.declared, reconciler_revisions.declared) ELSE excluded.declared END"
 )
 
-#: The id of a job that was renamed, the revision that it was, and the one that it is.
+#: The id of a renamed job, its former revision, and its present one.
 Move = tuple[str, RevisionId, RevisionId]
 
 
 class History(Locks):
-    """A store, as far as it is about what was done and seen."""
+    """The history in a store."""
 
     def memory(self, scope: Scope) -> HistorySnapshot:
         self.find_scope(scope)
@@ -67,14 +68,14 @@ class History(Locks):
         return HistorySnapshot(by_key, tuple(sorted(one.place for one in others)), sweeps=dict(sweeps))
 
     def revisions(self, scope: Scope, *keys: str) -> Sequence[PastRevision]:
-        """The revisions of some keys, oldest first."""
+        """Return the revisions of some keys, oldest first."""
         with self.reading() as transaction:
             look = f"{_REVISIONS} AND revision.key IN :keys"
             past = _read_past(transaction, look, keys=[*keys], **scope._asdict())
         return tuple(sorted(past, key=lambda one: one.number))
 
     def codes(self, digests: Iterable[str]) -> Mapping[str, Code]:
-        """The code of those digests, as far as a revision with it was started."""
+        """Return the recorded code of digests."""
         look = "SELECT digest, content AS listing FROM reconciler_code WHERE digest IN :digests"
         found = {}
         with self.reading() as transaction:
@@ -84,9 +85,9 @@ class History(Locks):
         return found
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
-        """Write owned revisions as they were seen at a time: new ones, and new phases of those known.
+        """Record observed revisions: new ones, and new phases of known ones.
 
-        A job that has another key or number now was renamed, and takes its past along.
+        A job that now has another key or number was renamed, and its history moves with it.
         """
         if not (seen := list(seen)):
             return
@@ -123,9 +124,9 @@ class History(Locks):
             _write_revisions(transaction, rows)
 
     def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
-        """Write for a scope what is known of these jobs in another one; return how many revisions were new.
+        """Copy the history of these jobs from another scope. Returns the number of new revisions.
 
-        What is known of the scope already stays as it is, unless it is an older look at the same job.
+        Existing revisions stay, unless they are older observations of the same job.
         """
         from_id = self.find_scope(old)
         if from_id is None or not jobs:
@@ -144,12 +145,12 @@ class History(Locks):
             _write_revisions(transaction, rows)
         return len(rows)
 
-    # --- what applies declared
+    # --- declarations
 
     def declare(self, scope: Scope, sweeps: Mapping[str, str], place: str) -> None:
-        """Write what an apply declares, each key with its sweep or "", and where its manifest is.
+        """Record the keys that an apply declares, each with its sweep or "", and the place of the manifest.
 
-        Nothing is written where that is known already.
+        Writes nothing if they are recorded already.
         """
         scope_id, place = self.scope_id(scope), self.text(place)
         with self.reading() as transaction:
@@ -157,7 +158,7 @@ class History(Locks):
             known = {key: (sweep, is_) for key, sweep, is_ in transaction.rows(look, scope_id=scope_id)}
             look = "SELECT applied_from FROM reconciler_scopes WHERE id = :scope_id"
             was_from = transaction.value(look, scope_id=scope_id)
-        # Whose member a key was stays known.
+        # Keep the sweep of keys that are no longer declared.
         now = {key: (sweep, False) for key, (sweep, _) in known.items()}
         now |= {key: (sweep, True) for key, sweep in sweeps.items()}
         changed = [
@@ -173,10 +174,9 @@ class History(Locks):
             transaction.execute(change, place=place, scope_id=scope_id)
 
     def finished(self, scope: Scope, digests: Collection[str], place: str) -> Mapping[str, FinishedWork]:
-        """What other stacks completed on the same target, by digest, and do not declare any more.
+        """Return completed work of other stacks on the same target, by digest, that they no longer declare.
 
-        A stack whose last apply was from `place` is this one under its former name: all that it completed
-        counts.
+        A stack whose last apply was from `place` is this one under a former name, so all of its work counts.
         """
         look = (
             "SELECT revision.digest, revision.key, revision.number, scope.stack"
@@ -204,7 +204,7 @@ class History(Locks):
     def insert_run(
         self, transaction: Transaction, scope_id: int, run: Run, ended: RunEnd | None = None
     ) -> int:
-        """Write a run, and its end if it is over; return its number."""
+        """Insert a run, with its end if it has ended. Returns its number."""
         row: dict[str, Any] = {
             "scope_id": scope_id,
             "kind": run.kind.value,
@@ -225,7 +225,7 @@ class History(Locks):
     def runs(
         self, scope: Scope, *, keys: Collection[str] | None = None, limit: int | None = None
     ) -> Sequence[PastRun]:
-        """The runs of a scope, newest first; with `keys` what was done about them, and that only."""
+        """Return the runs of a scope, newest first; with `keys` only those about them, with their actions."""
         of_scope = (
             "FROM reconciler_runs AS run JOIN reconciler_scopes AS scope ON scope.id = run.scope_id"
             f" WHERE {IS_SCOPE}"
@@ -255,7 +255,7 @@ class History(Locks):
             rows = transaction.rows(f"SELECT {_RUN} {wanted}", **values)
             look = f"SELECT max(run.id) AS id {of_scope} AND run.ended_at_s IS NULL"
             newest = transaction.value(look, **values)
-        # Who applies holds the lock: of the runs without an end the newest goes on, and others were cut off.
+        # A run in progress holds the lock, so only the newest unfinished run may be one; others crashed.
         running = newest if newest is not None and self.holder(scope) else None
         return [
             PastRun._make((number, *row, tuple(actions[number]), tuple(steps[number]), number == running))
@@ -263,7 +263,7 @@ class History(Locks):
         ]
 
     def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
-        """The newest call that changed a job of each key, by key; failed and unanswered ones aside."""
+        """Return the newest successful call that changed a job, by key."""
         fields = ", ".join(PastChange._fields)
         newest_first = "line.at_s DESC, line.run_id DESC, line.line DESC"
         look = (
@@ -282,23 +282,23 @@ def _read_past(transaction: Transaction, look: str, **values: Any) -> list[PastR
     return [PastRevision._make(row) for row in transaction.rows(look, **values)]
 
 
-# --- what a look at the service adds
+# --- new observations
 
 
 def _compare(
     past: Iterable[PastRevision], seen: Iterable[dict[str, Any]], at_s: float
 ) -> tuple[list[dict[str, Any]], list[Move], set[str]]:
-    """Compare a look with what is known.
+    """Compare observations with the recorded revisions.
 
-    Returns rows to write, rows to move first, and keys of which the journal may know what was declared.
+    Returns rows to write, rows to move first, and keys whose declarations may be in the journal.
     """
     known = {RevisionId(one.key, one.number): one for one in past}
-    # Of two jobs that claim one revision the younger is meant.
+    # If two jobs claim one revision, the younger one counts.
     by_place = {
         RevisionId(one["key"], one["number"]): one
         for one in sorted(seen, key=lambda one: one["created_at_s"] or 0.0)
     }
-    # A row of a job that was released stays what it is: the job is another revision if it was adopted since.
+    # The row of a released job stays: if the job was adopted since, it is another revision.
     place_by_job = {
         row.job: place for place, row in known.items() if place not in by_place and row.released_at_s is None
     }
@@ -313,7 +313,7 @@ def _compare(
             moves.append((now["job"], was, place))
         elif row is not None and not _is_change(row, now, at_s):
             continue
-        # The phases seen so far, and this one if it is another than the last.
+        # The phases observed so far, and this one if it is new.
         seen_in = [phase for one in earlier if one.job == now["job"] for phase in one.phases]
         looks = groupby([*seen_in, (now["phase"], at_s)], key=lambda look: look[0])
         phases = [next(first) for _, first in looks]
@@ -324,12 +324,12 @@ def _compare(
 
 
 def _is_change(row: PastRevision, now: Mapping[str, Any], at_s: float) -> bool:
-    """Whether the look shows something new. That an active job runs on is nothing new."""
+    """Whether an observation is new. That an active job is still running is not."""
     if row.job == now["job"]:
         if row.seen_at_s is not None and 0 < row.seen_at_s - at_s < _LATE_S:
             return False
         if row.released_at_s is not None and at_s <= row.released_at_s:
-            return False  # the marker has been taken off since
+            return False  # released since
     phase = parse_phase(now["phase"])
     passed_over = {"duration_s"} if phase is not None and phase.is_active else set()
     return any(
@@ -343,10 +343,7 @@ def _is_change(row: PastRevision, now: Mapping[str, Any], at_s: float) -> bool:
 
 
 def _write_revisions(transaction: Transaction, rows: list[dict[str, Any]]) -> None:
-    """Write revisions as they were seen.
-
-    All who write some do so in one order, so that none waits for one who waits for it.
-    """
+    """Write observed revisions, always in the same order, to avoid deadlocks."""
     rows.sort(key=lambda row: (row["key"], row["number"]))
     for row in rows:
         row |= {"phases": dump(row["phases"]), "schedule": str(row["schedule"] or "")}
@@ -360,20 +357,20 @@ def upsert_revisions(transaction: Transaction, rows: Sequence[Mapping[str, Any]]
 
 
 def _written(declared: Declared | None) -> str | None:
-    """What was redacted before, as it is written."""
+    """Serialize a redacted declaration."""
     return None if declared is None else dump(declared_document(declared))
 
 
 def _journaled(
     transaction: Transaction, scope_id: int, keys: Iterable[str]
 ) -> dict[tuple[str, int | None, str], Declared]:
-    """What the journal says was declared for revisions: a run may have died before it could say more."""
+    """Read declarations from the journal: a run may have crashed before writing the revision."""
     found: dict[tuple[str, int | None, str], Declared] = {}
     look = (
         "SELECT line.key, line.number, line.digest, line.declared"
         " FROM reconciler_lines AS line JOIN reconciler_runs AS run ON run.id = line.run_id"
         " WHERE run.scope_id = :scope_id AND line.declared IS NOT NULL"
-        # What certainly did not take effect was not declared of any job.
+        # Except of calls that certainly had no effect.
         " AND (line.ok IS NOT FALSE OR line.is_certain IS FALSE)"
         " AND line.key IN :keys ORDER BY line.run_id, line.line"
     )
@@ -384,14 +381,14 @@ def _journaled(
 
 
 def move(transaction: Transaction, scope_id: int, moves: Sequence[Move]) -> None:
-    """Give rows of jobs that were renamed their new key and number, with all that is known of them.
+    """Move the rows of renamed jobs to their new keys and numbers.
 
-    A row that is there already gives way; what was declared for the same job stays known. A job that is
-    not at the old place any more was moved before.
+    An existing row is replaced, but the declaration of the same job is kept. Jobs that have been moved
+    already are skipped.
     """
     look = (
         "SELECT key, number, job, digest, declared FROM reconciler_revisions"
-        " WHERE scope_id = :scope_id AND key IN :keys FOR UPDATE"  # they hold still meanwhile
+        " WHERE scope_id = :scope_id AND key IN :keys FOR UPDATE"
     )
     is_at = "WHERE scope_id = :scope_id AND key = :key AND number = :number"
     rows = {
@@ -415,6 +412,6 @@ def move(transaction: Transaction, scope_id: int, moves: Sequence[Move]) -> None
 
 
 def _portions(things: Iterable[str]) -> Iterator[list[str]]:
-    """Distinct keys or digests, so many as are asked about in one statement."""
+    """Split unique keys or digests into batches for one statement."""
     every = sorted(set(things))
     return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))

@@ -1,4 +1,4 @@
-"""The journal of a run: a line before each call, and what became of it.
+"""The journal of a run: a line before each call, and its outcome.
 
 Source: docs/concepts/crash-safety.md, "Apply"; docs/operations/records.md.
 """
@@ -26,7 +26,7 @@ _END = (
 _OF_JOB = "WHERE scope_id = :scope_id AND job = :job"
 _STOPPED = f"UPDATE reconciler_revisions SET stopped = TRUE {_OF_JOB}"
 _RELEASED = f"UPDATE reconciler_revisions SET released_at_s = :at_s {_OF_JOB}"
-#: What was seen of a revision stays, unless it is another job by now.
+#: Columns that are kept, unless the revision is another job now.
 _SEEN = {
     name: f"CASE WHEN reconciler_revisions.job = excluded.job"
     f" THEN reconciler_revisions.{name} ELSE excluded.{name} END"
@@ -37,14 +37,14 @@ Warn = Callable[[str], None]
 
 
 class _Entry:
-    """What one thread has to write: statements, and whether they may only be written under the lock."""
+    """The statements that a thread has to write, and whether they need the lock."""
 
     def __init__(self, execute: Callable[[Transaction], object], *, is_fenced: bool = False) -> None:
         self.execute, self.is_fenced = execute, is_fenced
-        #: What this thread writes in one transaction, its own entry first; empty if another thread does it.
+        #: Entries that this thread writes in one transaction, its own first; empty if another thread does.
         self.batch: list[_Entry] = []
         self.error: BaseException | None = None
-        #: Released once the entry is written, or this thread is to write a batch.
+        #: Released when the entry is written, or when this thread has to write a batch.
         self.turn = threading.Lock()
         self.turn.acquire()
 
@@ -52,8 +52,8 @@ class _Entry:
 class StoredJournal(Journal):
     """The journal of one run in a store.
 
-    A run that began under the lock of its scope writes no line before a call without it; it may release the
-    lock, and take it again. Entries that wait while others are written share the next transaction.
+    A run that began with the lock of its scope needs it for every line before a call; it may release the lock
+    and take it again. Entries that arrive during a write share the next transaction.
     """
 
     def __init__(self, store: History, run: Run, run_id: int, scope_id: int, warn: Warn | None) -> None:
@@ -69,7 +69,7 @@ class StoredJournal(Journal):
         self._is_writing = False
 
     def before(self, step: Step) -> int:
-        """Write what is about to be asked; return the line's number."""
+        """Write a call that is about to be sent. Returns the number of the line."""
         store, action, about = self._store, step.action, _about(step)
         line, at_s = next(self._lines), store.clock.now()
         row = {
@@ -94,7 +94,7 @@ class StoredJournal(Journal):
                 added = {"digest": code.digest, "content": content}
                 transaction.insert("reconciler_code", [added], "ON CONFLICT DO NOTHING")
             if action.reason is Reason.RELEASED:
-                # Before the call: a job without marker that the history calls ours would get it back.
+                # Before the call, because a recorded job without marker would get its marker back.
                 transaction.execute(_RELEASED, at_s=at_s, **self._of_job(step))
 
         try:
@@ -129,7 +129,7 @@ class StoredJournal(Journal):
             transaction.execute(of_line, run_id=self._run_id, line=line, **ended)
             if step is None:
                 return
-            # To its stack, what is terminated by hand was terminated outside.
+            # For its stack, a job terminated by hand was terminated outside.
             if step.call is Call.TERMINATE and end.ok and self._run.kind is not RunKind.TERMINATE:
                 transaction.execute(_STOPPED, **self._of_job(step))
             if step.action.reason is Reason.RELEASED and not end.ok and end.is_certain:
@@ -138,13 +138,13 @@ class StoredJournal(Journal):
         self._write(change)
 
     def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
-        """Write what became of an action, and the revision that it made or changed."""
+        """Write the outcome of an action, and the revision that it created or changed."""
         action, before, after = outcome.action, outcome.action.before, outcome.action.after
         is_done = outcome.status is Status.DONE
 
         def change(transaction: Transaction) -> None:
             if is_done and action.formerly is not None and before is not None:
-                # The job's marker names another key now: its past goes along.
+                # The job was renamed: move its history.
                 at, to = (RevisionId(key, before.revision) for key in (action.formerly, action.key))
                 move(transaction, self._scope_id, [(storable(before.id), at, to)])
             if is_done and after is not None and outcome.job is not None:
@@ -165,7 +165,7 @@ class StoredJournal(Journal):
         self._write(change, [outcome])
 
     def end(self, ended: RunEnd) -> None:
-        """Close the run; outcomes that were not written one by one are written now."""
+        """Close the run, and write outcomes that have not been written yet."""
         row = {"run_id": self._run_id, **self._store.end_of_run(ended)}
         left = [one for one in ended.outcomes if _identity(one) not in self._recorded]
         self._write(lambda transaction: transaction.execute(_END, **row), left)
@@ -182,7 +182,7 @@ class StoredJournal(Journal):
         return {"scope_id": self._scope_id, "job": _job_of(step)}
 
     def _write(self, change: Callable[[Transaction], object], outcomes: Collection[Outcome] = ()) -> None:
-        """Write what no call waits for, and outcomes: the work goes on if the store does not."""
+        """Write outcomes and other entries that no call depends on. Failures are tolerated."""
         rows = [self._outcome(one) for one in outcomes]
 
         def execute(transaction: Transaction) -> None:
@@ -195,13 +195,13 @@ class StoredJournal(Journal):
             self.problem = self.problem or str(unavailable)
 
     def _commit(self, entry: _Entry) -> None:
-        """Return when an entry is on disk. One thread writes at a time, for all that wait when it begins."""
+        """Wait until an entry is on disk. One thread at a time writes the entries of all waiting threads."""
         with self._guard:
             self._waiting.append(entry)
             if not self._is_writing:
                 self._hand_over()
         entry.turn.acquire()
-        # Taken out, since a list that holds itself is freed by the garbage collector only, which is off.
+        # Breaks a reference cycle: the garbage collector is off.
         batch, entry.batch = entry.batch, []
         if batch:
             self._write_batch(batch)
@@ -213,7 +213,7 @@ class StoredJournal(Journal):
             raise entry.error
 
     def _hand_over(self) -> None:
-        """Let the first that waits write for all that do."""
+        """Let the first waiting thread write for all."""
         batch, self._waiting = self._waiting, []
         self._is_writing = bool(batch)
         if batch:
@@ -221,7 +221,7 @@ class StoredJournal(Journal):
             batch[0].turn.release()
 
     def _write_batch(self, batch: list[_Entry]) -> None:
-        """Write entries in one transaction. Without the lock, those that need it are not written."""
+        """Write entries in one transaction, except those that need the lock if it is lost."""
         try:
             with self._store.writing() as transaction:
                 lock = self._store.held.get(self._run.scope) or self._began_under
@@ -235,7 +235,7 @@ class StoredJournal(Journal):
                         entry.execute(transaction)
         except BaseException as error:
             if len(batch) > 1 and not isinstance(error, RecordsUnavailable):
-                for entry in batch:  # what is wrong with one of them is no matter of the others
+                for entry in batch:  # an error of one entry must not fail the others
                     entry.error = None
                     self._write_batch([entry])
                 return
@@ -244,14 +244,14 @@ class StoredJournal(Journal):
 
 
 def _job_of(step: Step) -> str | None:
-    """The job that a call is about, as far as there is one."""
+    """The job of a call, if any."""
     before = step.action.before
     job = step.job or (before.id if before and step.call is not Call.CREATE else None)
     return None if job is None else storable(job)
 
 
 def _about(step: Step) -> Before | After | None:
-    """The revision that a call is about: a replace first marks and ends the job that is there."""
+    """The revision of a call: a replace first marks and terminates the existing job."""
     action = step.action
     is_about_new = step.call is Call.CREATE or not action.traits.stops_a_job
     return (action.after or action.before) if is_about_new else (action.before or action.after)

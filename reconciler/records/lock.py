@@ -1,6 +1,6 @@
-"""The lock of a scope: a row with a random token, and free again when its lease has run out.
+"""The lock of a scope: a row with a random token and a lease.
 
-Beside a store in a file it has a process lock, which proves at once that the holder is dead.
+In a SQLite store it also has a process lock, by which a dead holder is detected at once.
 
 Source: docs/concepts/crash-safety.md, "Apply"; docs/operations/records.md, "The lock".
 """
@@ -33,7 +33,7 @@ _IS_OURS = "scope_id = :scope_id AND token = :token AND expires_s > clock_s()"
 
 
 class _LockRow(NamedTuple):
-    """The row of a lock, with the time."""
+    """The row of a lock, with the current time."""
 
     token: str
     who: str
@@ -46,11 +46,10 @@ class _LockRow(NamedTuple):
 
 
 class ScopeLock:
-    """The lock of a scope, taken once. As a context manager it is held in the block.
+    """The lock of a scope, for a single use. As a context manager it is held in the block.
 
-    It is taken, kept alive and released in a thread of its own: a signal is raised in the main thread only,
-    so that it cuts none of this short. Releasing it is right however far taking it came; closing the store
-    releases it, too.
+    It is taken, renewed and released on a thread of its own, which signals cannot interrupt. It may be
+    released at any time, even if taking it failed; closing the store also releases it.
     """
 
     def __init__(
@@ -64,17 +63,17 @@ class ScopeLock:
         self._ours = {"scope_id": self._scope_id, "token": self._token}
         self._process_lock: ProcessLock | None = None
         self._may_be_ours = self._is_lost = self._is_started = False
-        #: By our own clock; later than that nobody who asks may find it ours.
+        #: End of the lease by our own clock.
         self._good_until_s = 0.0
         self._begun, self._ended = Future[None](), Future[None]()
-        #: Whatever is in it, an end is asked for. Its methods are atomic, which those of an Event are not.
+        #: Any item requests the release. Unlike an Event, it is safe in signal handlers.
         self._orders: SimpleQueue[None] = SimpleQueue()
 
     def take(self) -> None:
-        """Take it, and keep its lease alive.
+        """Take the lock, and keep its lease alive.
 
         Raises:
-            LockHeld: another process holds it; the message says who, since when, from where, for how long.
+            LockHeld: another process holds it; the message names the holder.
         """
         _thread.start_new_thread(self._live, ())
         self._is_started = True
@@ -125,7 +124,7 @@ class ScopeLock:
         """Whether the lock is ours, and stays ours until the transaction ends."""
         if self._is_lost:
             return False
-        # FOR SHARE: whoever wants to take or break the lock waits for the end of this transaction.
+        # FOR SHARE makes others who want to take or break the lock wait for the end of this transaction.
         look = f"SELECT scope_id FROM reconciler_locks WHERE {_IS_OURS} FOR SHARE"
         clock_s = self._store.clock.now()
         self._is_lost = transaction.row(look, clock_s=clock_s, **self._ours) is None
@@ -136,7 +135,7 @@ class ScopeLock:
         return LockLost(Diagnostic("the lock was lost", why, "check who else is applying, then run it again"))
 
     def _take(self) -> None:
-        """Take the lock if it is free, if its lease ran out, or if its holder is known to be dead."""
+        """Take the lock if it is free, its lease has expired, or its holder is known to be dead."""
         store, begun_s = self._store, self._store.clock.now()
         try:
             with store.writing() as transaction:
@@ -161,7 +160,7 @@ class ScopeLock:
                     "expires_s": row.now_s + self._lease_s,
                     "lifeline": self._process_lock.name if self._process_lock else "",
                 }
-                # From here on it may be ours: of a commit that is made we may never hear.
+                # From here on it may be ours: the response to the commit may get lost.
                 self._may_be_ours = True
                 transaction.execute(_TAKE, **values)
         except BaseException:
@@ -171,7 +170,7 @@ class ScopeLock:
         store.held[self._scope] = self
 
     def _renew(self) -> None:
-        """Lengthen the lease; raises `LockLost` if it ran out, or somebody broke the lock."""
+        """Renew the lease. Raises `LockLost` if it has expired, or the lock was broken."""
         begun_s = self._store.clock.now()
         lengthen = f"UPDATE reconciler_locks SET expires_s = clock_s() + :lease_s WHERE {_IS_OURS}"
         with self._store.writing() as transaction:
@@ -182,13 +181,13 @@ class ScopeLock:
         self._good_until_s = begun_s + self._lease_s
 
     def _beat(self) -> float | None:
-        """Renew once; return the seconds until the next time, None if the lock was lost."""
+        """Renew once. Returns the seconds until the next renewal, None if the lock was lost."""
         try:
             self._renew()
             return self._lease_s / 3
         except LockLost:
             pass
-        except Exception:  # whatever kept us from renewing, the lease goes on running out
+        except Exception:  # whatever the cause, the lease expires if it is not renewed
             if self._store.clock.now() < self._good_until_s:
                 return self._lease_s / 10
         self._is_lost = True
@@ -197,10 +196,10 @@ class ScopeLock:
         return None
 
     def _release(self) -> None:
-        """Free the row, if it may be ours. In a store that is unavailable the lease runs out."""
+        """Clear the row, if it may be ours. If the store is unavailable, the lease expires."""
         if self._store.held.get(self._scope) is self:
             del self._store.held[self._scope]
-        # The process lock first: nobody is to find the lock free, and its process lock held.
+        # The process lock first, so that a free lock never has a held process lock.
         self._release_process_lock()
         if self._may_be_ours:
             with suppress(RecordsUnavailable), self._store.writing() as transaction:
@@ -214,27 +213,27 @@ class ScopeLock:
 
 
 class Locks(Database):
-    """A store, as far as it is about who holds what."""
+    """The locks in a store."""
 
     def __init__(self, dialect: Dialect, clock: HasNow, redact: Callable[[str], str]) -> None:
         super().__init__(dialect, clock, redact)
-        #: The locks that this process holds.
+        #: The locks held by this process.
         self.held: dict[Scope, ScopeLock] = {}
         self._locks: list[ScopeLock] = []
 
     def locked(
         self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
     ) -> ScopeLock:
-        """The lock of a scope, not taken yet; `on_lost` is called if its lease cannot be kept alive.
+        """Return the lock of a scope, not taken yet. `on_lost` is called if its lease cannot be renewed.
 
-        `since_s` and `expires_s` of the holder are the store's to set.
+        The store sets `since_s` and `expires_s` of the holder.
         """
         lock = ScopeLock(self, scope, holder, lease_s, on_lost)
         self._locks.append(lock)
         return lock
 
     def holder(self, scope: Scope) -> Holder | None:
-        """Who holds the lock of a scope; None if it is free, or the holder is known to be dead."""
+        """Return the holder of a scope's lock. None if it is free, or the holder is known to be dead."""
         scope_id = self.find_scope(scope)
         if scope_id is None:
             return None
@@ -243,9 +242,9 @@ class Locks(Database):
         return None if row is None or not _is_taken(row) or self._is_dead(row, scope) else _holder(row)
 
     def break_lock(self, scope: Scope, seen: Holder | None = None) -> Holder | None:
-        """Take the lock away from whoever holds it, and return who that was.
+        """Break the lock of a scope, and return its holder.
 
-        With `seen`, as `holder` returned it, from that one only: None if it does not hold the lock any more.
+        With `seen`, a result of `holder`, only if that still holds the lock; otherwise None.
         """
         scope_id = self.find_scope(scope)
         if scope_id is None:
@@ -261,7 +260,7 @@ class Locks(Database):
     def lock_row(
         self, transaction: Transaction, scope_id: int, *, hold_still: bool = False
     ) -> _LockRow | None:
-        """The row of a lock, with the time as `now_s`; None if the lock was never taken."""
+        """The row of a lock, with the current time as `now_s`. None if the lock was never taken."""
         fields = ", ".join(_LockRow._fields[:-1])
         look = f"SELECT {fields}, clock_s() AS now_s FROM reconciler_locks WHERE scope_id = :scope_id"
         look += " FOR UPDATE" if hold_still else ""
@@ -271,7 +270,7 @@ class Locks(Database):
     def _is_dead(self, row: _LockRow, scope: Scope) -> bool:
         if not row.lifeline:
             return False
-        # A taker of the lock seizes the same file, inside the same kind of transaction: not at the same time.
+        # In a write transaction, because whoever takes the lock seizes the same file in one.
         with suppress(RecordsUnavailable), self.writing():
             process_lock = seize(self.process_locks.of_scope(scope))
             try:
@@ -292,7 +291,7 @@ def _is_taken(row: _LockRow) -> bool:
 
 
 def _proves_death(row: _LockRow, process_lock: ProcessLock | None) -> bool:
-    """Whether the process lock that we got hold of is the one that the holder kept."""
+    """Whether the process lock that we could take is the holder's."""
     return process_lock is not None and row.lifeline == process_lock.name
 
 

@@ -1,6 +1,6 @@
-"""The records of one stack on one target: opened when first needed, and no plan fails without them.
+"""The records of one stack on one target, opened on first use.
 
-A store that cannot be reached stops no plan, and stops an apply unless somebody says to go on without.
+An unavailable store never fails a plan; it fails an apply, unless `--without-records` is given.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from reconciler.records.store import Records
 
 DATABASE = "records.sqlite3"
-#: How often a lock that is waited for is tried, in seconds.
+#: Interval between attempts to take a lock, in seconds.
 _LOCK_PAUSE_S = 1.0
 
 
 class RunMetadata(NamedTuple):
-    """Who runs this, where, with which command; "" for unknown."""
+    """User, machine, command and commit of a run; "" for unknown."""
 
     who: str = ""
     where: str = ""
@@ -56,11 +56,11 @@ class RunMetadata(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Recording:
-    """Where the records of a stack are, and what becomes of a command where they are not available.
+    """Access to the records of a stack, and the handling of an unavailable store.
 
-    `url` is None for the file beside the root file. `origin` is asked when it is first written, and
-    `find_place`, where the manifests in `root` are, when it is first compared. `tell` takes what `-v` shows.
-    `unavailable` says why it is unknown where the store is: a secret in its URL has no value.
+    `url` is None for the file beside the root file. `origin` and `find_place` (the place of the manifests in
+    `root`) are called on first use. `tell` receives messages for `-v`. `unavailable` is set if the URL is
+    unknown, because a secret in it has no value.
     """
 
     url: str | None
@@ -76,7 +76,7 @@ class Recording:
     tell: Callable[[str], None] = lambda _: None
     unavailable: tuple[Diagnostic, ...] | None = None
     _opened: Records | None = field(default=None, init=False)
-    #: An apply goes on without the store from here on, whether or not it comes back.
+    #: Set when an apply continues without the store, even if that becomes available again.
     _is_given_up: bool = field(default=False, init=False)
 
     @cached_property
@@ -90,15 +90,15 @@ class Recording:
     # --- the store
 
     def reading(self) -> Records | None:
-        """The store, or None where there is none yet.
+        """Open the store for reading. None if it does not exist yet.
 
         Raises:
-            RecordsUnavailable: there is one, and it cannot be asked.
+            RecordsUnavailable: it exists, but cannot be read.
         """
         return self._open(create=False)
 
     def writing(self) -> Records | None:
-        """The store, made where there is none; None if it is unavailable and the command goes on without.
+        """Open the store for writing, and create it if necessary. None if the command goes on without it.
 
         Raises:
             RecordsUnavailable: it cannot be reached, read or written.
@@ -110,7 +110,7 @@ class Recording:
             return None
 
     def go_on_without(self, unavailable: RecordsUnavailable) -> None:
-        """Work without the store from now on; raises what is wrong with it if nobody said to do so."""
+        """Continue without the store, or raise its error unless `--without-records` was given."""
         if not self.goes_on_without:
             raise unavailable
         self.close()
@@ -131,7 +131,7 @@ class Recording:
         return self._opened
 
     def _find(self, *, create: bool) -> str | None:
-        """The URL of the store; None if it is the file beside the root file, which is not there yet."""
+        """The URL of the store. None if it is the file beside the root file and does not exist yet."""
         from reconciler.records.file import UNWRITABLE, has_content
 
         if self.unavailable is not None:
@@ -153,18 +153,18 @@ class Recording:
 
     @contextmanager
     def _optional(self, consequence: str) -> Iterator[None]:
-        """What cannot be written or read in the block stops nothing: a warning says so."""
+        """Turn an unavailable store in the block into a warning."""
         try:
             yield
         except RecordsUnavailable as unavailable:
             self.warn(f"{unavailable}; {consequence}")
 
-    # --- what is read
+    # --- reading
 
     def memory(self, scope: Scope) -> HistorySnapshot:
-        """What the store knows of a scope. Where it cannot be read, `problem` says why.
+        """Read the history of a scope. If it cannot be read, `problem` says why.
 
-        A store that is there and cannot be read is not an empty one, unless somebody says to work without.
+        An unreadable store is not an empty one, unless `--without-records` is given.
         """
         try:
             store = self.reading()
@@ -176,22 +176,22 @@ class Recording:
             return NO_HISTORY
 
     def finished(self, scope: Scope, digests: Collection[str]) -> Mapping[str, FinishedWork]:
-        """What other stacks completed on the target of a scope, by digest, and do not declare any more."""
-        # `memory` has warned whoever works without records.
+        """Return completed work that other stacks on the target no longer declare, by digest."""
+        # `memory` has already warned about working without records.
         with suppress(RecordsUnavailable) if self.goes_on_without else nullcontext():
             if store := self.reading():
                 return store.finished(scope, digests, self._place)
         return {}
 
     def code(self, digest: str) -> Code | None:
-        """The code of that digest, if a revision with it is on record; an unavailable store knows none."""
+        """Return the recorded code of a digest. None if it is unknown or the store unavailable."""
         with suppress(RecordsUnavailable):
             if store := self.reading():
                 return store.codes([digest]).get(digest)
         return None
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
-        """What the store has of each revision, if that is cheap to read: in the file beside the manifest."""
+        """Return the recorded revisions if reading them is cheap, in the file beside the manifest."""
         if self.url or self._opened is not None or self._is_given_up:
             return None
         from reconciler.records.database import Database  # the rest of the records is not needed for this
@@ -204,33 +204,30 @@ class Recording:
                 return {}
             with closing(store):
                 return store.recorded_revisions(scope)
-        except RecordsUnavailable:  # whoever opens it says so
+        except RecordsUnavailable:  # reported when it is opened
             return None
 
     def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
-        """The newest call that changed a job of each key; an unavailable store gives none, and a warning."""
+        """Return the newest call that changed a job, by key. Warns if the store is unavailable."""
         with self._optional("the last changes are not shown"):
             if store := self.reading():
                 return store.last_changes(scope)
         return {}
 
     def last_check(self, scope: Scope) -> LastCheck:
-        """What earlier drift checks of a scope left. Where it cannot be read, `problem` says why."""
+        """Return the state of the last drift check. If it cannot be read, `problem` says why."""
         from reconciler.decide.drift_check import NO_CHECK, LastCheck
 
         try:
             store = self.reading()
             return store.last_check(scope) if store else NO_CHECK
-        except RecordsUnavailable as unavailable:  # which `memory` has said to whoever works without records
+        except RecordsUnavailable as unavailable:  # `memory` has already warned about it
             return NO_CHECK if self.goes_on_without else LastCheck(problem=str(unavailable))
 
-    # --- what is written
+    # --- writing
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
-        """Write how the jobs of a scope were seen; the store is made where there is none.
-
-        What cannot be written stops nothing, and changes no result.
-        """
+        """Record observed jobs of a scope, creating the store if necessary. Failures are only warnings."""
         try:
             if store := self._open(create=True):
                 store.remember(scope, seen, at_s)
@@ -238,18 +235,18 @@ class Recording:
             self.tell(f"{unavailable}; observations are not recorded")
 
     def declare(self, scope: Scope, sweeps: Mapping[str, str]) -> None:
-        """Write what an apply declares, if there is a store; what cannot be written stops nothing."""
+        """Record the declarations of an apply, if there is a store. Failures are only warnings."""
         with self._optional("what is declared is not recorded"):
             if store := self.reading():
                 store.declare(scope, sweeps, self._place)
 
     def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
-        """Write for a scope what is known of these jobs in another one; return how many were new."""
+        """Copy the history of these jobs from another scope. Returns the number of new revisions."""
         store = self.writing()
         return store.take_over(scope, old, jobs) if store else 0
 
     def record_check(self, scope: Scope, ended: RunEnd, digest: str, check: CheckRecord) -> None:
-        """Write a drift check that has ended; the store is made where there is none."""
+        """Record a finished drift check, creating the store if necessary."""
         from reconciler.core.past import RunKind
 
         with self._optional("this check is not recorded"):
@@ -268,11 +265,11 @@ class Recording:
                 store.mark_reported(scope, drift, at_s, delivered)
 
     def lock(self, scope: Scope, on_lost: Callable[[], None]) -> StackLock:
-        """The lock of a scope, not taken yet; `on_lost` is called if it is lost while it is held."""
+        """Return the lock of a scope, not taken yet. `on_lost` is called if it is lost."""
         return StackLock(self, scope, on_lost)
 
     def begin(self, scope: Scope, kind: RunKind, plan_digest: str) -> Journal:
-        """Open the journal of a run; one that writes nothing if the command goes on without the store."""
+        """Open the journal of a run. Without the store it writes nothing."""
         if store := self.writing():
             warn = self.warn if self.goes_on_without else None
             return store.begin(self._run(scope, kind, plan_digest), warn)
@@ -287,13 +284,13 @@ class Recording:
         return Run(scope, kind, origin.who, origin.where, origin.command, digest, at_s)
 
     def note(self, scope: Scope, kind: RunKind, ended: RunEnd, digest: str) -> None:
-        """Write a run that changed nothing, if there is a store."""
+        """Record a run that changed nothing, if there is a store."""
         with self._optional("this check is not recorded"):
             if self.reading():
                 self.begin(scope, kind, digest).end(ended)
 
     def note_termination(self, scope: Scope, job: ObservedJob) -> None:
-        """Write that a job of the stack was terminated by hand, if there is a store."""
+        """Record that a job of the stack was terminated by hand, if there is a store."""
         from reconciler.core.past import Call, RunKind
         from reconciler.decide.outcome import RunEnd, Step, StepEnd
 
@@ -315,20 +312,18 @@ class Recording:
 
 
 class StackLock:
-    """The lock of a scope: held while something is done, released while it is only watched."""
+    """The lock of a scope, which may be released and taken again."""
 
     def __init__(self, recording: Recording, scope: Scope, on_lost: Callable[[], None]) -> None:
         self._recording, self._scope, self._on_lost = recording, scope, on_lost
         self._lock: ScopeLock | None = None
 
     def take_in_time(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Take it as soon as it is free, waiting for it as long as the records' `lock_timeout_s`.
-
-        Nobody waits any more once it `is_over`.
+        """Take the lock, waiting for at most `lock_timeout_s` of the records, or until `is_over`.
 
         Raises:
             LockHeld: another process still holds it.
-            RecordsUnavailable: the store is unavailable, and nobody said to go on without.
+            RecordsUnavailable: the store is unavailable, and `--without-records` was not given.
         """
         recording, clock = self._recording, self._recording.clock
         until_s, is_told = clock.now() + recording.lock_timeout_s, False
@@ -345,11 +340,11 @@ class StackLock:
                 clock.sleep(min(left_s, _LOCK_PAUSE_S))
 
     def take(self) -> None:
-        """Take it.
+        """Take the lock.
 
         Raises:
             LockHeld: another process holds it.
-            RecordsUnavailable: the store is unavailable, and nobody said to go on without.
+            RecordsUnavailable: the store is unavailable, and `--without-records` was not given.
         """
         from reconciler.core.past import Holder
 
@@ -365,7 +360,7 @@ class StackLock:
             self._lock = None
 
     def release(self) -> None:
-        """Release it, however far taking it came. Idempotent."""
+        """Release the lock, even if taking it failed. Idempotent."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -383,12 +378,12 @@ class StackLock:
 
 
 def plan_digest(plan: Plan) -> str:
-    """Name a plan by what it says, what grows with time aside."""
+    """Return a digest of a plan, without fields that grow with time."""
     return digest_of(without_growing(plan.document()))
 
 
 def digest_of(tree: Any) -> str:
-    """Name plain data by what it says."""
+    """Return a digest of plain data."""
     import hashlib
     import json
 

@@ -1,4 +1,4 @@
-"""The tables, one schema for SQLite and PostgreSQL, the steps between versions, and what each cell holds."""
+"""The tables (one schema for SQLite and PostgreSQL), migrations, and the types of cells."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from reconciler.core.code import CodeFile
 from reconciler.core.identity import ScheduleMark, read_schedule_mark
 from reconciler.core.record import Declared
 
-#: What PostgreSQL's integers hold.
+#: The largest integer of PostgreSQL.
 LARGEST = 2**31 - 1
-#: No time or duration that the service may say is longer.
+#: Upper limit of times and durations.
 _LONGEST_S = 1e30
 
 
 class Damaged(Exception):
-    """What the database answers cannot have been written by this program; the text says what it is."""
+    """The database contains what this program cannot have written."""
 
 
 # --- the tables
 
-#: Lines of columns begin in lower case, other lines do not. Of scopes: `applied_from` is where the manifest
-#: was of the last apply, NULL where none said what it declared. Of locks: a row stays when the lock is
-#: released, token is "" then, so that there is always a row to contend for. Of runs: AUTOINCREMENT, for the
-#: number of one that was deleted is not given again. Of keys: every key that was ever applied, each with its
-#: sweep; the last apply declared some of them. Of code: what is declared for a revision says which. Of drift:
-#: a row for each that stands, however many checks saw it.
+#: Lines of columns begin in lower case, other lines do not. Scopes: `applied_from` is the place of the
+#: manifest of the last apply, NULL if it is unknown. Locks: the row stays when a lock is released, with an
+#: empty token, so that there is always a row to lock. Runs: AUTOINCREMENT, so that numbers are not reused.
+#: Keys: every key that was ever applied, with its sweep. Code: referenced by the declarations of revisions.
+#: Drift: one row per lasting drift, however many checks saw it.
 _SCHEMA = """\
 CREATE TABLE reconciler_version (
     version INTEGER NOT NULL,
@@ -115,16 +114,16 @@ def _columns(statement: str) -> tuple[str, ...]:
     return tuple(column.split()[0] for column in columns.split(", "))
 
 
-#: The columns of each table, by its name.
+#: The columns of each table.
 TABLES: Mapping[str, tuple[str, ...]] = {
     **{sql.split()[2]: _columns(sql) for sql in SCHEMA if sql.startswith("CREATE TABLE")},
-    # In the drift `content` is another thing.
+    # `content` has another type in the table of drift.
     "reconciler_code": ("digest", "content AS listing"),
 }
 
-#: The statements that lead to version 2, those that lead to version 3, … A released step never changes in
-#: what it does to the tables. (From version 4 to 9 SQLite had copies of rows; since version 9 three columns
-#: of the drift are not used, since version 10 three of the runs, and stay in the stores that have them.)
+#: The statements that lead to version 2, to version 3, … The effect of a released step never changes. (From
+#: version 4 to 9 SQLite had copies of rows. Three columns of drift are unused since version 9, three of runs
+#: since version 10; they stay in existing stores.)
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE reconciler_revisions ADD COLUMN stopped BOOLEAN NOT NULL DEFAULT FALSE",),
     (
@@ -174,7 +173,7 @@ def latest(migrations: Sequence[Sequence[str]] = MIGRATIONS) -> int:
     return 1 + len(migrations)
 
 
-# --- what a cell holds: a column means the same in every table that has it, and SQLite takes anything
+# --- types of cells, by column name; SQLite does not enforce them
 
 
 def _text(value: Any) -> str:
@@ -216,14 +215,14 @@ def _read_times(value: str) -> dict[str, float]:
 
 
 def _read_schedule(value: str) -> ScheduleMark | None:
-    """What a marker says of the schedule of its job, written as there, or ""."""
+    """Parse the schedule part of a marker, or ""."""
     mark = read_schedule_mark(value) if _text(value) else None
     if value and mark is None:
         raise ValueError(value)
     return mark
 
 
-# Many revisions of a key are of one declaration.
+# Revisions of a key often share a declaration.
 @lru_cache(maxsize=256)
 def _read_declared(value: str) -> Declared:
     match tree := _read_document(value):
@@ -234,13 +233,13 @@ def _read_declared(value: str) -> Declared:
 
 
 def declared_document(declared: Declared) -> dict[str, Any]:
-    """What is written of a declaration, as plain data."""
+    """The stored form of a declaration, as plain data."""
     names = ("immutable", "mutable", "description", "protect", *(("commit",) if declared.commit else ()))
     return {name: getattr(declared, name) for name in names}
 
 
 def _read_listing(value: str) -> tuple[str, tuple[CodeFile, ...]]:
-    """The name of a directory of code, and its files."""
+    """Parse the name and files of a directory of code."""
     match _read_document(value):
         case {"name": str(name), "files": list(files)}:
             found = tuple(CodeFile(*file) for file in files)
@@ -249,11 +248,11 @@ def _read_listing(value: str) -> tuple[str, tuple[CodeFile, ...]]:
     raise ValueError(value)
 
 
-#: Times since 1970 and durations.
+#: Times (since 1970) and durations.
 _seconds = _number((int, float), _LONGEST_S)
-#: What SQLite has in the place of a truth value.
+#: SQLite stores booleans as integers.
 _bit = _number(int, 1)
-#: How the columns are read that hold neither text nor, in `…_s`, seconds.
+#: Readers of columns that hold neither text nor seconds (`…_s`).
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("id", "scope_id", "run_id"), _number(int)),
     **dict.fromkeys(("version", "line", "number", "position", "node_count"), _number(int, LARGEST)),
@@ -272,7 +271,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 @lru_cache
 def row_reader(columns: tuple[str, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """What reads a row of some columns; a cell of another kind, or no code, is `Damaged`."""
+    """Return a reader of rows with these columns, which raises `Damaged` for a cell of the wrong type."""
     readers = [_READERS.get(name) or (_seconds if name.endswith("_s") else _text) for name in columns]
 
     def read(row: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""An open record store: journal, lock, history, and the drift that stands by the checks that saw it."""
+"""An open record store: journal, lock, history and drift checks."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
         StandingDrift,
     )
 
-#: So many checks stay that saw nothing come, change or go; those that did stay.
+#: Number of checks without events that are kept. Those with events always are.
 KEPT_CHECKS = 100
-#: No key and no id of a job is longer; an index takes no text of any length.
+#: Maximum length of keys and job ids, because the size of index entries is limited.
 _LONGEST_ID = 200
 _IS = "WHERE scope_id = :scope_id AND key = :key AND class = :class AND job = :job"
 _QUIET = (
     "scope_id = :scope_id AND kind = :kind"
     " AND NOT EXISTS (SELECT 1 FROM reconciler_outcomes WHERE run_id = reconciler_runs.id)"
 )
-#: Deletes the checks in which nothing happened, but the newest of them.
+#: Deletes all but the newest checks without events.
 _FORGET = (
     f"DELETE FROM reconciler_runs WHERE {_QUIET} AND id NOT IN"
     f" (SELECT id FROM reconciler_runs WHERE {_QUIET} ORDER BY at_s DESC, id DESC LIMIT :kept)"
@@ -42,19 +42,19 @@ _FORGET = (
 
 
 class Records(History):
-    """A store as it is used. Any method may raise `RecordsUnavailable`."""
+    """A record store. Any method may raise `RecordsUnavailable`."""
 
     def check(self) -> None:
-        """Read the whole store, of all stacks: `RecordsUnavailable` says what in it is damaged."""
+        """Read the whole store, of all stacks, to find damage."""
         with self.reading() as transaction:
             self.dialect.check(transaction, is_thorough=True)
             for table, columns in TABLES.items():
                 transaction.rows(f"SELECT {', '.join(columns)} FROM {table}")
 
     def begin(self, run: Run, warn: Warn | None = None) -> StoredJournal:
-        """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any.
+        """Open a run. Its journal is fenced by the scope's lock, if this process holds it.
 
-        With `warn` calls are made without a journal where the store has become unavailable; it is told once.
+        With `warn`, calls continue without a journal if the store becomes unavailable, after one warning.
         """
         scope_id = self.scope_id(run.scope)
         with self.writing() as transaction:
@@ -62,7 +62,7 @@ class Records(History):
         return StoredJournal(self, run, run_id, scope_id, warn)
 
     def last_check(self, scope: Scope) -> LastCheck:
-        """The drift that stands by earlier checks, and when the last one could compare."""
+        """Return the lasting drift, and the time of the last check that compared."""
         from reconciler.decide.drift_check import NO_CHECK, LastCheck  # a plan needs none of it
 
         scope_id = self.find_scope(scope)
@@ -74,10 +74,9 @@ class Records(History):
             return LastCheck(at_s, tuple(_read_standing(transaction, scope_id)))
 
     def record_check(self, run: Run, ended: RunEnd, check: CheckRecord) -> None:
-        """Write a check that has ended: the run, its events, and the drift that stands by now.
+        """Record a finished check: the run, its events, and the lasting drift.
 
-        A drift of another check that this one says nothing of stays as it is. Of the checks without an
-        event only the newest stay.
+        Drift that the check did not judge is kept. Old checks without events are deleted.
         """
         with self._changing(run.scope, check.compared_at_s) as (transaction, scope_id):
             run_id = self.insert_run(transaction, scope_id, run, ended)
@@ -102,10 +101,7 @@ class Records(History):
         at_s: float,
         delivered: Mapping[DriftId, Mapping[str, float]],
     ) -> None:
-        """Write that drifts which stand were reported at a time: somebody was notified of them.
-
-        Of others, write to which URLs they were `delivered` so far.
-        """
+        """Record when lasting drift was reported, and to which URLs other drift was `delivered`."""
         mark = f"UPDATE reconciler_drift SET reported_at_s = :at_s, delivered = '' {_IS}"
         note = f"UPDATE reconciler_drift SET delivered = :delivered {_IS}"
         with self._changing(scope) as (transaction, scope_id):
@@ -116,7 +112,7 @@ class Records(History):
 
     @contextmanager
     def _changing(self, scope: Scope, at_s: float | None = None) -> Iterator[tuple[Transaction, int]]:
-        """A transaction that changes the row of the scope first: other checks of it wait for its end."""
+        """A transaction that updates the row of the scope first, so that other checks of it wait."""
         scope_id = self.scope_id(scope)
         change = "UPDATE reconciler_scopes SET compared_at_s = coalesce(:at_s, compared_at_s) WHERE id = :id"
         with self.writing() as transaction:
@@ -131,7 +127,7 @@ class Records(History):
     def _row(self, scope_id: int, one: StandingDrift) -> dict[str, Any]:
         from reconciler.decide.drift_check import Drift
 
-        # Of a drift that is ignored its own fields only: the next check says whether it is.
+        # Without the fields of an ignore rule: the next check decides that again.
         fields = {name for name, field in Drift.model_fields.items() if not field.exclude}
         entry = one.entry.model_dump(mode="json", by_alias=True, include=fields)
         return {
