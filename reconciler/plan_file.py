@@ -1,7 +1,6 @@
-"""Saved plans: written, read again, and made ready to be carried out without their manifest.
+"""Saved plans: written, read, checked, and prepared to be executed without their manifest.
 
-Which bytes are a plan file, what its document says, by which seal it is whole, and whether what it rests on
-still holds.
+This includes the document, the seal over it, and the preconditions of its actions.
 """
 
 from __future__ import annotations
@@ -66,30 +65,30 @@ from reconciler.secrets import SecretText, matches_redacted
 from reconciler.text import few, format_duration
 from reconciler.version import __version__
 
-#: A plan of ten thousand jobs is a tenth of this.
+#: Ten times the size of a plan of ten thousand jobs.
 MOST_BYTES = 256 * 1024 * 1024
 
-# --- The preconditions of a saved plan: whether what it was made for is still there
+# --- preconditions
 
 
 class StalePlan(ReconcilerError):
-    """The service, or the program, is not what the plan was made for: nothing was changed."""
+    """The service, or the program, is not as when the plan was made; nothing was changed."""
 
     exit_code = ExitCode.STALE
 
 
-#: Phase → its class. A move within a class changes no action.
+#: Phase → class, if other than the phase. A change within a class changes no action.
 _CLASSES = {
     Phase.CREATING: "active",
     Phase.PENDING: "active",
     Phase.RUNNING: "active",
     Phase.ABNORMAL: "Failed",
 }
-#: Moves from one class to another that leave a keep what it is.
-_KEPT_ALL_THE_SAME = frozenset(
+#: Changes of class that do not affect a keep.
+_HARMLESS_FOR_KEEP = frozenset(
     {("active", Phase.COMPLETED.value), (Phase.TERMINATING.value, Phase.TERMINATED.value)}
 )
-#: Creates that rest on how the revision before ended: one that ended otherwise is another action's.
+#: Required class of the previous revision, by the reason of the create.
 _FOLLOWS_CLASS = {
     Reason.RETRY: "Failed",
     Reason.RECREATE: Phase.TERMINATED.value,
@@ -100,13 +99,13 @@ _FOLLOWS_CLASS = {
 def failed_preconditions(
     plan: Plan, snapshot: Snapshot, at_s: float, sweeps: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[str, ...]:
-    """Compare what each executed action rests on with what is there at `at_s`; say, for people, what differs.
+    """Check the preconditions of each executed action at `at_s`; return the failed ones, for people.
 
-    That is the job, the phase class, the digest and the name of its own key, the keys that it needs, and its
-    turn in its sweep; `sweeps` has those of all declared keys. What else moved (a kept job that failed, a
-    deferred or blocked key) changes nothing of what is executed.
+    These are the job, phase class, digest and name of its own key, the keys that it needs, and its turn in
+    its sweep; `sweeps` has the sweep of each declared key. Other changes (a kept job failed, a key is
+    deferred or blocked) do not affect what is executed.
     """
-    found: list[str] = []
+    failed: list[str] = []
     known = {action.before.id for action in plan.actions if action.before}
     needed = {key for action in plan.to_execute for key in action.needs}
     executed = {action.key for action in plan.to_execute}
@@ -117,30 +116,30 @@ def failed_preconditions(
 
     for key in sorted(executed | needed):
         actions, view = actions_by_key.get(key, []), view_of(key)
-        looked_at = (one for one in actions if one.traits.is_executed or one.action is Action.KEEP)
-        moved = [said for action in looked_at for said in _moved(action, view, at_s, known)]
-        # An action was chosen after the key's other jobs had been looked at.
+        checked = (one for one in actions if one.traits.is_executed or one.action is Action.KEEP)
+        problems = [problem for action in checked for problem in _key_problems(action, view, at_s, known)]
+        # The action was chosen with the key's other jobs in view, so there must be no new ones.
         if any(
             not (one.traits.stands_in_the_way or one.reason is Reason.MARKER_RESTORED)
             and one.action is not Action.UNKNOWN
             for one in actions
         ):
-            # One whose end somebody has asked for matters only where a new job would start beside it.
+            # A terminating one matters only if a new job would start beside it.
             starts_a_job = any(action.traits.starts_a_job for action in actions)
             named = {*known, *chain.from_iterable(map(_awaited, actions))}
-            moved += (
+            problems += (
                 f"{one.job.name} exists, which the plan does not know"
                 for one in view.owned
                 if (one.job.is_active if starts_a_job else _is_live(one)) and one.job.id not in named
             )
         newest = view.aged_out or (view.owned[-1] if view.owned else None)
-        if key in needed and not moved and (newest is None or newest.job.phase is not Phase.COMPLETED):
+        if key in needed and not problems and (newest is None or newest.job.phase is not Phase.COMPLETED):
             where = "gone" if newest is None else f"{newest.job.name} is {newest.job.phase_text}"
-            moved.append(f"needed, and {where}")
+            problems.append(f"needed, and {where}")
         sent = min((one.made_from[key] for one in plan.to_execute if key in one.made_from), default=None)
         if sent is not None and (last := newest_completed(view) or 0) > sent:
-            moved.append(f"r{last} has completed, and the plan has the path of r{sent}")
-        found += (f"{key}: {said}" for said in moved)
+            problems.append(f"r{last} has completed, and the plan has the path of r{sent}")
+        failed += (f"{key}: {problem}" for problem in problems)
     starting = [action for action in plan.to_execute if action.max_parallel is not None]
     for sweep, first in {sweeps.get(action.key): action for action in starting}.items():
         members = {key for key, entry in sweeps.items() if entry == sweep}.union(first.beside)
@@ -148,31 +147,31 @@ def failed_preconditions(
         active = sorted(key for key in members - new if view_of(key).may_be_active)
         if len(active) + len(new) > (first.max_parallel or 0):
             limit = f"max_parallel: {first.max_parallel}, and the plan starts {len(new)}"
-            found.append(f"{sweep}: {few(active)} {'is' if len(active) == 1 else 'are'} active; {limit}")
-    return tuple(found)
+            failed.append(f"{sweep}: {few(active)} {'is' if len(active) == 1 else 'are'} active; {limit}")
+    return tuple(failed)
 
 
 def _is_live(revision: Revision) -> bool:
-    """Whether the job is active and nobody has asked for its end."""
+    """Whether the job is active and not terminating."""
     return bool(may(Operation.TERMINATE, revision.job.phase))
 
 
 def _awaited(action: PlannedAction) -> tuple[str, ...]:
-    """The jobs that have to end before the action starts one, as far as it does not end them itself."""
+    """Return the jobs that must end before the action starts one, except those that it ends itself."""
     return action.waits_for_jobs if action.follows is None else (action.follows, *action.waits_for_jobs)
 
 
-def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[str]) -> Iterator[str]:
-    """What moved of the job and the names of an action; `known` jobs are judged for themselves."""
+def _key_problems(action: PlannedAction, view: KeyView, at_s: float, known: Collection[str]) -> Iterator[str]:
+    """Yield what changed about the jobs and names of an action's key; `known` jobs are checked elsewhere."""
     if view.unreadable:
         yield f"could not be read: {view.unreadable[0].why}"
         return
     before, after, starts_a_job = action.before, action.after, action.traits.starts_a_job
     if before is not None:
-        yield from _job_moved(action, before, view, at_s)
+        yield from _job_problems(action, before, view, at_s)
     if after is not None and starts_a_job:
         holders = (conflicting_job.job.name for conflicting_job in view.conflicting_jobs)
-        # Whether the service tells names apart that differ in case only is not documented.
+        # It is not documented whether the service's names are case-sensitive.
         if taken := next((name for name in holders if name.casefold() == after.name.casefold()), None):
             yield f"the name {taken} is taken"
         elif view.next_revision != after.revision:
@@ -180,15 +179,15 @@ def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[
         owned = {revision.job.id: revision for revision in view.owned}
         for job_id in (one for one in _awaited(action) if one not in known):
             last = owned.get(job_id)
-            then = _FOLLOWS_CLASS.get(action.reason) if job_id == action.follows else None
+            required = _FOLLOWS_CLASS.get(action.reason) if job_id == action.follows else None
             if any(one.job.id == job_id for one in view.conflicting_jobs):
                 yield f"the previous job, {job_id}, no longer carries our marker"
             elif last is None and view.past_of(job_id) is None:
                 yield f"the previous job, {job_id}, is gone"
             elif last is not None and _is_live(last):
                 yield f"{last.job.name} is {last.job.phase_text} again"
-            elif last is not None and then and then != _class(last.job.phase, last.job.phase_text):
-                yield f"{last.job.name} was {then}, now {last.job.phase_text}"
+            elif last is not None and required and required != _class(last.job.phase, last.job.phase_text):
+                yield f"{last.job.name} was {required}, now {last.job.phase_text}"
     if not action.traits.stands_in_the_way:
         digests = [shown.digest for shown in (before, after) if shown is not None]
         other = "another version of reconciler"
@@ -197,20 +196,20 @@ def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[
             yield f"digest {after.digest} was computed by {other}"
 
 
-def _job_moved(action: PlannedAction, before: Before, view: KeyView, at_s: float) -> Iterator[str]:
-    """What moved of the job that an action found, or would end or overwrite unseen."""
+def _job_problems(action: PlannedAction, before: Before, view: KeyView, at_s: float) -> Iterator[str]:
+    """Yield what changed about the existing job of an action."""
     has_no_marker = any(one.job.id == before.id for one in view.conflicting_jobs)
     past = view.past_of(before.id)
     if action.reason is Reason.MARKER_RESTORED:
         if not has_no_marker or past is None:
             yield f"{before.name} ({before.id}) is no longer a known job without a marker"
         return
-    then = _class(parse_phase(before.phase), before.phase)
+    planned = _class(parse_phase(before.phase), before.phase)
     revision = next((r for r in view.owned if r.job.id == before.id), None)
     if revision is None:
-        # The service may have forgotten a job that is left as it is, if the history says how it ended.
+        # A job that is left alone may have aged out, if the history knows how it ended.
         aged_out = past is not None and not has_no_marker and not action.traits.is_executed
-        if not (aged_out and past and past.has_ended and _class(past.phase, past.phase_text) == then):
+        if not (aged_out and past and past.has_ended and _class(past.phase, past.phase_text) == planned):
             yield f"{before.name} ({before.id}) is gone or no longer carries our marker"
         return
     job, marker = revision.job, revision.marker
@@ -222,12 +221,12 @@ def _job_moved(action: PlannedAction, before: Before, view: KeyView, at_s: float
         yield f"{job.name} is now protected"
     if action.action is Action.UPDATE:
         yield from _overwritten(action, revision)
-    now = _class(job.phase, job.phase_text)
-    if then != now and not (action.action is Action.KEEP and (then, now) in _KEPT_ALL_THE_SAME):
+    current = _class(job.phase, job.phase_text)
+    if planned != current and not (action.action is Action.KEEP and (planned, current) in _HARMLESS_FOR_KEEP):
         yield f"{before.name} was {before.phase}, now {job.phase_text}"
     ran_s = job.ran_s(at_s)
     if action.lost_time is not None and ran_s > action.lost_time:
-        # Planned now, this would be a conflict: the plan was made when less was at stake.
+        # Planned now, this would be a conflict.
         yield f"{before.name} has now run for {format_duration(ran_s)}, longer than limits.lost_time"
 
 
@@ -235,41 +234,39 @@ def _overwritten(action: PlannedAction, revision: Revision) -> Iterator[str]:
     job = revision.job
     if not has_flags_before(action, revision.marker):
         yield f"the marker of {job.name} has changed"
-    # A text that names a variable is a secret, whose value may not have been looked up, and may be another.
+    # Text that refers to a variable is a secret; it may be unresolved, or rotated.
     body = walk_texts(
         action.desired or {},
         lambda text: SecretText(text, text) if type(text) is str and variables_of(text) else text,
     )
-    # Without a declaration only the marker is written anew, behind the text that the job has. On a job that
-    # has ended, a plan compares only the marker.
+    # Without a declaration only the marker is written, and on an ended job only the marker is compared.
     if action.declared is not None and (job.phase is None or job.phase.is_terminal):
         return
     shown_by_path = {change.path: change for change in action.changes if not change.forces_new_job}
     for change in (one for one in overwritten_fields(body, job) if not one.sensitive):
-        then, found = shown_by_path.get(change.path), json.dumps(change.before, ensure_ascii=False)
-        shown = "" if then is None else json.dumps(then.before, ensure_ascii=False)
-        # A secret may have been masked in what was shown.
-        if then is None or not (then.sensitive or shown == found or matches_redacted(shown, found)):
-            yield f"{change.path} of {job.name} has changed, now {found}"
+        planned, current = shown_by_path.get(change.path), json.dumps(change.before, ensure_ascii=False)
+        shown = "" if planned is None else json.dumps(planned.before, ensure_ascii=False)
+        # The shown value may have been masked.
+        if planned is None or not (planned.sensitive or shown == current or matches_redacted(shown, current)):
+            yield f"{change.path} of {job.name} has changed, now {current}"
 
 
 def _class(phase: Phase | None, text: str) -> str:
     return text if phase is None else _CLASSES.get(phase, phase.value)
 
 
-# --- A saved plan: the plan, the bodies to send, and what shaped it. No manifest is read to apply it
+# --- the document: the plan, the bodies to send, and the options that shaped it
 
 
-#: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
-#: says nothing.
-_WHOSE = ("formerly", "former_keys", "aged_out_as")
-#: What an action that is carried out needs besides.
-_EXECUTED = (
+#: Fields, besides those of `plan --json`, that identify a key's jobs; left out if unset.
+_OWNERSHIP_FIELDS = ("formerly", "former_keys", "aged_out_as")
+#: Further fields of executed actions.
+_EXECUTED_FIELDS = (
     *("desired", "declared", "replace_order", "follows", "waits_for_jobs", "needs", "lost_time"),
     *("made_from", "max_parallel", "beside", "code"),
 )
 
-#: A body is nested a dozen levels deep.
+#: Maximum nesting of a document; a body has a dozen levels.
 _DEEPEST = 100
 SEAL = "seal"
 _Model = TypeVar("_Model", bound=Frozen)
@@ -277,11 +274,15 @@ _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
 def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
-    """The saved plan as plain JSON data, not sealed yet. Texts of bodies are escaped: `${` only begins a
-    reference."""
+    """Return the saved plan as plain JSON data, without seal.
+
+    Texts of bodies are escaped, so that `${` only begins references.
+    """
     result = plan.document()
     for shown, action in zip(result["actions"], plan.actions, strict=True):
-        for name in (*_WHOSE, *_EXECUTED) if action.traits.is_executed else _WHOSE:
+        for name in (
+            (*_OWNERSHIP_FIELDS, *_EXECUTED_FIELDS) if action.traits.is_executed else _OWNERSHIP_FIELDS
+        ):
             value = getattr(action, name)
             if value == PlannedAction.model_fields[name].default:
                 continue
@@ -289,7 +290,7 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
                 value = save(value)
             elif name == "declared":
                 value = asdict(value)
-            elif name == "code":  # with what apply reads it again by
+            elif name == "code":  # with the fields for reading it again
                 value = {one: to_jsonable_python(getattr(value, one)) for one in PlannedCode.model_fields}
             shown[name] = list(value) if isinstance(value, tuple) else value
     refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
@@ -298,7 +299,7 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
 
 
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same document with the seal that fits it, as the last of its options.
+    """Return the document with its seal, as the last of its options.
 
     The seal is the digest over all names of a document, and all values but those that grow with time.
     """
@@ -315,8 +316,8 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_modified(document: Mapping[str, Any], plan: Plan) -> bool:
-    """Whether a document, whose values are `plan`, differs from what was written."""
-    # The sums of what grows with time are left out of the seal: they must be those of the actions.
+    """Whether the document of `plan` differs from what was written."""
+    # Growing values are not sealed, but the sums must match the actions.
     adds_up = (plan.lost_node_hours, plan.cost) == (lost_sum(plan.actions), total_cost(plan.actions)) and all(
         one.lost_node_hours == (node_hours(one.elapsed, one.nodes) if one.traits.stops_a_job else 0)
         for one in plan.actions
@@ -325,7 +326,7 @@ def is_modified(document: Mapping[str, Any], plan: Plan) -> bool:
 
 
 def digest_of_document(document: Mapping[str, Any]) -> str:
-    """Name a saved plan by what it says, what grows with time aside.
+    """Return the digest of a saved plan, without what grows with time.
 
     Source: docs/reference/cli.md, "Saved plans".
     """
@@ -340,15 +341,14 @@ def _without_seal(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_document(data: Any, file: Path, version: str, *, strict: bool) -> ReadPlan:
-    """Read a saved plan from plain JSON data.
+    """Parse a saved plan from plain JSON data.
 
-    `strict` is for one that is to be applied: another minor version of the program made it stale, and
-    a key that is not known, or a seal that does not fit, makes it invalid. Readers who only show it ignore
-    such keys.
+    With `strict`, for plans to be applied, another minor version of the program makes it stale, and unknown
+    keys or a wrong seal make it invalid. Otherwise unknown keys are ignored.
 
     Raises:
         StalePlan: another version of the program made it.
-        ManifestInvalid: it is no saved plan, or was damaged or edited.
+        ManifestInvalid: it is not a saved plan, or was damaged or edited.
     """
 
     def check(damages: Iterable[str]) -> None:
@@ -384,7 +384,7 @@ def read_document(data: Any, file: Path, version: str, *, strict: bool) -> ReadP
         is_edited = is_modified(data, plan)
         check([*missing, *(["modified since it was written; its seal does not match"] if is_edited else [])])
     refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
-    # Another version may count other kinds.
+    # Another version may have other kinds of actions.
     read_now: dict[str, Any] = {"refusals": refusals, "summary": count(plan.actions)}
     read_now |= {"declared": tuple(options.declared), "has_budget": options.has_budget}
     return ReadPlan(file, plan.model_copy(update=read_now), options, data)
@@ -399,7 +399,7 @@ def _parts_of(action: PlannedAction) -> Iterator[str]:
 
 
 def _read(model: type[_Model], value: Any, *, strict: bool) -> _Model:
-    """Read a part of a document; unless `strict`, without the keys that this version does not know."""
+    """Validate a part of a document; unless `strict`, without unknown keys."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -416,7 +416,7 @@ def _read(model: type[_Model], value: Any, *, strict: bool) -> _Model:
 
 
 def _is_too_deep(data: Any) -> bool:
-    """Whether data is nested as nothing that we wrote, so that walking it would end the program."""
+    """Whether data is nested so deeply that walking it would fail; no saved plan is."""
     level = [data]
     for _ in range(_DEEPEST):
         level = [
@@ -431,23 +431,23 @@ def _is_too_deep(data: Any) -> bool:
 
 
 def made_by_other(data: Mapping[str, Any], version: str) -> str | None:
-    """The version that made a plan, if it is another minor one, whose seal may be another; else None."""
+    """Return the version that made a plan if it is another minor one, whose seal may differ, else None."""
     made_by = data.get("reconciler_version")
     if not isinstance(made_by, str) or not made_by[:1].isdigit():
         return None
     return made_by if made_by.split(".")[:2] != version.split(".")[:2] else None
 
 
-# --- Saved plans as files: written, read again, and made ready to be carried out without their manifest
+# --- files
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
 def write_plan(document: Mapping[str, Any], file: Path) -> None:
-    """Write the document of `document_to_save`, whole or not at all, so that only its owner may read it.
+    """Write the document of `document_to_save` atomically, readable by its owner only.
 
     Raises:
-        WrongUsage: a directory, a device, a pipe or a socket stands there.
+        WrongUsage: there is a directory, device, pipe or socket at this path.
         OSError: it cannot be written.
     """
     try:
@@ -468,26 +468,26 @@ def document_to_save(
     environ: Mapping[str, str],
     redact: Callable[[str], str],
 ) -> dict[str, Any]:
-    """Make the document of a plan that is to be written to `file`, to which its paths are relative.
+    """Make the document of a plan to be saved as `file`; its paths are relative to that.
 
-    `context` and `allowances` are those that the plan was made with. Without a
-    file it is as if it were in the stack's root. `records` is the URL that was given for the record store,
-    None for what the manifest says. Secrets are masked where only people read them.
+    `context` and `allowances` are those that the plan was made with. Without a file, paths are relative to
+    the stack's root. `records` is the given URL of the record store; None for that of the manifest. Secrets
+    are masked in parts that only people read.
 
     Raises:
-        Refused: a body holds a secret that nobody could find again without the manifest; a password was
-            given on the command line; or a secret is in what the plan is carried out by.
+        Refused: a body has a secret that cannot be found without the manifest; a password was given on the
+            command line; or a secret is in a part that apply needs.
     """
     loaded = context.loaded
     unresolvable = {
-        (one.key, name) for one in plan.to_execute for name in unresolvable_references(one.desired)
+        (action.key, name) for action in plan.to_execute for name in unresolvable_references(action.desired)
     }
     fix = "declare a variable with `sensitive: true` and `env: NAME`, and use ${var.…} instead"
     _refuse(
         (f"jobs.{key}: {name} is in the manifest, and a plan file must not contain secrets", fix)
         for key, name in sorted(unresolvable)
     )
-    # A link at the file's own place is replaced by it.
+    # A symbolic link at the path itself is replaced, so only its directory is resolved.
     directory = os.path.realpath(file.parent if file else loaded.root)
     _, target = loaded.target(plan.target.name)
     reference = loaded.records_reference
@@ -500,7 +500,7 @@ def document_to_save(
             why = "--records contains a password, and a plan file must not contain secrets"
             _refuse([(why, "set the URL in RECONCILER_RECORDS")])
         reference = save(absolute_url(records, str(loaded.root.resolve())))
-    # Files are named from the plan file's directory: the plan may be applied elsewhere.
+    # Relative to the plan file, because it may be applied elsewhere.
     sources = {
         name: source
         if source.file is None
@@ -519,7 +519,7 @@ def document_to_save(
     )
     document = document_of(plan, options)
     shown: dict[str, Any] = redacted(document, redact)
-    # Elsewhere the text of a sensitive variable is masked as a whole; here it names other variables.
+    # Keep the text of a sensitive variable if it only refers to other variables.
     for name, source in document["options"]["sources"].items():
         if all(redact(part) == part for part in parts_of(source.get("text", "")) if isinstance(part, str)):
             shown["options"]["sources"][name] = source
@@ -545,19 +545,19 @@ def _why_not_saved(path: tuple[str, ...]) -> tuple[str, str]:
     return why, "choose another name"
 
 
-#: Members of the document, of its actions and of its options that nobody but people reads: a secret in them
-#: is masked. One in any other member would make the plan another one, so such a plan is not written.
+#: Parts of the document, its actions and its options that only people read: secrets in them are masked.
+#: Masking any other part would change the plan, so such a plan is not written.
 _FOR_PEOPLE = frozenset({"detail", "changes", "source", "warnings", "denied", "preflight", "refusals"})
 
 
 def _masked(tree: Any, shown: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Where plain data was masked that is not for people alone; an action goes by its key."""
+    """Yield the paths of data that was masked although programs read it; actions are named by key."""
     if tree == shown:
         return
     if isinstance(tree, Mapping) and tree.keys() == shown.keys():
-        is_read = path in ((), ("options",)) or (path[:1] == ("jobs",) and len(path) == 2)
+        has_parts_for_people = path in ((), ("options",)) or (path[:1] == ("jobs",) and len(path) == 2)
         for name, value in tree.items():
-            if not (is_read and name in _FOR_PEOPLE):
+            if not (has_parts_for_people and name in _FOR_PEOPLE):
                 yield from _masked(value, shown[name], (*path, name))
     elif path == ("actions",):
         for action, masked in zip(tree, shown, strict=True):
@@ -567,9 +567,9 @@ def _masked(tree: Any, shown: Any, path: tuple[str, ...] = ()) -> Iterator[tuple
 
 
 class ReadPlan(NamedTuple):
-    """A saved plan as it was read from a file: what is to be done, and what shaped it.
+    """A saved plan as read from a file, and the options that shaped it.
 
-    Secrets in its bodies are references yet.
+    Secrets in its bodies are still references.
     """
 
     file: Path
@@ -598,19 +598,19 @@ class ReadPlan(NamedTuple):
         raise StalePlan(Diagnostic("a different plan was approved", why, "review this plan"))
 
     def as_loaded(self) -> LoadedStack:
-        """What the rest of the program asks of a stack, without its manifest.
+        """Return the stack as far as it is known without its manifest.
 
         Raises:
-            ManifestInvalid: the stack's root is not where the plan says.
+            ManifestInvalid: the root of the stack is not where the plan says.
         """
         plan, options = self.plan, self.options
         keys = {key for action in plan.actions for key in (action.key, *action.former_keys, *action.needs)}
         try:
             root = (self._base / options.root).resolve()
-            is_there = os.path.isdir(root)  # noqa: PTH112 - a name that is too long is none, and no error
-        except ValueError:  # it holds NUL
-            root, is_there = self._base, False
-        if not is_there:
+            exists = os.path.isdir(root)  # noqa: PTH112 - false for a name that is too long, not an error
+        except ValueError:  # it contains NUL
+            root, exists = self._base, False
+        if not exists:
             why = f"it names {options.root}, as the stack's root, relative to it, which is not a directory"
             fix = "keep the plan file where it was created"
             raise ManifestInvalid(Diagnostic("invalid plan file", why, fix))
@@ -624,7 +624,7 @@ class ReadPlan(NamedTuple):
         )
 
     def resolve(self, values: SecretSources) -> Plan:
-        """The plan with the secrets in its bodies, from where their values came from.
+        """Return the plan with the secrets in its bodies resolved.
 
         Raises:
             ManifestInvalid: a secret has no value now.
@@ -637,10 +637,10 @@ class ReadPlan(NamedTuple):
         return self.plan.model_copy(update={"actions": resolved})
 
     def records_url(self, values: SecretSources, root: Path) -> str | None:
-        """The URL of the record store that the plan names; None for the file beside the root file.
+        """Return the URL of the plan's record store; None for the file beside the root file.
 
         Raises:
-            ManifestInvalid: something in it has no value now.
+            ManifestInvalid: a variable in it has no value now.
         """
         records, sources = self.options.records, self.options.sources
         if records is None:
@@ -652,8 +652,8 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     """Read a plan file; `strict` is for one that is to be applied.
 
     Raises:
-        WrongUsage: there is no such file, or it is no regular one.
-        ManifestInvalid: it is no plan, or damaged.
+        WrongUsage: there is no such file, or it is not a regular one.
+        ManifestInvalid: it is not a plan, or damaged.
         StalePlan: another version of the program made it.
     """
     try:
@@ -666,7 +666,7 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
     try:
         document = json.loads(data.decode())
-        # No plan holds infinity, or half of a surrogate pair but for a byte of a file's name.
+        # Reject infinity, and lone surrogates except for undecodable bytes of file names.
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogateescape")
     except (ValueError, RecursionError):
         why = f"{file}: not a valid JSON document; it may be truncated"
@@ -681,48 +681,50 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
 
 
 def check_target(context: Context, plan: Plan) -> None:
-    """A saved plan is for one target: endpoint host, project and workspace, whatever its name.
+    """Check that a saved plan is for this target: endpoint host, project and workspace, not the name.
 
     Raises:
-        StalePlan: this is another one.
+        StalePlan: it is for another one.
     """
-    there, here = Scope.of(plan.stack, plan.target), context.scope
-    if there != here:
-        why = f"it was created for {there.place}; this is {here.place}"
+    planned, current = Scope.of(plan.stack, plan.target), context.scope
+    if planned != current:
+        why = f"it was created for {planned.place}; this is {current.place}"
         raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
 
 
 def check_code(root: Path, plan: Plan) -> None:
-    """Read the code of the jobs that a saved plan starts again: it must be what the plan was made for.
+    """Check that the code of the jobs that a saved plan starts is the one that it was made for.
 
     Raises:
-        StalePlan: it is not; its files are named.
+        StalePlan: it is not; the message names its files.
     """
-    said = []
+    problems = []
     codes = (one.code for one in plan.to_execute if one.code is not None)
     for code in {(one.digest, one.source, one.exclude, one.include): one for one in codes}.values():
         from reconciler.code import CodeRejected, CodeSource, read_code  # few stacks declare code
 
         where = CodeSource((root / code.source).resolve(), code.exclude, code.include, code.max_size)
         try:
-            now = {file.path: file for file in read_code(where).files}
+            current = {file.path: file for file in read_code(where).files}
         except CodeRejected as problem:
-            said.append(f"the code in {code.source}: {problem.message}")
+            problems.append(f"the code in {code.source}: {problem.message}")
             continue
-        then = {file.path: file for file in code.code.files}
-        changed = [path for path in sorted(now.keys() | then.keys()) if now.get(path) != then.get(path)]
+        planned = {file.path: file for file in code.code.files}
+        changed = [
+            path for path in sorted(current.keys() | planned.keys()) if current.get(path) != planned.get(path)
+        ]
         if changed:
-            said.append(f"the code in {code.source} has changed: {few(changed, 5)}")
-    if said:
+            problems.append(f"the code in {code.source} has changed: {few(changed, 5)}")
+    if problems:
         fix = "nothing was changed; create a new plan"
-        raise StalePlan(*(Diagnostic("stale plan", why, fix) for why in said))
+        raise StalePlan(*(Diagnostic("stale plan", why, fix) for why in problems))
 
 
 def check_preconditions(context: Context, plan: Plan) -> None:
-    """Compare the preconditions of a saved plan's actions with what is there now, one by one.
+    """Check the preconditions of a saved plan's actions.
 
     Raises:
-        StalePlan: something moved that changes an action.
+        StalePlan: one of them does not hold.
         ServiceError: the workspace could not be read.
     """
     check_code(context.loaded.root, plan)
@@ -734,6 +736,6 @@ def check_preconditions(context: Context, plan: Plan) -> None:
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
     snapshot = Snapshot(ownership, memory=memory_of(context))
     sweeps = context.loaded.declared
-    if moved := failed_preconditions(plan, snapshot, context.target.clock.now(), sweeps):
+    if problems := failed_preconditions(plan, snapshot, context.target.clock.now(), sweeps):
         fix = "nothing was changed; create a new plan"
-        raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
+        raise StalePlan(*(Diagnostic("stale plan", problem, fix) for problem in problems))

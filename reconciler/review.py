@@ -1,7 +1,7 @@
-"""Reading BASE and HEAD for a review, without the service: each a directory or a commit of the repository.
+"""Read BASE and HEAD for a review, without the service: each is a directory or a commit of the repository.
 
-The manifest files of a commit are copied to a directory that only its owner may read, for as long as they are
-needed; messages name them as `REVISION:path`, as git does.
+The manifest files of a commit are copied to a temporary directory that only its owner may read; messages name
+them as `REVISION:path`, as git does.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ def review(
 ) -> Review:
     """Compare the manifests of BASE and HEAD; `paths` are the PATHs in each of them.
 
-    `variables` and `var_files` give variables their values on both sides. `learn` is told what must not be
-    seen before anything else is done with it.
+    `variables` and `var_files` apply to both sides. `learn` gets secrets before anything else is done with
+    them.
 
     Raises:
-        WrongUsage: a directory, revision, path or target does not exist, or there are several stacks to
-            choose from.
-        ManifestInvalid: the manifest of BASE or HEAD is invalid; the problems of both are told.
+        WrongUsage: a directory, revision, path or target does not exist, or there are several stacks.
+        ManifestInvalid: the manifest of BASE or HEAD is invalid; the problems of both are reported.
         GitFailed: git could not read what the repository should hold.
     """
     with _opened((base, head), paths, var_files) as sources:
@@ -56,11 +55,11 @@ def review(
             why = f"{last.name} has no manifest file at {', '.join(map(repr, places))}"
             fix = "pass the PATH of the stack in the repository"
             raise ManifestInvalid(Diagnostic("no root file", why, fix))
-        # A variable that only one side declares may be given a value.
+        # A given variable may be declared on one side only.
         known = frozenset(name for files in found for name in _names(files, "variables"))
         if target is not None and target not in _names(found[0], "targets"):
-            found[0] = None  # What BASE declares is for other targets.
-        given = {"variables": variables, "var_files": var_files, "learn": learn, "target": target}
+            found[0] = None  # BASE declares other targets only
+        options = {"variables": variables, "var_files": var_files, "learn": learn, "target": target}
         sides: list[_Sides] = []
         problems: list[Diagnostic] = []
         for source, files in zip(sources, found, strict=True):
@@ -69,29 +68,29 @@ def review(
             if files is not None and source.files is not None:
                 files = files._replace(fetch_code=source.files.copy_code)
             try:
-                sides.append(_sides(source, files, given))
+                sides.append(_sides(source, files, options))
             except ManifestInvalid as invalid:
                 problems += invalid.diagnostics
         if problems:
             raise ManifestInvalid(*problems)
         with Evaluator() as evaluate:
             reviews = list(_reviews(sides[0], sides[1], evaluate))
-    # What is skipped on both sides is told once.
+    # Report what is skipped on both sides once.
     skipped = {one.why: one for side in sides for one in side.skipped}.values()
     if not reviews:
         raise ManifestInvalid(*skipped)
-    whole = merge_reviews(reviews)
-    return whole.model_copy(update={"warnings": (*map(_warning, skipped), *whole.warnings)})
+    merged = merge_reviews(reviews)
+    return merged.model_copy(update={"warnings": (*map(_warning, skipped), *merged.warnings)})
 
 
 class _Sides(NamedTuple):
-    """A manifest on each target that its expressions have a value for; `absent` where there is none.
+    """A manifest on each target for which its expressions have values; `absent` stands for no manifest.
 
-    `targets` are all that it declares, `default` among them, and `skipped` says why some were left out.
+    `targets` are all declared ones, `default` is among them; `skipped` says why some were left out.
     """
 
     absent: Side
-    on: Mapping[str | None, Side] = {}
+    by_target: Mapping[str | None, Side] = {}
     targets: frozenset[str] = frozenset()
     default: str | None = None
     skipped: tuple[Diagnostic, ...] = ()
@@ -99,19 +98,19 @@ class _Sides(NamedTuple):
 
 
 def _reviews(base: _Sides, head: _Sides, evaluate: EvaluateExpressions) -> Iterator[Review]:
-    """A review for each target of HEAD, its default first; where HEAD has no manifest, for those of BASE."""
-    there = head if head.on else base
-    for name in sorted(there.on, key=lambda name: name != there.default):
-        was = name
-        if name == there.default and name not in base.targets and base.default not in head.targets:
-            was = base.default  # the target has another name by now
-        if was not in base.targets - base.on.keys():
-            sides = base.on.get(was, base.absent), head.on.get(name, head.absent)
-            target = name if was == name else None
-            made = make_review(*sides, target=target, version=__version__, evaluate=evaluate)
+    """Yield a review for each target of HEAD (of BASE if HEAD has no manifest), the default first."""
+    side = head if head.by_target else base
+    for name in sorted(side.by_target, key=lambda name: name != side.default):
+        base_name = name
+        if name == side.default and name not in base.targets and base.default not in head.targets:
+            base_name = base.default  # the target was renamed
+        if base_name not in base.targets - base.by_target.keys():
+            sides = base.by_target.get(base_name, base.absent), head.by_target.get(name, head.absent)
+            target = name if base_name == name else None
+            review_ = make_review(*sides, target=target, version=__version__, evaluate=evaluate)
             if any(job.code for side in sides if side.stack for job in side.stack.whole.values()):
-                made = reviewed_code(made, sides[0], base.root, sides[1], head.root)
-            yield made
+                review_ = reviewed_code(review_, sides[0], base.root, sides[1], head.root)
+            yield review_
 
 
 def _names(files: StackFiles | None, section: str) -> set[str]:
@@ -119,46 +118,47 @@ def _names(files: StackFiles | None, section: str) -> set[str]:
     return {name for names in found if isinstance(names, dict) for name in names}
 
 
-def _sides(source: ManifestSource, files: StackFiles | None, given: Mapping[str, Any]) -> _Sides:
+def _sides(source: ManifestSource, files: StackFiles | None, options: Mapping[str, Any]) -> _Sides:
     head = ReviewedSide(name=source.name, commit=source.commit)
     if files is None:
         return _Sides(Side(head))
-    loaded, skipped = check(files, environ=os.environ, **given)
+    loaded, skipped = check(files, environ=os.environ, **options)
     _, default, _ = outline(files)
     left_out = [PlanWarning(what="not read", why=f"{name}: {why}") for name, why in source.left_out(files)]
-    on = {}
-    for name, one in loaded.on_targets(given["target"]).items():
-        given["learn"](one.secrets)
+    by_target = {}
+    for name, on_target in loaded.on_targets(options["target"]).items():
+        options["learn"](on_target.secrets)
         policy_target: Mapping[str, Any] = {}
-        if name is not None and one.stack.policies:
-            policy_target = known_values(name, one.targets.get(name), os.environ)
-        on[name] = Side(
-            head.model_copy(update={"stack": one.stack.name, "manifest_digest": one.manifest_digest}),
-            one.stack,
-            one.targets,
+        if name is not None and on_target.stack.policies:
+            policy_target = known_values(name, on_target.targets.get(name), os.environ)
+        by_target[name] = Side(
+            head.model_copy(
+                update={"stack": on_target.stack.name, "manifest_digest": on_target.manifest_digest}
+            ),
+            on_target.stack,
+            on_target.targets,
             default,
-            one.records_reference,
+            on_target.records_reference,
             policy_target,
             source.prefix,
-            (*left_out, *map(_warning, one.warnings)),
+            (*left_out, *map(_warning, on_target.warnings)),
         )
-    return _Sides(Side(head), on, frozenset(_names(files, "targets")), default, skipped, files.root)
+    return _Sides(Side(head), by_target, frozenset(_names(files, "targets")), default, skipped, files.root)
 
 
-def _warning(one: Diagnostic) -> PlanWarning:
-    place = f"{one.location}: " if one.location else ""
-    return PlanWarning(what=one.what, why=place + one.why, fix=one.fix)
+def _warning(problem: Diagnostic) -> PlanWarning:
+    place = f"{problem.location}: " if problem.location else ""
+    return PlanWarning(what=problem.what, why=place + problem.why, fix=problem.fix)
 
 
-# --- where BASE and HEAD are
+# --- sources of BASE and HEAD
 
 
 class ManifestSource(NamedTuple):
-    """One side. `paths` are the PATHs where they can be read, `not_manifests` files of values.
+    """One side. `paths` are the PATHs to read from; `not_manifests` are variable files.
 
-    `top` is what the paths of this side are relative to, `real_top` the same where the user has it. Of a
-    commit `files` are those that were copied to `top`, and `places` the PATHs as paths of the repository, ""
-    its top.
+    Paths of this side are relative to `top`, or to `real_top` where the user has them. For a commit, `files`
+    are those copied to `top`, and `places` the PATHs within the repository, "" for its top.
     """
 
     name: str
@@ -172,20 +172,20 @@ class ManifestSource(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What the names of its files begin with in messages."""
+        """The prefix of its file names in messages."""
         return f"{self.name}:" if self.files else ""
 
     @property
     def lacking(self) -> set[str]:
-        """The PATHs that are not in the commit."""
+        """The PATHs that the commit does not have."""
         return {place for place in self.places if self.files and not self.files.has(place)}
 
     def find(self) -> StackFiles | None:
-        """The files of its stack; None for a commit that has no manifest there at all.
+        """Return the files of its stack; None for a commit without a manifest there.
 
         Raises:
-            WrongUsage: a path does not exist, or there are several stacks to choose from.
-            ManifestInvalid: there are manifest files, and none is a root file.
+            WrongUsage: a path does not exist, or there are several stacks.
+            ManifestInvalid: there are manifest files, but no root file.
         """
         tree = FileTree(self.top, self.prefix) if self.files else None
         try:
@@ -196,7 +196,7 @@ class ManifestSource(NamedTuple):
             return None
 
     def left_out(self, stack: StackFiles) -> Iterator[tuple[str, str]]:
-        """What of a stack could not be copied, by its name in messages, and why."""
+        """Yield what could not be copied of a stack, by its name in messages, and why."""
         below = stack.root.relative_to(self.top).parts if self.files else ()
         for path, why in sorted(self.files.left_out.items()) if self.files else ():
             is_below, copy = Path(path).parts[: len(below)] == below, self.top / path
@@ -208,7 +208,7 @@ class ManifestSource(NamedTuple):
 def _opened(
     names: tuple[str, str], paths: Sequence[Path], var_files: Sequence[Path]
 ) -> Iterator[list[ManifestSource]]:
-    """The sources of BASE and HEAD, by their names, for as long as they are read.
+    """Provide the sources of BASE and HEAD, by their names, until they have been read.
 
     Raises:
         WrongUsage: a directory, revision or path does not exist.
@@ -229,9 +229,9 @@ def _opened(
                     fix = "to get the revisions of a remote, run git fetch"
                 why = f"{name!r} is not a directory, and {where}"
                 raise WrongUsage(Diagnostic("no such directory or revision", why, fix))
-            made = tempfile.TemporaryDirectory(prefix="reconciler-review-", ignore_cleanup_errors=True)
-            directory = Path(os.path.realpath(stack.enter_context(made)))
-            # What the paths of the repository are relative to.
+            temporary = tempfile.TemporaryDirectory(prefix="reconciler-review-", ignore_cleanup_errors=True)
+            directory = Path(os.path.realpath(stack.enter_context(temporary)))
+            # The top of the repository.
             levels = len(Path(repository.prefix).parts)
             top = repository.directory.resolve().joinpath(*[".."] * levels).resolve()
             places = _places(repository, top, paths, Path(other))
@@ -239,14 +239,14 @@ def _opened(
             inside = [directory / place for place in places]
             source = ManifestSource(name, inside, directory, top, commit, files, places)
             for place in source.lacking:
-                # What is not there declares nothing, but the stack around it may be.
+                # A missing path declares nothing, but the stack around it may exist.
                 (directory / place).mkdir(parents=True, exist_ok=True)
             sources.append(source)
-        # A PATH that neither side has is a slip.
+        # A PATH that neither side has is a mistake.
         for place in sorted(sources[0].lacking & sources[1].lacking):
             why = f"{place!r} does not exist in {names[0]} nor in {names[1]}"
             raise WrongUsage(Diagnostic("no such path", why))
-        # The copies of files of values are no manifests on any side.
+        # Copies of variable files are not manifests either.
         relative = [
             real.relative_to(one.real_top)
             for real in (path.resolve() for path in var_files)
@@ -262,7 +262,7 @@ def _opened(
 def _exists(name: str) -> bool:
     try:
         return Path(name).exists()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # not a valid file name
         return False
 
 
@@ -277,11 +277,13 @@ def _directory(path: Path, name: str, paths: Sequence[Path]) -> ManifestSource:
 
 
 def _places(repository: Repository, top: Path, paths: Sequence[Path], other: Path) -> list[str]:
-    """The PATHs as paths of the repository; without one the place of the other side, if that is a directory
-    of it, else of the current directory.
+    """Return the PATHs relative to the repository.
+
+    Without PATHs it is the path of the other side, if that is a directory of the repository, else the current
+    directory.
 
     Raises:
-        WrongUsage: one of them lies outside.
+        WrongUsage: one of them is outside the repository.
     """
     if not paths and _exists(str(other)):
         directory = other if other.is_dir() else other.parent

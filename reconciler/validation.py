@@ -1,4 +1,4 @@
-"""What can be said of a manifest without the service: whether it is valid, and what its policies say."""
+"""Validate a manifest without the service: its problems, and the verdicts of its policies."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class ValidatedStack(NamedTuple):
     """The report, and the stack if it is valid.
 
-    `skipped` are warnings of targets that were not checked. `problems` are shown beside the report: what is
-    wrong with the manifest, or what policies say of it.
+    `skipped` are warnings about targets that were not checked. `problems` are shown with the report: errors
+    in the manifest, or verdicts of policies.
     """
 
     report: Validation
@@ -46,21 +46,21 @@ def validate_stack(
     target: str | None = None,
     learn: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> ValidatedStack:
-    """Check a manifest, on every target or on one, and ask its policies; see `manifests.load.check`.
+    """Check a manifest on all targets or on one, and evaluate its policies; see `manifest.load.check`.
 
     Raises:
-        WrongUsage: a path does not exist, or there are several stacks to choose from.
+        WrongUsage: a path does not exist, or there are several stacks.
     """
     try:
         loaded, skipped = check(
             paths, variables=variables, var_files=var_files, environ=environ, learn=learn, target=target
         )
         learn(loaded.secrets)
-        of_urls: tuple[Diagnostic, ...] = ()
+        url_warnings: tuple[Diagnostic, ...] = ()
         if loaded.notifies:
             from reconciler.notify import check_destinations
 
-            of_urls = check_destinations(loaded.destinations())
+            url_warnings = check_destinations(loaded.destinations())
     except ManifestInvalid as invalid:
         name, default, files = outline(paths, var_files)
         report = Validation(
@@ -73,12 +73,12 @@ def validate_stack(
             diagnostics=invalid.diagnostics,
         )
         return ValidatedStack(report, None, (), invalid.diagnostics)
-    verdicts = _ask_policies(loaded, environ, target)
+    verdicts = _evaluate_policies(loaded, environ, target)
     denied: dict[Denial, tuple[str, ...]] = {}
     for name, verdict in verdicts.items():
         for denial in verdict.denied:
             denied[denial] = (*denied.get(denial, ()), *(() if name is None else (name,)))
-    of_policies = tuple(
+    policy_warnings = tuple(
         Diagnostic(
             one.what, one.why, one.fix, path=f"jobs.{one.key}" if one.key else "", severity=Severity.WARNING
         )
@@ -101,18 +101,18 @@ def validate_stack(
         jobs=len(stack.jobs),
         files=loaded.file_names,
         denied=tuple(jobs),
-        warnings=(*skipped, *loaded.warnings, *of_urls, *of_policies),
+        warnings=(*skipped, *loaded.warnings, *url_warnings, *policy_warnings),
     )
     refusals = _refusals(denied, len(verdicts))
-    return ValidatedStack(report, loaded, skipped, (*of_urls, *of_policies, *refusals))
+    return ValidatedStack(report, loaded, skipped, (*url_warnings, *policy_warnings, *refusals))
 
 
-def _ask_policies(
+def _evaluate_policies(
     loaded: LoadedStack, environ: Mapping[str, str], target: str | None
 ) -> dict[str | None, Verdicts]:
-    """What the policies say about all jobs in view, as if each had to be created, by the name of the target.
+    """Evaluate the policies for all jobs in view, as if each had to be created; the result is by target.
 
-    Only a plan can ask those that need what nobody but the service knows; they are a warning.
+    Policies that need the service cannot be evaluated, and give a warning.
     """
     if not loaded.stack.policies:
         return {}
@@ -132,7 +132,7 @@ def _ask_policies(
 
 
 def _refusals(denied: Mapping[Denial, tuple[str, ...]], targets: int) -> Iterator[Diagnostic]:
-    """Why apply would refuse the stack; targets are named where it would not on all of them."""
+    """Yield why apply would refuse the stack; names targets unless it is all of them."""
     if not denied:
         return
     from reconciler.decide.policies import refusals_of
@@ -140,7 +140,7 @@ def _refusals(denied: Mapping[Denial, tuple[str, ...]], targets: int) -> Iterato
     by_targets: dict[tuple[str, ...], list[Denial]] = {}
     for denial, names in denied.items():
         by_targets.setdefault(names, []).append(denial)
-    for names, found in by_targets.items():
+    for names, denials in by_targets.items():
         kind = "target" if len(names) == 1 else "targets"
         where = f" ({kind} {', '.join(names)})" if names and len(names) < targets else ""
-        yield from (refusal._replace(why=refusal.why + where) for refusal in refusals_of(found))
+        yield from (refusal._replace(why=refusal.why + where) for refusal in refusals_of(denials))
