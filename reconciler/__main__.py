@@ -9,7 +9,7 @@ from types import FrameType, ModuleType
 from typing import NoReturn
 
 #: Signals that arrived inside pydantic and are not raised yet.
-_late: list[int] = []
+_pending_signals: list[int] = []
 
 
 def main() -> NoReturn:
@@ -53,8 +53,8 @@ def main() -> NoReturn:
         code = 128 + signal.SIGINT
     except exits.Stopped as stopped:
         code = 128 + stopped.number
-    if _late:
-        code = 128 + _late[0]
+    if _pending_signals:
+        code = 128 + _pending_signals[0]
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -77,8 +77,8 @@ def _raise(number: int, frame: FrameType | None) -> None:
     """
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("pydantic."):
-            _late.append(number)
-            signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), _late.pop()))
+            _pending_signals.append(number)
+            signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), _pending_signals.pop()))
             signal.setitimer(signal.ITIMER_REAL, 0.005)
             return
         frame = frame.f_back

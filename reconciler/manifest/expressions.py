@@ -123,7 +123,7 @@ _JOB_PREFIXES = ("job.", "matrix.", "jobs.")
 
 @dataclass(eq=False, repr=False)
 class Expander:
-    """Replaces expressions by their values. `value_of` returns the value of a variable, or raises `NoValue`.
+    """Replaces expressions with values. `value_of` returns the value of a variable, or raises `NoValue`.
 
     `takes_secrets` is False where sensitive variables are not allowed. `takes_credentials` is True for
     `records`, whose password may be a credential of reconciler itself. With `keeps_outputs`, a text that
@@ -391,5 +391,5 @@ def expand_partly(tree: Any, expander: Expander) -> Any:
 
 
 def mark_unknown(tree: Any, is_unknown: Callable[[str], bool]) -> Any:
-    """Replace the texts that match `is_unknown` by `Unexpanded`."""
+    """Replace the texts that match `is_unknown` with `Unexpanded`."""
     return walk_texts(tree, lambda text: Unexpanded(text) if is_unknown(text) else text)

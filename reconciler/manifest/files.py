@@ -78,7 +78,7 @@ MAX_GLOB = 4096
 
 
 class StackFiles(NamedTuple):
-    """The files of one stack, sorted by name; `in_view` are those that PATH covers.
+    """The files of one stack, sorted by path; `in_view` are those that PATH covers.
 
     `known_variables` may be given a value although no file here declares them. `included` tells whether a
     path below the root may have manifests, see `_included`. `fetch_code` is called with a directory before
@@ -125,7 +125,7 @@ class FileReader:
         return self._read[path]
 
     def refuse(self, path: Path, target: Path) -> None:
-        """Make a file that is a link out of the stack a broken document with that problem."""
+        """Record a file that links out of the stack as a broken document."""
         name = self.display_name(path)
         problem = Diagnostic(
             "link leaves the stack",
@@ -167,10 +167,10 @@ class FileReader:
     def candidates(self, directory: Path) -> list[Path]:
         return sorted(self._split(directory)[0], key=lambda path: path.name)
 
-    def below(
-        self, top: Path, ends_at: Callable[[Path, list[Path]], bool] = lambda *_: False
+    def walk(
+        self, top: Path, stops_at: Callable[[Path, list[Path]], bool] = lambda *_: False
     ) -> Iterator[tuple[Path, list[Path]]]:
-        """Yield each directory from `top` down with its manifest files, but none where `ends_at`, nor below.
+        """Yield each directory from `top` down with its manifest files, but none where `stops_at`, nor below.
 
         Each directory is visited once; links to directories come last. A link to one of its own parents is
         a cycle and not followed.
@@ -189,7 +189,7 @@ class FileReader:
             if real in seen:
                 continue
             files, directories, linked = self._split(directory)
-            if ends_at(directory, files):
+            if stops_at(directory, files):
                 continue  # not seen: the walk may go on under another name of it
             seen.add(real)
             yield directory, sorted(files, key=lambda path: path.name)
@@ -285,7 +285,7 @@ def manifest_files(
     for path in paths or [Path()]:
         real = existing_path(path)
         if real.is_dir():
-            inside = [file for _, files in reader.below(real) for file in files if not file.is_symlink()]
+            inside = [file for _, files in reader.walk(real) for file in files if not file.is_symlink()]
             selected = [file for file in inside if accepts(reader.document(file))]
         else:
             selected = [real]
@@ -334,7 +334,7 @@ def _root_directories(path: Path, reader: FileReader) -> list[Path]:
         if reader.roots_in(reader.candidates(above)):
             return [above]
     if path.is_dir():
-        return [inner for inner, files in reader.below(path) if reader.roots_in(files)]
+        return [inner for inner, files in reader.walk(path) if reader.roots_in(files)]
     return []
 
 
@@ -346,7 +346,7 @@ def upwards(directory: Path) -> Iterator[Path]:
 def _documents(
     root: Path, reader: FileReader, included: Callable[..., bool], named: frozenset[Path]
 ) -> tuple[Document, ...]:
-    directories = list(_below(root, reader, included))
+    directories = list(_stack_directories(root, reader, included))
     for path, target in _external_links(root, directories):
         if path not in named:
             reader.refuse(path, target)
@@ -363,15 +363,15 @@ def _documents(
     return tuple(documents)
 
 
-def _below(
+def _stack_directories(
     root: Path, reader: FileReader, included: Callable[..., bool]
 ) -> Iterator[tuple[Path, list[Path]]]:
     """Yield the directories of the stack with their manifest files, without those of stacks below it."""
 
-    def ends_at(inner: Path, files: list[Path]) -> bool:
+    def stops_at(inner: Path, files: list[Path]) -> bool:
         return inner != root and (not included(inner, is_directory=True) or bool(reader.roots_in(files)))
 
-    for directory, files in reader.below(root, ends_at):
+    for directory, files in reader.walk(root, stops_at):
         yield directory, [path for path in files if included(path)]
 
 
@@ -446,7 +446,7 @@ def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
         directory = path if path.is_dir() else path.parent
         candidates.update(reader.candidates(directory))
         if path.is_dir():
-            candidates.update(file for _, files in reader.below(path) for file in files)
+            candidates.update(file for _, files in reader.walk(path) for file in files)
         # Files above are reported only if they may have been meant as root files.
         for up in islice(reader.upwards(directory), 1, None):
             candidates.update(filter(reader.may_be_root_file, reader.candidates(up)))
@@ -528,7 +528,7 @@ def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> lis
     reader = FileReader(path.resolve() for path in not_manifests)
     roots: dict[Path, StackRoot] = {}
     others: set[Path] = set()
-    for directory, files in chain.from_iterable(map(reader.below, tops)):
+    for directory, files in chain.from_iterable(map(reader.walk, tops)):
         if root := _root_in(directory, files, reader):
             roots[directory] = root
         others.update(files)
@@ -563,7 +563,11 @@ def files_digest(directory: Path, not_manifests: Sequence[Path] = ()) -> str:
     reader = FileReader(not_manifests, directory)
     below = len(directory.parts)
     paths = sorted(
-        (path for _, files in _below(directory, reader, _included(directory, reader)) for path in files),
+        (
+            path
+            for _, files in _stack_directories(directory, reader, _included(directory, reader))
+            for path in files
+        ),
         key=lambda path: path.parts,
     )
     return digest_of(("/".join(path.parts[below:]), reader.content(path)) for path in paths)

@@ -61,7 +61,7 @@ def _lines(value: Any) -> Iterator[str]:
             yield from indented(others, width)
     elif isinstance(value, Mapping | list):
         yield "{}" if isinstance(value, Mapping) else "[]"
-    elif isinstance(value, str) and _is_block_of_text(value):
+    elif isinstance(value, str) and _can_be_block(value):
         text = value.removesuffix("\n")
         yield "|" if text != value else "|-"
         yield from text.split("\n")
@@ -98,7 +98,7 @@ def _escape(char: str) -> str:
     )
 
 
-def _is_block_of_text(text: str) -> bool:
+def _can_be_block(text: str) -> bool:
     """Whether a text has several lines and can be a block: no leading or trailing space is significant."""
     lines = text.removesuffix("\n").split("\n")
     return (
@@ -138,7 +138,7 @@ def format_text(text: str, name: str) -> str:
     for keeps_flow in (False, True):
         new = written
         for _ in range(_MAX_PASSES):
-            old, new = new, _laid_out(new, keeps_flow=keeps_flow)
+            old, new = new, _round_tripped(new, keeps_flow=keeps_flow)
             if new == old:
                 return new
             # The output replaces the user's file, so a defect here must not change their jobs.
@@ -192,7 +192,7 @@ def _commented_flow(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _laid_out(text: str, *, keeps_flow: bool = False) -> str:
+def _round_tripped(text: str, *, keeps_flow: bool = False) -> str:
     """Return the text as the round-trip loader writes it; "" if it cannot read it.
 
     The loader loses comments in flow mappings. With `keeps_flow`, flow collections with comments are kept.

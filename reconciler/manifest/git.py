@@ -314,7 +314,7 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
 
 @contextmanager
 def _collect_error(left_out: dict[str, str], path: str) -> Iterator[None]:
-    """Collect errors: unlike git, the file system limits the length of names and paths."""
+    """Add an error to `left_out`: unlike git, the file system limits the length of names and paths."""
     try:
         yield
     except (OSError, ValueError) as error:

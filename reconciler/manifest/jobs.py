@@ -123,7 +123,7 @@ _Output = tuple[Any, tuple[PathStep, ...]]
 
 @dataclass(eq=False, repr=False)
 class Outputs:
-    """Replaces references to outputs by paths. `merged` merges an entry; None if it has reported problems.
+    """Replaces references to outputs with paths. `merged` merges an entry; None if it has reported problems.
 
     Needs are added to `links`, problems to `problems`.
     """
@@ -752,7 +752,7 @@ class CodeReader:
         if not source.is_relative_to(self._within):
             raise CodeRejected(f"{entry.source} lies outside {self._within}", fix=fix)
         spec = CodeSource(source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
-        # Named as written: the directory that a link leads to may have another name tomorrow.
+        # Use the name as written, since the target of a link may change.
         name = Path(os.path.normpath(directory.absolute() / entry.source)).name
         code = read_code(spec)._replace(name=name)
         check_keys(code, code.place(self.store, self._stack))

@@ -116,7 +116,7 @@ class Sweeps:
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def expand(self, entries: Mapping[str, MergedEntry]) -> dict[str, MergedEntry]:
-        """Replace each sweep by its members, in the order of the entries. A sweep with a problem has none."""
+        """Replace each sweep with its members, keeping the order. A sweep with a problem has none."""
         expanded: dict[str, MergedEntry] = {}
         taken: dict[str, MergedEntry] = {}
         for name, entry in entries.items():
@@ -158,12 +158,12 @@ class Sweeps:
                 break
             if why := key_problem(key):
                 fix = 'shorten it with name: "…${matrix.AXIS}…", which spells the keys'
-                why = f'{_shown(named_by)} gives "{shorten(key)}": {why}'
+                why = f'{_format(named_by)} gives "{shorten(key)}": {why}'
                 self._report(entry, (MATRIX,), "invalid key", why, fix)
             elif (first := taken.get(key.lower())) is not None:
                 earlier = combination_of.get(key.lower())
-                other = f"the entry at {first.location}" if earlier is None else _shown(earlier)
-                why = f'{_shown(named_by)} and {other} are both "{shorten(key)}" to the service'
+                other = f"the entry at {first.location}" if earlier is None else _format(earlier)
+                why = f'{_format(named_by)} and {other} are both "{shorten(key)}" to the service'
                 fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
                 self._report(entry, (MATRIX,), "duplicate key", why, fix)
             else:
@@ -210,13 +210,13 @@ class Sweeps:
             raise NoValue("wrong type", f"expected text, got {describe(template)}")
         required = (f"${{matrix.{axis}}}" for axis in sorted(axes))
         if missing := ", ".join(text for text in required if text not in template):
-            why = f"{_shown(named_by)}: every axis must stand in it, {missing} does not"
+            why = f"{_format(named_by)}: every axis must stand in it, {missing} does not"
             raise NoValue("invalid name", why)
         try:
             key = self.expander.for_job(entry.name, texts).text(template)
         except NoValue as error:
             what, why, fix, _ = error.problem
-            raise NoValue(what, f"{_shown(named_by)}: {why}", fix) from None
+            raise NoValue(what, f"{_format(named_by)}: {why}", fix) from None
         if isinstance(key, SecretText):
             raise NoValue(_SENSITIVE, f"{key.reference} is sensitive, but everybody sees the names of jobs")
         if isinstance(key, RevisionText):
@@ -280,7 +280,7 @@ def _value_problems(steps: tuple[PathStep, ...], value: Any) -> Iterator[_Proble
 def combinations(
     axes: Mapping[str, list[Any]], includes: Sequence[_Combination], excludes: Sequence[_Combination]
 ) -> list[tuple[_Combination, _Combination]]:
-    """Return each combination of a matrix twice: the values that name it, and all of its values."""
+    """Return the combinations of a matrix, each as the values that name it and all of its values."""
     combined = product(*axes.values()) if axes else ()
     candidates = [dict(zip(axes, values, strict=True)) for values in combined]
     excluding = _lookup(candidates)
@@ -321,6 +321,6 @@ def _lookup(combinations: Sequence[_Combination]) -> Callable[[_Combination], Se
     return matching
 
 
-def _shown(combination: _Combination) -> str:
+def _format(combination: _Combination) -> str:
     pairs = (f"{name}: {describe(value)}" for name, value in combination.items())
     return "{" + ", ".join(pairs) + "}"

@@ -286,8 +286,8 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> Iterato
             continue
         what, why = "duplicate key", f'the job "{entry.name}" is already defined at {first.location}'
         if first.name != entry.name:
-            what, there = "keys differ only in case", f'"{first.name}" at {first.location}'
-            why = f'"{entry.name}" and {there} would be the same job to the service'
+            what, other = "keys differ only in case", f'"{first.name}" at {first.location}'
+            why = f'"{entry.name}" and {other} would be the same job to the service'
         yield entry.diagnose((), what, why, "rename one of them", at_key=True)
 
 
@@ -464,8 +464,8 @@ def _valid_items(
             path = (*steps, number, "name" if is_named else name)
             at_key = path[-1] != "name"
             if (earlier := first.setdefault(name, path)) is not path:
-                there = origin.diagnose(earlier, "", at_key=earlier[-1] != "name").location
-                why, fix = f'the name "{shorten(name)}" is used twice, first at {there}', "remove one of them"
+                place = origin.diagnose(earlier, "", at_key=earlier[-1] != "name").location
+                why, fix = f'the name "{shorten(name)}" is used twice, first at {place}', "remove one of them"
                 invalid.append(origin.diagnose(path, "duplicate name", why, fix, at_key=at_key))
         problems += invalid
         if not invalid and not isinstance(item, Unexpanded):
@@ -549,7 +549,7 @@ class Links:
         self.formerly += _links(entry, "formerly", value.get("formerly"))
 
     def members_of(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """Replace the keys of sweeps by their members."""
+        """Replace the keys of sweeps with their members."""
         keys = tuple(keys)
         if keys not in self._members_of:
             # Cached, so that the thousands of members of a sweep share one tuple.
@@ -601,15 +601,15 @@ class Links:
             if why := key_problem(key):
                 yield link.diagnose("invalid key", why)
             elif lower in names:
-                name, there = names[lower], self.entries[names[lower]].location
+                name, location = names[lower], self.entries[names[lower]].location
                 if name != key:
-                    why = f'"{key}" and "{name}" at {there} would be the same job to the service'
+                    why = f'"{key}" and "{name}" at {location} would be the same job to the service'
                     yield link.diagnose(alike, why)
                 elif name == link.owner:
                     yield link.diagnose(still, f'"{name}" is the job\'s own key', "remove it")
                 else:
                     fix = f"remove that entry, or this {name}"
-                    yield link.diagnose(still, f'"{name}" is declared at {there}', fix)
+                    yield link.diagnose(still, f'"{name}" is declared at {location}', fix)
             elif (first := claims.setdefault(lower, link)) is not link:
                 if key == first.key:
                     why = f'"{first.owner}" also lists "{key}" at {first.location}'

@@ -236,7 +236,7 @@ def diagnose(
     at_key: bool = False,
     show_line: bool = True,
 ) -> Diagnostic:
-    """Report a problem with the value at a path, or with its closest parent in the file.
+    """Create a diagnostic for the value at a path, or for its closest parent in the file.
 
     It points to the value if that is a visible scalar, else to the key; with `text`, to its first occurrence
     in the value.
@@ -272,7 +272,7 @@ def location_of_key(document: Document, steps: Steps) -> Location:
 def diagnose_inside(
     document: Document, steps: Steps, place: tuple[int, int], what: str, why: str, fix: str | None = None
 ) -> Diagnostic:
-    """Report a problem at a position inside a text: line and column from 1.
+    """Create a diagnostic for a position inside a text: line and column from 1.
 
     If the file spells that line of the text differently, the message names the position.
     """
@@ -291,7 +291,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Unexpanded(str):
-    """A text whose expression has no value. That has been reported; further problems are not."""
+    """A text whose expression has no value. That has been reported, and further problems are suppressed."""
 
     __slots__ = ()
 
@@ -314,7 +314,7 @@ class Origin(NamedTuple):
     def diagnose(
         self, steps: Steps, what: str, why: str = "", fix: str | None = None, text: str = "", **more: bool
     ) -> Diagnostic:
-        """Report a problem with a path of the merged value, in the file that it comes from."""
+        """Create a diagnostic for a path of the merged value, in the file that it comes from."""
         document, prefix = self._of(steps)
         return diagnose(document, (*prefix, *steps), what, why, fix, text, **more)
 

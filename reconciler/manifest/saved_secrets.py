@@ -49,7 +49,7 @@ def resolve(tree: Any, sources: Mapping[str, VariableSource], base: Path, given:
         WrongUsage: a file of --var-file does not exist.
     """
     tree = show(tree)
-    values = _values_again(_names_in(texts_in(tree)), sources, base, given)
+    values = _current_values(_names_in(texts_in(tree)), sources, base, given)
     return Expander(values.get, {}).tree(tree)
 
 
@@ -62,7 +62,7 @@ def resolve_records(
         ManifestInvalid: it is not the URL of a record store, or an expression in it no longer has a value.
         WrongUsage: a file of --var-file does not exist.
     """
-    values = _values_again(variables_of(reference), sources, base, given)
+    values = _current_values(variables_of(reference), sources, base, given)
     expander = Expander(values.get, given.environ, takes_credentials=True)
     try:
         if problem := misplaced_credential(reference):
@@ -98,7 +98,7 @@ def _names_in(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reference.variable for reference in references if reference.variable))
 
 
-def _values_again(
+def _current_values(
     names: Sequence[str], sources: Mapping[str, VariableSource], base: Path, given: SecretSources
 ) -> VariableValues:
     """Return the values of variables. Raises ManifestInvalid if one of `names` has no value."""

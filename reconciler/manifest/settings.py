@@ -162,10 +162,10 @@ class Targets(NamedTuple):
         try:
             TargetEntry.model_validate(tree)
         except ValidationError as error:
-            for one in diagnostics(error, TargetEntry, tree, origin):
-                # Beside a name that is no slip may stand a secret.
-                is_open = one.what != "unknown field" or one.fix
-                problems.append(one if is_open else one._replace(snippet=None))
+            for problem in diagnostics(error, TargetEntry, tree, origin):
+                # The value of an unknown field that is no typo may be a secret.
+                show_line = problem.what != "unknown field" or problem.fix
+                problems.append(problem if show_line else problem._replace(snippet=None))
             return None, problems
         target = Target.model_validate(settings)
         if target.code_store and not isinstance(settings[_CODE_STORE], Unexpanded):
@@ -260,7 +260,9 @@ class RecordsSetting(NamedTuple):
         is_url = not _written_password(self.text, *_LITERAL) and not _url_problem(self.text)
         # In an invalid URL, anything before an @ may be a password.
         show_line = _skeleton_of(self.text).count("@") <= is_url
-        return [diagnose(self.document, ("records",), *one, show_line=show_line) for one in problems], None
+        return [
+            diagnose(self.document, ("records",), *words, show_line=show_line) for words in problems
+        ], None
 
 
 def resolve_url(text: str, expander: Expander, root: Path) -> str:
@@ -310,7 +312,7 @@ def misplaced_credential(text: str) -> Problem | None:
 
 
 def _skeleton_of(text: str) -> str:
-    """Replace each expression by a character that no URL contains."""
+    """Replace each expression with a character that no URL contains."""
     return "".join(part if isinstance(part, str) else HOLE for part in parts_of(text))
 
 
@@ -334,8 +336,8 @@ def _written_password(text: str, *words: str) -> Problem | None:
 
 def _url_problem(text: str) -> Problem | None:
     """Check a URL, which may have expressions."""
-    wrong = store_url_problem(_skeleton_of(text))
-    return None if wrong is None else Problem(wrong.what, wrong.why, wrong.fix)
+    problem = store_url_problem(_skeleton_of(text))
+    return None if problem is None else Problem(problem.what, problem.why, problem.fix)
 
 
 def _passwords_of(text: str, expander: Expander) -> Iterator[str]:

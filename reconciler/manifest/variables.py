@@ -602,7 +602,7 @@ def _composed(values: VariableValues, value: Any) -> dict[str, Any]:
 
 
 def _parts(values: VariableValues, text: str, seen: frozenset[str]) -> Iterator[str | Reference]:
-    """Yield the parts of a text, with variables that are not sensitive replaced by their parts."""
+    """Yield the parts of a text, with variables that are not sensitive replaced with their parts."""
     for part in parts_of(text):
         name = None if isinstance(part, str) else part.variable
         if name is None or name in seen or name not in values.declared or values.declared[name].sensitive:

@@ -126,7 +126,7 @@ def _shield(text: str) -> str:
 
 
 def shield(text: str, colon: str, opening: str, closing: str) -> str:
-    """Replace the colons and braces that can only be text by the given characters."""
+    """Replace the colons and braces that can only be text with the given characters."""
     return re.sub(_INNER_COLON, colon, re.sub(_EXPRESSION, rf"${opening}\1{closing}", text))
 
 
@@ -137,7 +137,7 @@ _STAND_INS = tuple(map(chr, range(0xFDD3, 0xFDF0)))
 
 
 def _without_separators(text: str) -> tuple[str, dict[int, str]]:
-    """Replace each separator by a character that is plain text to the parser.
+    """Replace each separator with a character that is plain text to the parser.
 
     Returns the text and a table for `str.translate` that undoes it.
     """
@@ -230,7 +230,7 @@ _KEY_PATTERN = (
     rf"""(?m)^(?:{_ANY_KEY})[ \t]*:(?:\s|\Z)|^apiVersion[ \t]*:[ \t]*["']?{_GROUP}"""
     rf"""|\A\s*\{{[^{{}}\[\]]*?["']?\b(?:{_ANY_KEY})["']?\s*:"""
 )
-#: A policy case has none of these: a manifest taken for one would leave its jobs out, and they would end.
+#: A policy case has none of these. The jobs of a manifest mistaken for a case would be terminated.
 _NOT_IN_CASE = (_KEYS | {"apiVersion", "templates"}) - {"target"}
 _PLAIN_STACK = rb"(?m)^stack:[ \t]+([a-z][a-z0-9-]*)[ \t]*(?:#[^\n]*)?\r?$"
 
@@ -238,7 +238,7 @@ _PLAIN_STACK = rb"(?m)^stack:[ \t]+([a-z][a-z0-9-]*)[ \t]*(?:#[^\n]*)?\r?$"
 def plain_stack_name(data: bytes) -> str | None:
     """Find `stack: NAME` on a line of its own, as in nearly all root files, without parsing the file.
 
-    Returns None if it takes a parser: the file is not a plain mapping, or the name is quoted or invalid.
+    Returns None if only a parser can tell: the file is not a plain mapping, or the name is quoted or invalid.
     """
     lines = (line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
     first = next((line for line in lines if line.rstrip() != b"---"), b"")
@@ -397,7 +397,7 @@ class Document:
         else:
             line, column, end = at.start_mark.line, at.start_mark.column, at.end_mark
             length = end.column - column if end is not None and end.line == line else 1
-        # A value that was not read is not known as a secret.
+        # Values that could not be read are not known as secrets.
         snippet = None if self.may_hold_secrets else self.snippet(line, column, length)
         path = path if self.may_show_lines else ""
         self.problems.append(Diagnostic(what, why, fix, self.location(line, column), path, snippet))
@@ -628,7 +628,7 @@ class _Walk:
         self._open: set[int] = set()
         self._aliased = 0
         self._in_alias = 0
-        #: The way to what is looked at, as people read it; it is left where a value is invalid.
+        #: The path of the current node. Not unwound if the document is invalid.
         self._steps: list[str] = []
 
     def path(self, *more: str) -> str:
@@ -640,7 +640,7 @@ class _Walk:
         try:
             value = self.value(node, depth)
         except InvalidNode as error:
-            if error.what == _INVALID:  # the rest may be without end
+            if error.what == _INVALID:  # going on might not terminate
                 raise
             self.report(error)
         self._steps.pop()
