@@ -264,7 +264,7 @@ class PageReader:
             try:
                 page = page or counted(0)
                 while True:
-                    repeated = 0
+                    known, repeated = len(jobs), 0
                     for job in map(read_job, page.items):
                         if job.id is None:
                             assert isinstance(job, Unreadable)
@@ -276,8 +276,10 @@ class PageReader:
                         reached += isinstance(job, ObservedJob) and self._is_ours(job) and wanted(job)
                     has_fallen = page.total is not None and total is not None and page.total < total
                     total = page.total
-                    if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
-                        # Page 1 repeats page 0, so items are counted. Discard requested pages.
+                    is_shifted = repeated > PAGE_SIZE // 2 and len(jobs) <= known + 1
+                    if pages == 1 and not self.counts_items and is_shifted:
+                        # Page 1 is page 0 without its first job, so items are counted. Discard requested
+                        # pages.
                         self.counts_items = True
                         ahead.clear()
                     elif repeated or has_fallen or (ended and page.items):

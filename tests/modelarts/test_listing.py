@@ -199,7 +199,10 @@ def test_list_that_keeps_changing_is_a_problem() -> None:
     assert listing.jobs, "what was read is there, all the same"
 
 
-@pytest.mark.parametrize(("shift", "moves"), [(1, 1), (2, 3), (-1, 3), (1, 4), (-1, 4), (2, None)])
+@pytest.mark.parametrize(
+    ("shift", "moves"),
+    [(1, 1), (2, 3), (-1, 3), (-30, 3), (-48, 1), (1, 4), (-1, 4), (-30, 4), (2, None)],
+)
 def test_moving_list_of_a_workspace_is_read_again_or_incomplete(
     local: LocalBackend, moves: int | None, shift: int
 ) -> None:
