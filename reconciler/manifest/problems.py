@@ -140,8 +140,10 @@ def find_node(document: Document, steps: Steps) -> tuple[Any, Any, int]:
         if step == "name" and is_named and key is not node:
             return key, key, len(steps)  # in the mapping form the key is the name
         if _is_scalar(node):
-            # `lr: 0.1` is short for {name: lr, value: 0.1}, and `${var.x}` may be any value.
-            return key, node, len(steps) if is_named or "${" in node.value else count
+            # `lr: 0.1` is short for {name: lr, value: 0.1}, `auto_stop: 8h` for a unit and a duration, and
+            # `${var.x}` may be any value.
+            is_short = is_named or steps[count - 1] == "auto_stop" or "${" in node.value
+            return key, node, len(steps) if is_short else count
         child = _child(document, node, step)
         if child is None:
             return key, node, count

@@ -10,7 +10,7 @@ from tests.cli.conftest import Reconciler, write
 
 SHARED = """\
 defaults:
-  spec: {resource: {flavor_id: gpu, node_count: 1}}
+  spec: {resource: {flavor_id: gpu, node_count: 1}, auto_stop: 8h}
 templates:
   base:
     algorithm:
@@ -54,6 +54,8 @@ def test_each_value_is_shown_with_its_place_through_every_layer(reconciler: Reco
     assert origins(said.out) == {
         "spec.resource.flavor_id": ['"gpu"', "shared.yaml:2"],
         "spec.resource.node_count": ["4", "jobs.yaml:15"],
+        "spec.auto_stop.time_unit": ['"HOURS"', "shared.yaml:2"],
+        "spec.auto_stop.duration": ["8", "shared.yaml:2"],
         "algorithm.code_dir": [
             '"obs://data/code/"', "shared.yaml:6", "obs://${var.bucket}/code/", "(var.bucket:", "jobs.yaml:4)"
         ],
