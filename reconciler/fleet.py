@@ -250,6 +250,11 @@ class StackCheck:
         self._warn(blockers(plan, is_text_shown="text" in self._request.formats))
         summary = {action.value: number for action, number in plan.summary.items()}
         has_changes = bool(plan.to_execute or plan.in_the_way or plan.refusals) or not plan.complete
+        # The keys that the text of a plan lists, see `render.plan`.
+        fields["lists_keys"] = any(
+            self._options.get("show_keep") or action.action is not Action.KEEP or action.ended_badly
+            for action in plan.actions
+        )
         return self._rendered(Content.PLAN, plan, code, summary, plan.last_line, has_changes, **fields)
 
     def _apply(self) -> StackResult:

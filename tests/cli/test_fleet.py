@@ -223,6 +223,16 @@ def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reco
     )
 
 
+def test_plan_of_a_stack_without_changes_is_shown_where_it_lists_a_key(world: World) -> None:
+    put(world.url, bad="a", kept="b")
+    world.ends(0, "apply --fleet --yes")
+    world.set_phase("Failed", "a")
+    world.ends(0, "plan --fleet", out=["  = keep      a  r1   failed", "= kept  Plan: 0 to create"])
+    world.ends(0, "plan --fleet --show-keep", out=["  = keep      a  r1   ", "  = keep      b  r1   "])
+    # Nor are they changes.
+    assert world("plan --fleet --json").document["summary"]["changed"] == 0
+
+
 def test_stacks_that_fail_for_the_same_reason_are_shown_once(world: World) -> None:
     world.patch.delenv("MODELARTS_AUTH_TOKEN")
     put(world.url, a="k", b="k", c="k")
