@@ -26,12 +26,13 @@ from reconciler.core.canonical import Canonical, canonical, immutable_part
 from reconciler.core.code import CODE, declared_form, is_shortened, known_code, reported_form
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
+from reconciler.core.masking import mask
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import RevisionText
-from reconciler.core.stack import DesiredJob, Limits, Stack
+from reconciler.core.stack import Declared, DesiredJob, Limits, Stack
 from reconciler.core.values import Change, TargetIdentity, timestamp
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason
 
@@ -302,9 +303,11 @@ def difference(
             then = declared_for(declared_form(reported, code), declared, digest)
     if then is not None:
         changes = changes_between(then, declared, forces_new_job=True, shown=shown)
-        return Difference(
-            changes, unreported_among(changes, then, declared, reported) if reported is not None else ()
-        )
+        if reported is None:
+            return Difference(changes)
+        # What was put together says of its secrets what a record would.
+        changes = mask(changes, [Declared(immutable=then)])
+        return Difference(changes, unreported_among(changes, then, declared, reported))
     if reported is None:
         return Difference(is_known=False, is_exact=False)
     comparable = comparable_with_details(reported, declared)
