@@ -196,12 +196,10 @@ class Difference(NamedTuple):
         False also if everything below the paths is reported and does not explain the digest: then an
         unreported field elsewhere was edited.
         """
-        is_unknown = any(
-            _is_below(one, paths) or _is_below(path, [one]) for one in self.unreported for path in paths
-        )
+        is_unknown = any(_meets(one, paths) for one in self.unreported)
         if self.is_known and not (self.is_exact or is_unknown) and (self.unreported or not self.changes):
             return False
-        return all(_is_below(change.path, paths) for change in self.changes)
+        return all(_is_change_below(change, paths) for change in self.changes)
 
     @property
     def summary(self) -> str:
@@ -215,6 +213,24 @@ class Difference(NamedTuple):
 
 def _is_below(path: str, paths: Iterable[str]) -> bool:
     return any(f"{path}.".startswith(f"{one}.") for one in paths)
+
+
+def _meets(path: str, paths: Iterable[str]) -> bool:
+    """Whether a path lies at, below or above one of these."""
+    return any(_is_below(path, [one]) or _is_below(one, [path]) for one in paths)
+
+
+def _is_change_below(change: Change, paths: Collection[str]) -> bool:
+    """Whether a change lies at or below these paths, or is of an object of which all members do."""
+
+    def covers(path: str, value: Any) -> bool:
+        if _is_below(path, paths):
+            return True
+        members = value.items() if isinstance(value, Mapping) else ()
+        return bool(members) and all(covers(f"{path}.{name}", one) for name, one in members)
+
+    values = [one for one in (change.before, change.after) if one is not None]
+    return all(covers(change.path, value) for value in values or [None])
 
 
 #: Placeholder for an unknown revision number.
@@ -625,7 +641,7 @@ class KeyState:
         if found is None:
             return ""
         changed = [
-            one for one in paths if any(_is_below(change.path, [one]) for change in found.changes)
+            one for one in paths if any(_meets(change.path, [one]) for change in found.changes)
         ] or paths
         unknown = "" if found.is_exact else "; what was declared before is not on record"
         return f"ignored: {', '.join(changed)}{unknown}"
@@ -639,7 +655,7 @@ class KeyState:
         found, paths = self._difference, self.desired.lifecycle.ignore_changes
         if found is None or found.is_empty or self.ignored:
             return None
-        is_elsewhere = not found.is_exact and all(_is_below(change.path, paths) for change in found.changes)
+        is_elsewhere = not found.is_exact and all(_is_change_below(one, paths) for one in found.changes)
         return found._replace(changes=()) if is_elsewhere else found
 
     def made_as(self, revision: Revision) -> DesiredJob:
@@ -647,7 +663,7 @@ class KeyState:
         if self._ignored_since(revision) is None:
             return self.desired
         body = dict(self.desired.body or {})
-        if _is_below("spec.auto_stop", self.desired.lifecycle.ignore_changes):
+        if _meets("spec.auto_stop", self.desired.lifecycle.ignore_changes):
             reported = (self.snapshot.details.get(revision.job.id) or revision.job).body.get("spec") or {}
             body["spec"] = {**(body.get("spec") or {}), "auto_stop": reported.get("auto_stop")}
         return replace(self.desired, body=body, digest=revision.marker.digest)

@@ -319,6 +319,11 @@ ignored, running | ignore_changes: [algorithm.parameters] | old ran_s=10h | keep
     | running; ignored: algorithm.parameters
 ignored, one of several | ignore_changes: [spec.auto_stop, algorithm] | old | keep unchanged r1 \
     | ignored: algorithm
+ignored, the last of an object | ignore_changes: [algorithm.parameters.lr], algorithm__parameters: {} \
+    | old | keep unchanged r1 | running; ignored: algorithm.parameters.lr
+ignored, all of an object | ignore_changes: [algorithm.inputs.a, algorithm.inputs.b], \
+    algorithm__inputs: {a: 'obs://b/a/', b: 'obs://b/b/'} | plain | keep unchanged r1 \
+    | ignored: algorithm.inputs.a, algorithm.inputs.b
 ignored, fail | ignore_changes: [algorithm], on_change: fail | old | keep unchanged r1
 ignored, terminating | ignore_changes: [algorithm] | Terminating old stopped | create waits_for_termination r2
 ignored, completed | ignore_changes: [algorithm] | Completed old | keep completed r1 | ignored: algorithm
@@ -343,6 +348,8 @@ ignored, stopped itself before | ignore_changes: [spec.auto_stop], auto_stop: 9,
     | Failed plain ran_s=9h | create retry r2
 not ignored beside it | ignore_changes: [spec.auto_stop], auto_stop: 2 | old | replace immutable_changed r2 \
     | algorithm.parameters.lr
+not ignored, one of an object | ignore_changes: [algorithm.inputs.a], \
+    algorithm__inputs: {a: 'obs://b/a/', b: 'obs://b/b/'} | plain | replace immutable_changed r2
 not ignored | ignore_changes: [algorithm.parameters.seed, algorithm.par] | old | replace immutable_changed r2
 # going back to an older declaration
 back, running | | Completed, r2 old | replace immutable_changed r3 \
