@@ -26,7 +26,7 @@ class StackResult:
     if there is none, `errors` say why, with a `traceback` for an internal error. `messages`, each with its
     level of `-v`, and `problems` go to stderr. `summary` has the counts behind `last_line`. `scopes` are what
     the stack would apply to. `unmatched` are named keys that the stack lacks, `undeclared` given variables
-    that it does not declare; None if unknown. `lists_keys`: its plan lists keys, though it may change nothing.
+    that it does not declare; None if unknown. `lists_keys`: its plan lists keys, with changes or none.
     `approved` names what an apply may do. `ended_at_s` is in seconds since 1970.
     """
 
