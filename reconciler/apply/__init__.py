@@ -1,10 +1,10 @@
-"""Carrying a plan out, step by step, and the one loop that waits.
+"""Executes plans.
 
-A file imports only files that stand before it::
+A module imports only modules listed before it::
 
-    waiter       the loop that waits
-    catalog      what the target offers: for pre-flight, and before a replace ends anything
-    journaled    the calls of one action: its turn, and the lines of the journal around each
-    steps        what is done for one action
+    waiter       the polling loop
+    catalog      what the target offers: for pre-flight, and before a replace terminates a job
+    journaled    the calls of one action: scheduling, and the journal around each call
+    steps        the steps of one action
     executor     all actions of a plan
 """

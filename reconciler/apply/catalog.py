@@ -1,4 +1,4 @@
-"""The catalog of one target: asked for pre-flight, and right before a replace ends the job that it replaces.
+"""Reads the catalog of a target, for pre-flight and right before a replace terminates the old job.
 
 Source: docs/concepts/guards.md, "Pre-flight"; docs/concepts/crash-safety.md, "Apply", point 4.
 """
@@ -28,10 +28,9 @@ _T = TypeVar("_T")
 
 
 class CatalogReader:
-    """Asks a catalog, each part once for all who want to know; safe to use from several threads.
+    """Reads a catalog and caches its parts. Thread-safe.
 
-    `open_catalog` may raise `NotSupported`. Each of the questions raises `ServiceError` where its part could
-    not be asked.
+    `open_catalog` may raise `NotSupported`. Methods raise `ServiceError` if their part cannot be read.
     """
 
     def __init__(self, open_catalog: Callable[[], Catalog]) -> None:
@@ -41,36 +40,36 @@ class CatalogReader:
         self._failures: dict[object, ServiceError] = {}
 
     def most_nodes(self) -> Mapping[str, int | None] | None:
-        """The flavors of the public pools with the most nodes of each; None if the list may have gaps."""
+        """The public flavors with their maximum number of nodes. None if the list may be incomplete."""
         flavors = self._ask_once("flavors", lambda catalog: catalog.flavor_offers())
         return {one.flavor_id: one.max_nodes for one in flavors.items} if flavors.is_whole else None
 
     def engines(self) -> list[EngineOffer] | None:
-        """The preset engines; None if the list may have gaps."""
+        """The preset engines. None if the list may be incomplete."""
         engines = self._ask_once("engines", lambda catalog: catalog.engine_offers())
         return [one for one in engines.items if one.engine_id] if engines.is_whole else None
 
     def pool_refusal(self, choice: PoolChoice) -> Rejected | None:
-        """Why a pool would be refused; None if nothing is known against it."""
+        """The error with which a pool would be refused. None if there is none."""
         return self._ask_once(choice, lambda catalog: catalog.pool_refusal(*choice))
 
     def quota(self) -> RecordQuota | None:
-        """How many job records there may be, and are; None where that is not limited."""
+        """Limit and use of the quota of job records. None if there is no limit."""
         return self._ask_once("quota", lambda catalog: catalog.record_quota())
 
     def forget_failures(self) -> None:
-        """Ask again what could not be asked."""
+        """Forget failures, so that these parts are read again."""
         self._failures.clear()
 
     def _ask_once(self, part: object, ask: Callable[[Catalog], _T]) -> _T:
-        # Who asks for one part keeps nobody from another. Each of the calls of a dict is one step.
+        # One lock per part; `setdefault` is atomic.
         with self._locks.setdefault(part, threading.Lock()):
             if known := self._failures.get(part):
                 raise known
             if part not in self._answers:
                 try:
                     self._answers[part] = ask(self._open_catalog())
-                except Interrupted:  # it says nothing of the part
+                except Interrupted:  # not a failure of the part
                     raise
                 except ServiceError as failure:
                     self._failures[part] = failure
@@ -86,13 +85,13 @@ def answers_about(
     with_offers: bool = True,
     with_quota: bool = True,
 ) -> CatalogAnswers:
-    """Ask what has to be known before these jobs are started, now or later.
+    """Read the parts of the catalog that are needed to check these jobs.
 
-    One part after the other in the thread of the caller, whom an interrupt reaches at once: they are few.
-    `unchecked` has those that could not be read.
+    Sequentially on the caller's thread, so that an interrupt takes effect at once. Parts that cannot be read
+    are in `unchecked`.
 
     Raises:
-        Interrupted: the program is to stop.
+        Interrupted: a stop was requested.
     """
     bodies = [action.desired or {} for action in starting] if with_offers else []
     unchecked: list[UncheckedPart] = []
@@ -102,10 +101,10 @@ def answers_about(
             return question()
         except Interrupted:
             raise
-        except NotSupported:  # this target has no such part
+        except NotSupported:  # the target lacks this part
             return None
         except ServiceError as failure:
-            # Without the id of the request: the same failure gives the same plan.
+            # Without the request id, so that the same failure gives the same plan.
             marks = ", ".join(
                 filter(None, [failure.code, f"HTTP {failure.status}" if failure.status else ""])
             )
@@ -127,10 +126,10 @@ def answers_about(
 
 
 class CreateChecks:
-    """Holds what replaces create against the catalog of one target; safe to use from several threads.
+    """Checks creates of replaces against the catalog of a target. Thread-safe.
 
-    A part that cannot be read refuses nothing: it is reported once to `warn`, and the action goes on. The
-    answers of pre-flight are reused.
+    Parts that cannot be read are reported once to `warn`, and refuse nothing. The results of pre-flight are
+    reused.
     """
 
     def __init__(self, reader: CatalogReader, warn: Callable[[str], None]) -> None:
@@ -140,11 +139,11 @@ class CreateChecks:
         reader.forget_failures()
 
     def check(self, action: PlannedAction) -> None:
-        """Check that the target offers what an action is to create.
+        """Check that the target offers what an action will create.
 
         Raises:
-            NotOffered: it does not; the words name field, value, the nearest offer and the manifest's place.
-            Interrupted: the program is to stop.
+            NotOffered: it does not; the message has field, value, nearest offer and place in the manifest.
+            Interrupted: a stop was requested.
         """
         answers = answers_about(self._reader, [action], with_quota=False)
         with self._lock:
@@ -160,7 +159,7 @@ class CreateChecks:
             words += f" ({source.file}:{source.line}:{source.column})"
         if action.before:
             words += f"; {action.before.name} was left unchanged"
-        # Where a pool was refused, the refusal is what the service says.
+        # For a pool, use the error of the service.
         refusal = next(filter(None, map(self._reader.pool_refusal, answers.refused_pools)), None)
         marks = ("code", "status", "request_id") if refusal else ()
         raise NotOffered(words, **{name: getattr(refusal, name) for name in marks})

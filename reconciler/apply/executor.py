@@ -1,6 +1,6 @@
-"""Carries out a plan: in order, a bounded number of calls at once; one failure stops no other key.
+"""Executes the actions of a plan in order, with bounded concurrency. A failure does not stop other keys.
 
-Once the program is to stop, no new action begins; those in flight finish and are recorded.
+After a stop request no new action begins; those in flight finish and are recorded.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ DEPENDS = "an earlier action of the same key did not succeed"
 
 
 class EventStream:
-    """Numbers the events of one apply, and hands them on one at a time."""
+    """Numbers the events of an apply, and passes them on one at a time."""
 
     def __init__(self, clock: Clock, listener: Listener) -> None:
         self._clock, self._listener = clock, listener
-        # Reentrant: an outcome is remembered and told in one step.
+        # Reentrant: an outcome is stored and emitted in one step.
         self._lock = threading.RLock()
         self._sequence = 0
         self._outcomes: dict[str, list[Outcome]] = {}
@@ -56,10 +56,10 @@ class EventStream:
             return Result(tuple(outcome for of_key in self._outcomes.values() for outcome in of_key))
 
     def tell(self, type_: EventType, **fields: object) -> None:
-        """Tell what happened. A listener that has gone away (`| head`, a full disk) stops nothing."""
+        """Emit an event. Errors of the listener (`| head`, a full disk) are ignored."""
         with self._lock:
             if self._is_complete:
-                return  # what goes on while the program stops at once comes too late
+                return  # the final event has been emitted
             self._sequence += 1
             ts = timestamp(self._clock.now())
             event = ApplyEvent.model_validate({"type": type_, "ts": ts, "sequence": self._sequence, **fields})
@@ -77,7 +77,7 @@ class EventStream:
         with self._lock:
             of_key = self._outcomes.get(action.key, [])
             if action.traits.is_executed:
-                # What was put off when it was looked at first has been done now.
+                # An action that was skipped at first has been executed now.
                 of_key = [earlier for earlier in of_key if not earlier.action.traits.is_skipped]
             self._outcomes[action.key] = [*of_key, outcome]
             if outcome.status is Status.SKIPPED:
@@ -89,9 +89,9 @@ class EventStream:
                 self.tell(EventType.ACTION_FAILED, **fields, request_id=outcome.request_id)
 
     def complete(self, result: Result | None = None, message: str | None = None) -> None:
-        """Tell how it ended, by its result or else by what is known so far: nothing is told after that.
+        """Emit the final event, from the result or else from the outcomes so far.
 
-        `message` says what kept it from beginning.
+        `message` says why the apply did not begin.
         """
         with self._lock:
             ended = result or self.so_far
@@ -101,19 +101,20 @@ class EventStream:
 
 
 class Execution:
-    """One apply: at most `parallelism` calls at once."""
+    """An apply with at most `parallelism` concurrent calls."""
 
     def __init__(self, terms: Terms, stream: EventStream, parallelism: int = 8) -> None:
         self._terms, self._stream, self._parallelism = terms, stream, max(1, parallelism)
         self._faults: list[Exception] = []
         self._lost_lock = False
-        #: Keys of which an action did not succeed: what comes after it would rest on it.
+        #: Keys with a failed action: further actions of the key depend on it.
         self._failed_keys: set[str] = set()
 
     def run(self, plan: Plan) -> Result:
-        """Do what can be done; conflict, blocked, deferred and unknown keys are skipped and reported.
+        """Execute what can be executed. Conflict, blocked, deferred and unknown keys are skipped and
+        reported.
 
-        Of a plan that a guard refuses nothing is done at all.
+        Nothing is executed of a plan that a guard refuses.
         """
         actions = in_order(plan.actions)
         ended = self._run_all(plan, actions) if actions else []
@@ -129,11 +130,10 @@ class Execution:
         )
 
     def _run_all(self, plan: Plan, actions: Sequence[PlannedAction]) -> list[Outcome]:
-        """Begin the actions one after the other, each in a thread, and return when all have ended.
+        """Start the actions in order, each on a thread, and wait until all have ended.
 
-        While as many calls as allowed are under way, others look whether they may be made, or write down
-        how they went: neither must cost the time of a call. Who waits for a job does not count, so that
-        however many hang the others go on.
+        Checks before a call and writing its outcome do not count as calls, so that they do not delay others.
+        Neither do waits for jobs, so that hanging ones block nothing.
         """
         scheduler = Scheduler(self._parallelism, actions)
         last_of_key: dict[str, Future[Outcome]] = {}
@@ -154,7 +154,7 @@ class Execution:
         try:
             if before is not None and not before.done():
                 backend.pause()
-                before.exception()  # waits for its end
+                before.exception()  # wait for its end
             why_not = REFUSED if plan.refusals else INTERRUPTED if self._terms.stop.is_set() else None
             if why_not is None and action.key in self._failed_keys:
                 why_not = DEPENDS
@@ -170,7 +170,7 @@ class Execution:
 
     def _do(self, stack: str, backend: JournaledBackend, action: PlannedAction) -> Outcome:
         def tell_progress(job: ObservedJob) -> None:
-            backend.begin()  # it may wait before its first call
+            backend.begin()  # the action may wait before its first call
             detail = job.phase_text if job.name == action.key else f"{job.name} {job.phase_text}"
             of_action = {"key": action.key, "action": action.action, "job": job.id, "detail": detail}
             self._stream.tell(EventType.ACTION_PROGRESS, **of_action)
@@ -184,7 +184,7 @@ class Execution:
         except Interrupted:
             return _outcome_of_interrupted(action, backend.done, has_begun=backend.has_begun)
         except LockLost as lost:
-            # Whoever holds the lock by now does the rest.
+            # The new holder of the lock does the rest.
             self._lost_lock = True
             self._terms.stop.set()
             return Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=job)
@@ -205,10 +205,10 @@ class Execution:
 
 
 def _outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, has_begun: bool) -> Outcome:
-    """The outcome of an action that was stopped between two of its calls; `done` are those that were made.
+    """The outcome of an action that was interrupted between its calls; `done` are the completed ones.
 
-    One that changed nothing was skipped, and one that had only to be looked at once more is done. Anything
-    else is interrupted, and its detail says how far it came: the next plan goes on from there.
+    It is skipped if it changed nothing, and done if only the final check is missing. Otherwise it is
+    interrupted, its detail has the progress, and the next plan continues from there.
     """
     job = action.before.id if action.before else None
     if not done:

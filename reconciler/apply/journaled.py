@@ -1,4 +1,4 @@
-"""The calls of one action: each waits for its turn, and is made between two lines of the journal."""
+"""The calls of one action: each is scheduled, and written to the journal before and after."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 #: Updates that make a job a revision of the key.
 _TAKES_IN = frozenset({Reason.ADOPTED, Reason.STACK_RENAMED})
-#: A look that is older is taken again, right before the call.
+#: An older observation is repeated right before the call, in seconds.
 FRESH_FOR_S = 1.0
 
 
 class Terms(NamedTuple):
-    """What is the same for all actions of an apply; each waits `timeout_s` seconds at most.
+    """What all actions of an apply share. Each waits at most `timeout_s` seconds.
 
-    Once `stop` is set nothing more is sent that changes anything. `checks` hold a create against the catalog
-    before a replace ends the job before it, and `prepare` uploads what a job needs before it is started; it
-    calls what it is given before it waits for long, so that the others have their turn.
+    Once `stop` is set, calls that change something are not sent. `checks` compares the create of a replace
+    with the catalog before the old job is terminated. `prepare` uploads code before a job is started, and
+    calls its argument before a long wait, to let other actions continue.
     """
 
     backend: Backend
@@ -46,11 +46,11 @@ class Terms(NamedTuple):
 
 
 class Scheduler:
-    """Lets so many actions change something at once, in their order.
+    """Limits the number of actions that change something concurrently, and keeps their order.
 
-    What needs capacity begins when the terminations before it were sent; an action that waits for
-    something lets the others pass. Those whose turn comes next look ahead, as many as keep every turn in
-    use, and so late that their looks are still fresh then. `now_s` may be any clock.
+    Actions that need capacity begin after the terminations before them were sent; an action that waits lets
+    others pass. The next actions make their checks ahead, so that no slot is idle, but late enough that their
+    observations are still fresh. `now_s` may be any clock.
     """
 
     def __init__(
@@ -58,24 +58,24 @@ class Scheduler:
     ) -> None:
         self._at_once = self._free = at_once
         self._has_begun = [False] * len(actions)
-        self._first = 0  # the first that has not begun
+        self._first = 0  # the first action that has not begun
         self._to_free = {place for place, one in enumerate(actions) if one.frees_capacity}
         self._needs_capacity = [one.needs_capacity for one in actions]
         self._guard = threading.Lock()
-        #: Those that wait for their turn, each for a lock of its own.
+        #: Waiting actions, each with a lock to wait on.
         self._waiting: dict[int, threading.Lock] = {}
         self._is_next_due = threading.Condition(self._guard)
         self._now_s = now_s
-        #: Since when an action looks, or has its turn.
+        #: When an action began its checks, and when it took its slot.
         self._looking: dict[int, float] = {}
         self._taken: dict[int, float] = {}
-        self._ahead = 0  # have started, and not begun
-        #: How long recent ones looked until they waited for their turn, and had it; None before the first.
+        self._ahead = 0  # the number of actions that have started, but not begun
+        #: Recent durations of the checks and of the calls; None before the first.
         self._look_s: float | None = None
         self._turn_s: float | None = None
 
     def start(self, place: int) -> None:
-        """Wait until the next action is to look whether its call may be made."""
+        """Wait until an action should begin its checks."""
         with self._guard:
             while (early_s := self._early_s()) > 0:
                 self._is_next_due.wait(min(early_s, threading.TIMEOUT_MAX))
@@ -83,7 +83,7 @@ class Scheduler:
             self._looking[place] = self._now_s()
 
     def _early_s(self) -> float:
-        """How many seconds too early the next look would be, by when the turn that it is for may begin."""
+        """By how many seconds the next checks would be too early for the slot that they are for."""
         rounds, nth = divmod(self._ahead - self._free, self._at_once)
         if rounds < 0:
             return 0.0
@@ -92,12 +92,12 @@ class Scheduler:
         look_s = self._look_s
         turn_s = look_s if self._turn_s is None else self._turn_s
         now_s = self._now_s()
-        # Turns that are free will have begun by then, as far as anybody can tell just now.
+        # Assume that free slots will have been taken by then.
         since_s = [*sorted(self._taken.values()), *[now_s] * self._free][nth]
         return max(now_s, since_s + turn_s) + rounds * turn_s - now_s - look_s - FRESH_FOR_S / 2
 
     def take(self, place: int) -> None:
-        """Wait until one more may be done, and every action before this one has begun, passed or ended."""
+        """Wait for a free slot, and until every earlier action has begun, passed or ended."""
         turn = threading.Lock()
         turn.acquire()
         with self._guard:
@@ -108,10 +108,10 @@ class Scheduler:
         turn.acquire()
 
     def rest(self, place: int, *, has_freed: bool = False, lets_pass: bool = False) -> None:
-        """Let another one be done meanwhile.
+        """Release the slot.
 
-        Where the termination of this action was sent, that `has_freed` capacity. One that `lets_pass` waits
-        for something itself, or has ended.
+        `has_freed` means that the termination was sent, which frees capacity; `lets_pass` that the action
+        waits for something, or has ended.
         """
         with self._guard:
             if lets_pass:
@@ -139,7 +139,7 @@ class Scheduler:
         return took_s if mean_s is None else mean_s + (took_s - mean_s) / self._at_once
 
     def _may_begin(self, place: int) -> bool:
-        if self._has_begun[place]:  # and only takes another turn
+        if self._has_begun[place]:  # it takes its slot again
             return True
         is_held = self._needs_capacity[place] and self._to_free
         return place <= self._first and not is_held
@@ -154,15 +154,14 @@ class Scheduler:
 
 
 class StaleObservation(Exception):
-    """The turn came late: what was seen before is not fresh any more."""
+    """The slot came so late that the observation is no longer fresh."""
 
 
 class JournaledBackend:
-    """A `core.ports.Backend` for one action: what only reads is the backend's own, the rest takes a turn.
+    """A `core.ports.Backend` for one action. Calls that change something take a slot of the scheduler.
 
-    A turn is the right to change something: taken with each call that does. That of an action which ends a
-    job is kept from the first call on, until the termination was sent or the action waits: nothing comes
-    between the mark and the end of a job. `done` are the calls that were answered with success.
+    An action that terminates a job keeps its slot from the first call until the termination was sent or it
+    waits, so that nothing comes between marking and terminating the job. `done` are the successful calls.
     """
 
     def __init__(
@@ -184,7 +183,7 @@ class JournaledBackend:
 
     @property
     def skew_s(self) -> float | None:
-        """How far our clock is ahead of the service's, in seconds; None if it sent no date."""
+        """How far our clock is ahead of the service's, in seconds. None if it sent no date."""
         return getattr(self._backend, "skew_s", None)
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
@@ -192,7 +191,7 @@ class JournaledBackend:
         return self._between_lines(step, lambda: self._backend.create(body))
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
-        # This call makes a revision: after a crash the journal has what was declared.
+        # This call makes a revision, so the journal needs its declaration in case of a crash.
         declared = self._action.declared if self._action.reason in _TAKES_IN else None
         step = Step(self._action, Call.UPDATE, job_id, declared)
         self._between_lines(step, lambda: self._backend.update(job_id, changes))
@@ -225,12 +224,12 @@ class JournaledBackend:
         return result
 
     def _take_turn(self) -> None:
-        """Wait for the turn.
+        """Wait for a slot.
 
         Raises:
-            Interrupted: the program is to stop; whatever the action has done, nothing more is sent.
-            StaleObservation: it took so long that the action has to begin anew, with a look and a line of
-                the journal, which would be refused if the lock was lost meanwhile. It keeps its turn.
+            Interrupted: a stop was requested; nothing more is sent.
+            StaleObservation: the wait was so long that the action must start again with its checks and a new
+                line of the journal, which fails if the lock was lost. It keeps its slot.
         """
         waited_s = 0.0
         if not self._is_taken:
@@ -250,12 +249,12 @@ class JournaledBackend:
             self._scheduler.rest(self._place)
 
     def pause(self) -> None:
-        """Let everybody go on while the action waits for something, or has ended; idempotent."""
+        """Release the slot while the action waits, or after its end. Idempotent."""
         self._is_taken = False
         self._scheduler.rest(self._place, lets_pass=True)
 
     def begin(self) -> None:
-        """Say once that the action has begun."""
+        """Report once that the action has begun."""
         if not self.has_begun:
             self.has_begun = True
             self._tell_start()

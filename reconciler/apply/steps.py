@@ -1,4 +1,4 @@
-"""What is done for one action, step by step; each step looks before it calls, and calls once.
+"""The steps of one action. Each observes before it calls, and calls once.
 
 Source: docs/concepts/crash-safety.md, "Apply", points 4 to 6.
 """
@@ -37,13 +37,13 @@ from reconciler.errors import (
     WrongPhase,
 )
 
-#: How often a request is made that may be repeated only after a look. What is safe to repeat blindly
-#: (reading, PUT, terminate) the backend repeats by itself.
+#: Maximum number of attempts of a request that may be repeated only after a new observation. The backend
+#: retries idempotent ones (reads, PUT, terminate) itself.
 ATTEMPTS = 4
 
 
 class ActionEnded(Exception):
-    """The action ends here, otherwise than by success."""
+    """Ends the action without success."""
 
     def __init__(self, status: Status, detail: str, job: str | None = None) -> None:
         super().__init__(detail)
@@ -51,7 +51,7 @@ class ActionEnded(Exception):
 
 
 class Steps:
-    """Carries out one action."""
+    """Executes one action."""
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class Steps:
         return self.action.after.name
 
     def run(self) -> Outcome:
-        """Carry the action out; failures are in the outcome.
+        """Execute the action. Failures are in the outcome.
 
         Raises:
-            LockLost: another process may hold the lock by now.
-            Interrupted: the program is to stop; what had been done before stays done.
+            LockLost: another process may hold the lock.
+            Interrupted: a stop was requested; completed calls are not undone.
         """
         do = {
             Action.CREATE: self._create,
@@ -112,11 +112,10 @@ class Steps:
                 self._wait(self._backend.details(job_id), Goal.ENDED)
 
     def _one_before(self) -> tuple[str, str] | None:
-        """Refuse to go on while the revision before is active: the service may have restarted it.
+        """Fail if the previous revision is active: the service may have restarted it.
 
-        Returns it if it ran what is declared and has completed meanwhile, or turns out to have ended by
-        its own auto_stop: nothing is left to do, unless it was made from an older upstream, its schedule
-        starts the next one, or somebody asked for a rerun.
+        Returns that revision if it has meanwhile completed with the declared digest, or ended by its own
+        auto_stop. Nothing is left to do then, except for a newer upstream, a schedule or a requested rerun.
         """
         if self.action.follows is None:
             return None
@@ -149,7 +148,7 @@ class Steps:
         while True:
             try:
                 return self._backend.create(self.action.desired or {}).id, ""
-            except (Throttled, Unreachable) as failure:  # had no effect, so it may be asked again
+            except (Throttled, Unreachable) as failure:  # it had no effect, so it may be retried
                 refused += 1
                 if refused == ATTEMPTS:
                     raise
@@ -157,10 +156,10 @@ class Steps:
             except (NameTaken, *UNCERTAIN) as failure:
                 refused, lost = 0, lost + 1
                 if not isinstance(failure, NameTaken):
-                    # Before the look, not after it: a create may take effect after its answer was lost.
+                    # Wait before looking: a create may take effect after its response was lost.
                     self._sleep(2.0 ** (lost - 1))
                 unknown = f"it is unknown whether {name} was created"
-                # The job may be there: a blind second POST is never sent.
+                # The job may exist: never send a second POST blindly.
                 try:
                     if found := self._settled(name):
                         return found
@@ -175,20 +174,23 @@ class Steps:
                     raise
 
     def _await_time(self) -> None:
-        """Let the service's clock reach the time that a scheduled job is for, where ours is ahead of it.
+        """Wait until the service's clock reaches the scheduled time, if ours is ahead.
 
-        A job that was created before its time, by the service's clock, would be started for it once more, and
-        one that it replaces runs until then.
+        A job created before its scheduled time, by the service's clock, would be started for it again.
         """
         if self.action.scheduled_for is None:
             return
         time_s = datetime.fromisoformat(self.action.scheduled_for).timestamp()
         left_s = time_s - (self._clock.now() - (self._backend.skew_s or 0.0))
-        if 0 < left_s <= MAX_SKEW_S:  # of a service that is further off no answer is good for anything
+        if 0 < left_s <= MAX_SKEW_S:  # with a larger skew, requests fail anyway
             self._sleep(left_s)
 
     def _settled(self, name: str) -> tuple[str, str] | None:
-        """Look the name up: our job has it (whoever sent it), another job has it, or none is seen."""
+        """Look up the name. Returns our job, whoever created it; None if no job is found.
+
+        Raises:
+            ActionEnded: another job has the name.
+        """
         found = self._backend.find(name)
         for job in found:
             if job.name == name and self._is_marked(job):
@@ -205,9 +207,9 @@ class Steps:
         raise ActionEnded(Status.CONFLICT, f"{name} is held by a job that this account cannot see")
 
     def _is_held(self, name: str) -> bool | None:
-        """Whether a job has the name, seen or not; None if it could not be found out.
+        """Whether a job has the name, visible or not. None if that is unknown.
 
-        A filtered search proves presence only: ask the name check, or read the whole workspace.
+        A filtered search proves presence only, so this uses the name check or reads the whole workspace.
         """
         taken = self._name_check(name)
         if taken is not None:
@@ -219,7 +221,7 @@ class Steps:
         return False if is_whole else None
 
     def _name_check(self, name: str) -> bool | None:
-        """Ask whether the name is held; not every account may ask, so a failure proves nothing."""
+        """Ask the service whether the name is taken. None after a failure: not every account may ask."""
         try:
             return self._backend.name_is_taken(name)
         except ServiceError:
@@ -250,7 +252,7 @@ class Steps:
         said = []
         if unseen := ", ".join(".".join(path) for path in unreported_paths(body, job)):
             said.append(f"{unseen} sent; the service does not report it")
-        # What was legal when it was planned, and is not any more.
+        # Fields that were mutable in the planned phase, and no longer are.
         if late := unapplied_paths(self.action.desired or body, job):
             said.append(f"{', '.join(late)} cannot be changed while the job is {job.phase_text}")
         return job.id, "; ".join(said)
@@ -264,9 +266,9 @@ class Steps:
         return job.id, f"now {job.phase_text}"
 
     def _end(self) -> ObservedJob | None:
-        """Mark the job as stopped by us, then ask for its end; too late is done, too.
+        """Mark the job as stopped by us, then terminate it. A job that has already ended is fine.
 
-        Returns the job as it is then; None if its record no longer exists.
+        Returns the job; None if its record no longer exists.
         """
         for attempt in range(ATTEMPTS):
             try:
@@ -281,11 +283,11 @@ class Steps:
             except NotFound:
                 return None
             except ServiceError as failure:
-                # The backend has repeated what may pass; these two it leaves to us: read again, ask again.
+                # After these two failures, which the backend does not retry, read the job and try again.
                 if isinstance(failure, (WrongPhase, UnreadableAnswer)) and attempt < ATTEMPTS - 1:
                     self._sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
                     continue
-                # What came too late, or had its effect without an answer, has reached its goal.
+                # The job may have ended, or the request may have succeeded without a response.
                 try:
                     job = self._look()
                 except NotFound:
@@ -302,9 +304,9 @@ class Steps:
             return
         stopped = job.marker._replace(stopped=True)
         if stopped.key != self.action.key:
-            # The key was renamed: the marker follows on the way.
+            # The key was renamed: update its marker as well.
             stopped = stopped._replace(key=self.action.key).for_job(job.name, job.id)
-        # Somebody may have written more than we leave room for; the mark matters more than the rest.
+        # Shorten a description that leaves no room for the marker.
         room = MAX_DESCRIPTION - len(f" {stopped}")
         try:
             self._backend.update(job.id, {"description": str(Description(job.text[:room], stopped))})
@@ -316,12 +318,12 @@ class Steps:
     # --- replace
 
     def _replace(self) -> tuple[str, str]:
-        # Before anything is ended: if this takes too long, the job that is to be replaced goes on.
+        # Before anything is terminated: if this takes too long, the old job goes on.
         self._wait_for_others()
         if self.action.replace_order == "create_first":
             return self._replace_create_first()
         name = self._next_name
-        # If the create were refused, or its name taken, there would be no job at all.
+        # If the create failed afterwards, there would be no job at all.
         if self._checks is not None:
             self._checks.check(self.action)
         new = self._settled(name)
@@ -339,20 +341,20 @@ class Steps:
         return self._create_in_place_of(old)
 
     def _create_in_place_of(self, old: ObservedJob | None) -> tuple[str, str]:
-        """Create the next revision when the one before has ended; None if its record no longer exists."""
+        """Create the next revision after the old job has ended. `old` is None if its record is gone."""
         try:
             return self._create_next()
         except Interrupted:
             raise
         except (ActionEnded, ServiceError, RecordsUnavailable) as failure:
-            # There is none now, and the words say so.
+            # No job is left, which the detail has to say.
             end, action = _end_by(failure), self.action
             assert action.before is not None
             assert action.after is not None
             ended = "is gone"
             if old is not None:
                 ended = "was ended" if old.phase is Phase.TERMINATED else f"is {old.phase_text}"
-            # An unknown create may have happened.
+            # After an unknown outcome the job may exist.
             made = f"r{action.after.revision} could not be made: " if end.status is not Status.UNKNOWN else ""
             said = f"r{action.before.revision} {ended}; {made}{end.detail}"
             raise ActionEnded(end.status, said, self._job_id) from _met_before(failure)
@@ -369,21 +371,21 @@ class Steps:
         self._end()
         return job_id, detail
 
-    # --- looking and waiting
+    # --- observing and waiting
 
     def _look(self) -> ObservedJob:
-        """Read the job that the action is about; it must still be the one that was planned for."""
+        """Read the job of the action, and check that it is still the planned one."""
         assert self.action.before is not None
         job = self._backend.details(self.action.before.id)
         self._check_marker(job)
         return job
 
     def _wait(self, job: ObservedJob, goal: Goal) -> ObservedJob:
-        """Look at a job until the goal is reached or out of reach; others have their turn meanwhile.
+        """Poll a job until the goal is reached or cannot be reached any more. Other actions continue.
 
         Raises:
-            ActionEnded: it takes too long.
-            Interrupted: the program is to stop.
+            ActionEnded: the wait timed out.
+            Interrupted: a stop was requested.
         """
         waiting = WaitingForJob(self._backend, self._clock, job, goal, self._tell_progress)
         if not waiting.is_over and not self._is_interrupted():
@@ -398,15 +400,15 @@ class Steps:
         return job
 
     def _sleep(self, seconds: float) -> None:
-        """Let time pass; others have their turn meanwhile. Nobody sleeps when the program is to stop."""
+        """Sleep, at most until a stop is requested. Other actions continue."""
         if not self._is_interrupted():
             self._backend.pause()
             self._clock.sleep(seconds)
 
-    # --- whether the marker of a job still is what the plan saw: checked right before, and after, each call
+    # --- the marker must still be the planned one, right before and after each call
 
     def _is_marked(self, job: ObservedJob) -> bool:
-        """Whether a job has the very marker that the action gives it."""
+        """Whether a job has exactly the marker that the action gives it."""
         marker, after = job.marker, self.action.after
         return (
             marker is not None
@@ -416,7 +418,7 @@ class Steps:
         )
 
     def _check_marker(self, job: ObservedJob) -> None:
-        """The job that the action is about must still be the one that was planned for."""
+        """Check that the job of the action is still the planned one."""
         action, marker = self.action, job.marker
         assert action.before is not None
         if action.reason is Reason.ADOPTED:
@@ -433,7 +435,7 @@ class Steps:
             raise _conflict(job, f"{job.name} has been protected in the meantime")
 
     def _check_flags(self, job: ObservedJob) -> None:
-        """An update writes the whole marker: what was changed there since the plan would be lost."""
+        """Check that nobody has changed flags of the marker, which an update would overwrite."""
         action, marker = self.action, job.marker
         if action.reason in _WHATEVER_FLAGS:
             return
@@ -443,14 +445,14 @@ class Steps:
             raise _conflict(job, f"{job.name} is now {job.phase_text}, as requested")
 
     def _check_not_taken(self, job: ObservedJob) -> None:
-        """A job that is to be adopted has no marker yet, or the very one that adopting gives it."""
+        """Check that a job to adopt has no marker, or exactly the new one."""
         marker = job.marker
         if self.action.reason is Reason.ADOPTED and marker is not None and not self._is_marked(job):
             whose = f"key {marker.key} of stack {marker.stack}"
             raise _conflict(job, f"{job.name} was adopted in the meantime: it belongs to {whose}")
 
 
-#: Updates that put a marker where none is, or take it off, whatever flags it has.
+#: Updates that add or remove a whole marker, whatever its flags.
 _WHATEVER_FLAGS = frozenset({Reason.MARKER_RESTORED, Reason.ADOPTED, Reason.RELEASED})
 
 
@@ -470,7 +472,7 @@ def _end_by(failure: ActionEnded | ServiceError | RecordsUnavailable) -> ActionE
 
 
 def _met_before(failure: Exception) -> ServiceError | None:
-    """The failure that led to an end: a name that is taken, say, by whom the look after it showed."""
+    """The failure behind the end of an action, e.g. a taken name."""
     if isinstance(failure, ServiceError):
         return failure
     met = failure.__cause__ or (None if failure.__suppress_context__ else failure.__context__)

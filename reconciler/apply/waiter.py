@@ -1,7 +1,6 @@
-"""The one loop that waits: apply between two calls, a rollout for its goal, and `jobs wait`.
+"""The polling loop of actions, rollouts and `jobs wait`, with increasing intervals.
 
-It looks again and again, soon at first and then less often, until what is waited for is over. Time is that
-of the clock that it is handed.
+The clock is a parameter.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Backend, Clock
 
 
-#: Seconds between two looks: they double from the first to the longest.
+#: Polling intervals, in seconds: they double from the first to the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
-#: Seconds between two messages that something is still waited for.
+#: Interval of progress messages, in seconds.
 PROGRESS_EVERY_S = 10.0
-#: So many looks in a row at one job of `jobs wait` may fail.
+#: Maximum number of consecutive failures to read a job in `jobs wait`.
 PATIENCE = 10
 
 
 class Waitable(Protocol):
-    """Something that is waited for, as it was seen last."""
+    """Something to wait for, in its last observed state."""
 
     @property
     def is_over(self) -> bool: ...
 
     def announce(self, pause_s: float) -> float:
-        """Report its state before a pause of so many seconds; return how long the pause may be at most."""
+        """Report the state before a pause. Returns the maximum length of the pause, in seconds."""
         ...
 
     def look(self) -> bool:
-        """See how it is now; True if it was moved on, so that the next look is soon again."""
+        """Observe the state. Returns True after progress, which resets the polling interval."""
         ...
 
 
@@ -48,9 +47,9 @@ def wait_for(
     timeout_s: float | None = None,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Look until it is over; return whether it is, when `timeout_s` seconds have passed (None: without end).
+    """Poll until the wait is over, interrupted, or `timeout_s` seconds have passed (None: no limit).
 
-    Once it `is_interrupted` there is no further pause or look.
+    Returns whether it is over.
     """
     until_s = None if timeout_s is None else clock.now() + timeout_s
     pause_s = FIRST_PAUSE_S
@@ -64,7 +63,7 @@ def wait_for(
 
 
 class WaitingForJob:
-    """One job that an action waits for; its progress is reported every ten seconds."""
+    """A job that an action waits for. Progress is reported every ten seconds."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class WaitingForJob:
         return self._told_s + PROGRESS_EVERY_S - now_s
 
     def look(self) -> bool:
-        # What cannot be read now is looked at once more, until the time is up.
+        # Transient failures are retried until the timeout.
         with suppress(*UNCERTAIN, Throttled):
             self.job = self._backend.details(self.job.id)
         return False
@@ -98,12 +97,12 @@ class WaitingForJob:
 
 # --- jobs wait
 
-#: Told of a job, what there is to say of it, and whether that is its phase.
+#: Receives a job, a message about it, and whether the message is its phase.
 WatchListener = Callable[[ObservedJob, str, bool], None]
 
 
 class JobWatch:
-    """One job that is waited for by hand: as it was last seen, and the state of its wait."""
+    """A job of `jobs wait`, in its last observed state, and the state of the wait."""
 
     def __init__(self, backend: Backend, job: ObservedJob, goal: Goal, listener: WatchListener) -> None:
         self._backend, self._goal, self._listener = backend, goal, listener
@@ -117,11 +116,11 @@ class JobWatch:
         return WaitEnd.GONE if self._is_gone else judge_wait(self._goal, self.job.phase)
 
     def look(self) -> None:
-        """See how the job is now.
+        """Observe the job.
 
         Raises:
             Unauthorized: the account may not read the job.
-            ServiceError: it could not be read, several times in a row.
+            ServiceError: it could not be read several times in a row.
         """
         try:
             job = self._backend.details(self.job.id)
@@ -143,7 +142,7 @@ class JobWatch:
 
 
 class _AllOf:
-    """All the jobs that one command waits for."""
+    """All jobs of one wait."""
 
     def __init__(self, watches: Sequence[JobWatch], show: Callable[[tuple[Waited, ...]], None]) -> None:
         self._watches, self._show = watches, show
@@ -173,13 +172,11 @@ def watch_all(
     timeout_s: float | None,
     show: Callable[[tuple[Waited, ...]], None] = lambda _: None,
 ) -> list[WaitEnd]:
-    """Look at the jobs until each wait is over, or `timeout_s` seconds have passed (None: without end).
-
-    Returns how each wait ended.
+    """Wait for jobs, at most `timeout_s` seconds (None: no limit). Returns how each wait ended.
 
     Raises:
         Unauthorized: the account may not read the job.
-        ServiceError: a job could not be read, several times in a row.
+        ServiceError: a job could not be read several times in a row.
     """
     wait_for(_AllOf(watches, show), clock, timeout_s)
     return [WaitEnd.TIMED_OUT if watch.end is WaitEnd.WAITING else watch.end for watch in watches]
