@@ -94,18 +94,18 @@ def apply_command(
     from reconciler.decide.outcome import Goal
 
     wait_for = None if goal is None else Goal(goal)
-    asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, wait_for)
+    request = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, wait_for)
     if plan_file is not None:
-        said = [name for option_, name in _OF_THE_PLAN.items() if opt.is_typed(option_)]
-        with report_early_failure(asked):
-            if said:  # environment variables do not count: they may be set for `plan` as well
-                why = f"{', '.join(said)}: already set in the saved plan"
+        conflicting = [name for option_, name in _OF_THE_PLAN.items() if opt.is_typed(option_)]
+        with report_early_failure(request):
+            if conflicting:  # environment variables do not count: they may be set for `plan` as well
+                why = f"{', '.join(conflicting)}: already set in the saved plan"
                 raise WrongUsage(Diagnostic("not with --plan", why, "omit it, or create a new plan"))
         # click ignores an empty environment variable; here it means a missing approval.
         approved = os.environ.get("RECONCILER_APPROVE") if approved is None else approved
-        return apply_saved(plan_file, asked, approved=approved, with_preflight=not no_preflight, **options)
+        return apply_saved(plan_file, request, approved=approved, with_preflight=not no_preflight, **options)
     if approved is not None:
-        with report_early_failure(asked):
+        with report_early_failure(request):
             why = "only a saved plan has a digest to approve"
             raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
     allowed = opt.allowances(allow, force=force)
@@ -113,7 +113,7 @@ def apply_command(
     def make_plan(context: Context) -> Plan:
         return limited(reconcile.plan(context, allowed, with_preflight=not no_preflight), max_actions)
 
-    return change(asked, make_plan, allowed, **options)
+    return change(request, make_plan, allowed, **options)
 
 
 @opt.command("destroy", opt.TARGET, opt.output(Content.PLAN), opt.YES, opt.TIMEOUT, opt.LOCK)
@@ -127,8 +127,8 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
     from reconciler.cli.execution import ApplyRequest, change
     from reconciler.core.past import RunKind
 
-    asked = ApplyRequest("Terminate these jobs?", RunKind.DESTROY, outputs, yes, timeout_s)
-    return change(asked, reconcile.destroy_plan, offline=True, **options)
+    request = ApplyRequest("Terminate these jobs?", RunKind.DESTROY, outputs, yes, timeout_s)
+    return change(request, reconcile.destroy_plan, offline=True, **options)
 
 
 @opt.command(
@@ -170,16 +170,16 @@ def adopt_command(
         "--from-stack compares nothing, so there is nothing for --accept": old is not None and accept,
         "a key and the id of a job are needed": old is None and len(words) < 2,
     }
-    asked = ApplyRequest("Adopt this job?", RunKind.ADOPT, outputs, yes, timeout_s)
-    with report_early_failure(asked):
+    request = ApplyRequest("Adopt this job?", RunKind.ADOPT, outputs, yes, timeout_s)
+    with report_early_failure(request):
         for why in (why for why, is_wrong in wrong.items() if is_wrong):
             usage = "KEY JOB_ID [PATH]... or --from-stack OLD [PATH]..."
             raise WrongUsage(Diagnostic("invalid arguments", why, f"reconciler adopt {usage}"))
     paths = [Path(word) for word in (words if old is not None else words[2:])]
     opening: Any = {**options, "paths": paths, "only": ()}
     if old is not None:
-        asked = asked._replace(question=f"Take over what stack {old} owns?")
-        return _rename_stack(old, asked, opening)
+        request = request._replace(question=f"Take over what stack {old} owns?")
+        return _rename_stack(old, request, opening)
     patch: EntryPatch | None = None
 
     def make_plan(context: Context) -> Plan:
@@ -187,30 +187,30 @@ def adopt_command(
         plan, patch = adopt_plan(context, words[0], words[1], takes_as_is=accept)
         return plan
 
-    code = change(asked._replace(question=f"Adopt this job as {words[0]}?"), make_plan, **opening)
+    code = change(request._replace(question=f"Adopt this job as {words[0]}?"), make_plan, **opening)
     if patch is not None:  # YAML that would make the entry equal to the job
         head = f"To declare the job of {patch.key} as it is, merge this into its entry"
         if patch.says_null:
             head += " (null: leave the field out)"
-        show = console.say if asked.tells_events else console.result
+        show = console.say if request.tells_events else console.result
         show(f"\n{printable(head)}:\n\n{printable_lines(yaml_text(patch.tree))}")
     return code
 
 
-def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
+def _rename_stack(old: str, request: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import check_old_name, move_plan, take_over_history
     from reconciler.cli.execution import Interrupt, carry_out, hold_lock, report_early_failure
 
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with report_early_failure(asked), handled_by(interrupt.abort):
+        with report_early_failure(request), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **opening)).to_apply()
             check_old_name(context, old)
             lock = hold_lock(cleanup, context, interrupt, context.scope._replace(stack=old))
             move = move_plan(context, old)
         if move.forgotten:
-            asked = asked._replace(on_confirmed=lambda: take_over_history(context, move))
-        return carry_out(context, move.plan, asked, interrupt, lock)
+            request = request._replace(on_confirmed=lambda: take_over_history(context, move))
+        return carry_out(context, move.plan, request, interrupt, lock)
 
 
 @opt.command(
@@ -237,8 +237,8 @@ def release_command(
     from reconciler.core.past import RunKind
 
     question = f"Release {key}? Its jobs go on, unmanaged."
-    asked = ApplyRequest(question, RunKind.RELEASE, outputs, yes, timeout_s)
-    return change(asked, lambda context: release_plan(context, key), offline=True, only=(), **options)
+    request = ApplyRequest(question, RunKind.RELEASE, outputs, yes, timeout_s)
+    return change(request, lambda context: release_plan(context, key), offline=True, only=(), **options)
 
 
 @opt.command("unlock", opt.WHERE, opt.RECORDS, opt.YES)
@@ -259,12 +259,12 @@ def unlock_command(records: str | None, yes: bool, **stack: Any) -> int:
             console.result("No lock is held.\n")
             return 0
         left = format_duration(max(0, round(holder.expires_s - place.clock.now())))
-        told = (
+        description = (
             f"Stack {place.scope.stack} on {place.scope.place} is locked by {holder.who} "
             f"({holder.command}) since {timestamp(holder.since_s)}, from {holder.where}; "
             f"the lease expires in {left} unless renewed."
         )
-        console.say(printable(told))
+        console.say(printable(description))
         if not yes:
             confirm("Break the lock?")
         broken = store.break_lock(place.scope, holder)

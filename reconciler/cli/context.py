@@ -202,9 +202,9 @@ def open_target(
             from reconciler.render.text import render_head
 
             console.say(render_head(loaded.stack.name, place.identity))  # says that jobs are pretended
-        there = TargetSession(loaded, declared, place, run_by.clock, DeclaredSecrets.of(loaded.stack), {})
-        yield there
-        there.remember()
+        session = TargetSession(loaded, declared, place, run_by.clock, DeclaredSecrets.of(loaded.stack), {})
+        yield session
+        session.remember()
 
 
 def report_unreadable(listing: Listing) -> ExitCode:

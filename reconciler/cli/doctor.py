@@ -113,8 +113,8 @@ class Examination:
             where = f"this machine's file {file}"
             try:
                 # The directory may not exist yet.
-                there = next(one for one in (file.parent, *file.parent.parents) if one.exists())
-                tempfile.TemporaryFile(dir=there).close()
+                existing = next(one for one in (file.parent, *file.parent.parents) if one.exists())
+                tempfile.TemporaryFile(dir=existing).close()
             except OSError as error:
                 why = f"{file.parent}: {error.strerror or error}"
                 check = failed("records", why, f"{file.parent} must be a writable directory")
@@ -225,7 +225,9 @@ class Examination:
 
 
 def _problems(name: str, diagnostics: Sequence[Diagnostic]) -> list[Check]:
-    return [failed(name, f"{said.what}: {said.why}", said.fix) for said in diagnostics]
+    return [
+        failed(name, f"{diagnostic.what}: {diagnostic.why}", diagnostic.fix) for diagnostic in diagnostics
+    ]
 
 
 def _unsupported(place: Connected, name: str, feature: str) -> Check:

@@ -61,18 +61,18 @@ def drift_command(
 
         return check_fleet()
     unwritten = None
-    with handing_over(handover, console.redact) as told, opened(offline=True, **options) as context:
+    with handing_over(handover, console.redact) as handed_over, opened(offline=True, **options) as context:
         report = reconcile.drift(context, since_last=since_last, remind_s=remind_s)
-        told.compared = report.compared
+        handed_over.compared = report.compared
         if report.comparison is not None and report.comparison.problem is not None:
-            told.problem = f"not compared with the last check: {report.comparison.problem}"
+            handed_over.problem = f"not compared with the last check: {report.comparison.problem}"
         try:
             show(Content.DRIFT, report, requested_outputs(outputs))
         except (OSError, ReconcilerError) as error:
             if handover is None:
                 raise
             # The watch still reports the drift.
-            unwritten, told.problem = error, f"the report was not written: {words_of(error)}"
+            unwritten, handed_over.problem = error, f"the report was not written: {words_of(error)}"
         final_outputs.notifications_failed += reconcile.notify_drift(context, report).failed
         if unwritten is not None:
             raise unwritten

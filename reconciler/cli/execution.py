@@ -176,12 +176,12 @@ class ApplyRequest(NamedTuple):
 
 
 @contextmanager
-def report_early_failure(asked: ApplyRequest) -> Iterator[None]:
+def report_early_failure(request: ApplyRequest) -> Iterator[None]:
     """If preparation fails, still emit the final event, which readers of `--json` wait for."""
     try:
         yield
     except BaseException as error:
-        if asked.tells_events:
+        if request.tells_events:
             stream = EventStream(clock.SystemClock(), JsonLines())
             stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
             words = "a system error" if isinstance(error, Exception) else "interrupted"
@@ -210,7 +210,7 @@ def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more:
 
 
 def change(
-    asked: ApplyRequest,
+    request: ApplyRequest,
     make_plan: Callable[[Context], Plan],
     allowances: Allowances = NO_ALLOWANCES,
     *,
@@ -220,14 +220,14 @@ def change(
     """Open the stack, plan while holding its lock, and apply the plan. Returns the exit code."""
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with report_early_failure(asked), handled_by(interrupt.abort):
+        with report_early_failure(request), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(offline=offline, stop=interrupt.stop, **options))
             context = context.to_apply()
             lock = hold_lock(cleanup, context, interrupt)
             plan = make_plan(context)
-            digest = digest_for_github(plan, context, allowances, options["records"], asked.outputs)
-            asked = asked._replace(digest=digest)
-        return carry_out(context, plan, asked, interrupt, lock, allowances)
+            digest = digest_for_github(plan, context, allowances, options["records"], request.outputs)
+            request = request._replace(digest=digest)
+        return carry_out(context, plan, request, interrupt, lock, allowances)
 
 
 def confirm_shown(question: str) -> None:
@@ -242,16 +242,16 @@ def confirm_shown(question: str) -> None:
     confirm(question)
 
 
-def _starts_later(context: Context, plan: Plan, asked: ApplyRequest) -> bool:
+def _starts_later(context: Context, plan: Plan, request: ApplyRequest) -> bool:
     """Whether the wait starts what the plan defers, which a saved plan has no manifest for."""
     is_planned_anew = bool(context.loaded.stack.jobs) and not plan.refusals
-    return asked.goal is not None and is_planned_anew and plan.summary[Action.DEFER] > 0
+    return request.goal is not None and is_planned_anew and plan.summary[Action.DEFER] > 0
 
 
 def carry_out(
     context: Context,
     plan: Plan,
-    asked: ApplyRequest,
+    request: ApplyRequest,
     interrupt: Interrupt,
     lock: StackLock,
     allowances: Allowances = NO_ALLOWANCES,
@@ -260,35 +260,37 @@ def carry_out(
 
     With JSON on stdout its lines are events, and the plan goes to files only.
     """
-    specs = requested_outputs(asked.outputs)
-    if asked.tells_events:
+    specs = requested_outputs(request.outputs)
+    if request.tells_events:
         specs = [spec for spec in specs if spec.file is not None]
     result: Result | None = None
-    with nullcontext(JsonLines()) if asked.tells_events else progress(plan) as listener:
+    with nullcontext(JsonLines()) if request.tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
         stream.begin(plan)
         interrupt.last_words = lambda: stream.complete(message=STOPPED)
         try:
-            show_plan(plan, specs, digest=asked.digest)
-            if asked.tells_events:
+            show_plan(plan, specs, digest=request.digest)
+            if request.tells_events:
                 for line in render_warnings(plan.warnings, console.style(sys.stderr)):
                     console.say(line, "warning")  # there is no event for it
             if (
-                plan.applyable or asked.on_confirmed or _starts_later(context, plan, asked)
-            ) and not asked.yes:
-                confirm_shown(asked.question)
-            if asked.on_confirmed:
-                asked.on_confirmed()
+                plan.applyable or request.on_confirmed or _starts_later(context, plan, request)
+            ) and not request.yes:
+                confirm_shown(request.question)
+            if request.on_confirmed:
+                request.on_confirmed()
             listener.begin()
-            if asked.goal is not None:
+            if request.goal is not None:
                 gc.enable()  # disabled for short runs; a wait may last for days
             # A table would be mixed up with events on the same terminal.
             drawn = live_table(
-                context.target.clock, asked.goal, is_drawn=not (asked.tells_events and sys.stdout.isatty())
+                context.target.clock,
+                request.goal,
+                is_drawn=not (request.tells_events and sys.stdout.isatty()),
             )
             with interruptible(interrupt), drawn as show_waits:
-                how = (asked.timeout_s, allowances, asked.goal, show_waits, lock)
-                result = Rollout(context, asked.kind, stream, interrupt.stop, *how).run(plan)
+                how = (request.timeout_s, allowances, request.goal, show_waits, lock)
+                result = Rollout(context, request.kind, stream, interrupt.stop, *how).run(plan)
         except ReconcilerError as error:
             if interrupt.exit not in exits.SIGNALS.values():
                 raise
@@ -298,21 +300,21 @@ def carry_out(
             stream.complete(result, plan.refusals[0].what if plan.refusals else None)
     if result is not None:
         if plan.applyable or result.waits:
-            view = View(at_s=context.target.clock.now(), digest=asked.digest, plan=plan)
+            view = View(at_s=context.target.clock.now(), digest=request.digest, plan=plan)
             show(Content.RESULT, result, specs, view, before=(Content.PLAN, plan))
         for waited in result.waits if not result.interrupted else ():
             if waited.end is WaitEnd.ENDED_BADLY and waited.job is not None:
                 say_end_of_log(context.target, waited.job)
         for fault in result.faults[:1]:
             exits.report_fault(fault)
-        if asked.kind is RunKind.APPLY:
+        if request.kind is RunKind.APPLY:
             final_outputs.notifications_failed += notify_apply(context, plan, result)
     return exit_code_of(plan, result, interrupt.exit)
 
 
 def apply_saved(
     file: Path,
-    asked: ApplyRequest,
+    request: ApplyRequest,
     *,
     approved: str | None,
     with_preflight: bool = True,
@@ -327,7 +329,7 @@ def apply_saved(
     """
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with report_early_failure(asked), handled_by(interrupt.abort):
+        with report_early_failure(request), handled_by(interrupt.abort):
             read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
             final_outputs.about(read.plan.stack, read.plan.target.name)
             read.check_approved(approved)
@@ -337,7 +339,7 @@ def apply_saved(
             plan, shaped_by, loaded = read.resolve(values), read.options, read.as_loaded()
             run_by, given = runtime(interrupt.stop), options["records"]
             url = records_url(shaped_by.target, given, lambda: read.records_url(values, loaded.root), run_by)
-            if url is not None and url != given and not asked.yes:
+            if url is not None and url != given and not request.yes:
                 _confirm_store(url, shaped_by.records, loaded.root)
             how = RecordOptions.of(options, url)
             context = cleanup.enter_context(
@@ -348,7 +350,7 @@ def apply_saved(
             lock = hold_lock(cleanup, context, interrupt)
             check_preconditions(context, plan)
             plan = reconcile.preflight(context, plan) if with_preflight else plan
-        return carry_out(context, plan, asked._replace(digest=read.digest), interrupt, lock)
+        return carry_out(context, plan, request._replace(digest=read.digest), interrupt, lock)
 
 
 def _confirm_store(url: str, address: str | None, root: Path) -> None:
@@ -398,8 +400,8 @@ class Interrupt:
         self.exit = code
         self.stop.set()
         # On a thread, because the signal may have interrupted output.
-        said = "interrupted: finishing the actions in flight; interrupt again to stop immediately"
-        self._being_said.append(_in_thread(lambda: console.say(said)))
+        message = "interrupted: finishing the actions in flight; interrupt again to stop immediately"
+        self._being_said.append(_in_thread(lambda: console.say(message)))
 
     def abort(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal before the first action: end waiting threads, and do nothing.

@@ -141,8 +141,8 @@ def _say_failure(error: BaseException | None, where: str) -> None:
     if console.verbosity:
         import traceback
 
-        said = console.redact("".join(traceback.format_exception(error)))
-        console.say(printable_lines(said.rstrip("\n")), "debug")
+        text = console.redact("".join(traceback.format_exception(error)))
+        console.say(printable_lines(text.rstrip("\n")), "debug")
 
 
 @contextmanager

@@ -124,8 +124,10 @@ def _apply(
     to_do = {one.root: one for one in planned.results if one.approved and not one.errors}
     refused: list[ExitCode] = []
     goal = request.options.get("goal")  # a wait starts later what is deferred now
-    asked = [one for one in to_do.values() if one.has_actions or (goal and one.summary.get(Action.DEFER))]
-    if (count := len(asked)) and not is_confirmed:
+    approvable = [
+        one for one in to_do.values() if one.has_actions or (goal and one.summary.get(Action.DEFER))
+    ]
+    if (count := len(approvable)) and not is_confirmed:
         try:
             confirm_shown(f"Apply the plans of {format_count(count, 'stack')}?")
         except Refused as refusal:
@@ -221,8 +223,8 @@ def _show_messages(report: FleetReport) -> None:
 
 
 def _line_of(result: StackResult) -> str:
-    said = result.errors[0].message if result.errors else result.last_line
-    return printable(f"{result.root}: {said}")
+    outcome = result.errors[0].message if result.errors else result.last_line
+    return printable(f"{result.root}: {outcome}")
 
 
 @contextmanager

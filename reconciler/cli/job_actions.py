@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from reconciler.modelarts.target import Connected
 
 
-def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
-    log = service.read_log(there.target, job, task, console.redact)
+def print_log(
+    session: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool
+) -> None:
+    log = service.read_log(session.target, job, task, console.redact)
     if log.text is None:
         _say_none(job, task)
     shown = log.text if log.text is None or lines is None else last_lines(log.text, lines)
@@ -40,10 +42,10 @@ def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | No
 
 
 def stream_log(
-    there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool
+    session: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool
 ) -> None:
     """Follow a log until the job has ended. With JSON each line is an object."""
-    for number, part in enumerate(service.follow_log(there.target, job, task, console.redact)):
+    for number, part in enumerate(service.follow_log(session.target, job, task, console.redact)):
         job, text = part.job, part.text or ""
         if part.text is None and not number:
             _say_none(job, task)
@@ -80,7 +82,7 @@ def say_end_of_log(target: Connected, job: ObservedJob, *, is_said: bool = True)
 
 
 def wait_for_all(
-    there: TargetSession, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
+    session: TargetSession, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
 ) -> ExitCode:
     """Wait for all jobs, and show how each ended. Returns the exit code."""
 
@@ -88,20 +90,20 @@ def wait_for_all(
         if not (is_phase and can_draw(sys.stderr)):  # otherwise a table shows it
             console.say(printable(f"{job.name}: {text}"))
 
-    watches = [JobWatch(there.target.backend, job, goal, say) for job in jobs]
+    watches = [JobWatch(session.target.backend, job, goal, say) for job in jobs]
     gc.enable()  # disabled for short runs; a wait may last for days
-    with live_table(there.clock, goal) as show:
-        ends = watch_all(watches, there.clock, timeout_s, show)
+    with live_table(session.clock, goal) as show:
+        ends = watch_all(watches, session.clock, timeout_s, show)
     documents = []
     for job, end in ((watch.job, end) for watch, end in zip(watches, ends, strict=True)):
-        there.see(job)
-        ran_s = job.ran_s(there.clock.now())
+        session.see(job)
+        ran_s = job.ran_s(session.clock.now())
         if not as_json:
             ran = f" ({format_duration(round(ran_s))} elapsed)" if ran_s else ""
             word = "" if end is WaitEnd.REACHED else f"{end.value.replace('_', ' ')}: "
             console.result(printable(f"{word}{job.name} {job.id}: {job.phase_text}{ran}") + "\n")
         ended_badly = end is WaitEnd.ENDED_BADLY
-        log = say_end_of_log(there.target, job, is_said=not as_json) if ended_badly else []
+        log = say_end_of_log(session.target, job, is_said=not as_json) if ended_badly else []
         head = {"id": job.id, "name": job.name, "phase": job.phase_text}
         documents.append({**head, "result": end.value, "duration_s": ran_s, "log": log})
     if as_json:
@@ -114,7 +116,7 @@ Ending = tuple["ObservedJob", str, ServiceError | None]
 
 
 def terminate_all(
-    there: TargetSession, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
+    session: TargetSession, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
 ) -> ExitCode:
     """Terminate jobs, and show the outcome for each. Returns the exit code.
 
@@ -126,12 +128,12 @@ def terminate_all(
     """
     service.check_allowed(jobs, Operation.TERMINATE, force=force)
     _ask("Terminate", jobs, yes=yes)
-    call = partial(service.terminate, note=there.note_termination)
-    return _report_endings(_call_each(there.target, jobs, call), as_json=as_json)
+    call = partial(service.terminate, note=session.note_termination)
+    return _report_endings(_call_each(session.target, jobs, call), as_json=as_json)
 
 
 def delete_all(
-    there: TargetSession, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
+    session: TargetSession, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
 ) -> ExitCode:
     """Delete the records of jobs, in batches, and show the outcome for each. Returns the exit code.
 
@@ -139,7 +141,7 @@ def delete_all(
         Refused: one of them may not be deleted, or it was not confirmed; nothing was sent.
         NotSupported: this kind of target keeps its records.
     """
-    deletion = there.target.deletion
+    deletion = session.target.deletion
     service.check_allowed(jobs, Operation.DELETE_RECORD, force=force)
     _ask("Delete the record of", jobs, yes=yes)
     call: Callable[[Connected, ObservedJob], str] = service.delete
@@ -150,7 +152,7 @@ def delete_all(
             call = partial(service.check_deleted, failure)
         else:
             return _report_endings([(job, "deleting", None) for job in jobs], as_json=as_json)
-    return _report_endings(_call_each(there.target, jobs, call), as_json=as_json)
+    return _report_endings(_call_each(session.target, jobs, call), as_json=as_json)
 
 
 def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:

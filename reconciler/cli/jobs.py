@@ -53,16 +53,16 @@ def list_(sort: str, order: str, limit: int, as_json: bool, **filters: Any) -> i
     from reconciler.modelarts.jobs import JobFilters, search_jobs
     from reconciler.render.commands import render_jobs
 
-    with open_target(**{name: filters.pop(name) for name in _WHERE}) as there, reading():
-        now_s = there.clock.now()
-        search, wanted = there.target.search, JobFilters(**filters)
+    with open_target(**{name: filters.pop(name) for name in _WHERE}) as session, reading():
+        now_s = session.clock.now()
+        search, wanted = session.target.search, JobFilters(**filters)
         listing = search_jobs(search, wanted, now_s, sort_by=sort, order=order, limit=limit + 1)
         for job in listing.jobs:
-            there.see(job)
+            session.see(job)
     jobs, has_more = listing.jobs[:limit], len(listing.jobs) > limit
     if as_json:
         is_complete = not (has_more or listing.unreadable or listing.problem)
-        items = [there.shown(job) for job in jobs]
+        items = [session.shown(job) for job in jobs]
         console.document({"count": len(items), "complete": is_complete, "items": items})
     else:
         console.result(render_jobs(jobs, now_s, console.style(sys.stdout)))
@@ -81,11 +81,11 @@ def show(job: str, as_json: bool, **where: Any) -> None:
     """
     from reconciler.render.commands import render_job
 
-    with open_target(**where) as there:
-        now_s = there.clock.now()
-        found = there.target.backend.details(there.find(job).id)
-        there.see(found)
-    body = there.shown(found)
+    with open_target(**where) as session:
+        now_s = session.clock.now()
+        found = session.target.backend.details(session.find(job).id)
+        session.see(found)
+    body = session.shown(found)
     if as_json:
         console.document(body)
     else:
@@ -107,11 +107,11 @@ def logs(job: str, task: str | None, lines: int | None, follow: bool, as_json: b
     from reconciler.cli import job_actions
     from reconciler.modelarts.jobs import first_task
 
-    with open_target(**where) as there:
-        found = there.find(job)
-        there.shown(found)  # its secrets may occur in the log
+    with open_target(**where) as session:
+        found = session.find(job)
+        session.shown(found)  # its secrets may occur in the log
         show_log = job_actions.stream_log if follow else job_actions.print_log
-        show_log(there, found, task or first_task(found), lines, as_json=as_json)
+        show_log(session, found, task or first_task(found), lines, as_json=as_json)
 
 
 @opt.command(
@@ -127,10 +127,10 @@ def events(job: str, limit: int, as_json: bool, **where: Any) -> None:
     from reconciler.modelarts.jobs import read_events
     from reconciler.render.text import render_table
 
-    with open_target(**where) as there:
-        found = there.find(job)
-        there.shown(found)
-        happened = read_events(there.target.logs, found.id, limit)
+    with open_target(**where) as session:
+        found = session.find(job)
+        session.shown(found)
+        happened = read_events(session.target.logs, found.id, limit)
     if as_json:
         documents = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
         console.document({"job": found.id, "events": documents})
@@ -153,9 +153,9 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     from reconciler.modelarts.jobs import first_task
     from reconciler.render.text import render_table
 
-    with open_target(**where) as there:
-        found = there.find(job)
-        measured = there.target.logs.metrics(found.id, task or first_task(found)) or ()
+    with open_target(**where) as session:
+        found = session.find(job)
+        measured = session.target.logs.metrics(found.id, task or first_task(found)) or ()
     if as_json:
         documents = [metric.model_dump(mode="json") for metric in measured]
         console.document({"job": found.id, "metrics": documents})
@@ -182,8 +182,8 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
     from reconciler.cli.job_actions import terminate_all
 
     named = opt.take_paths(jobs, where)
-    with open_target(**where) as there:
-        return terminate_all(there, there.find_all(named), yes=yes, force=force, as_json=as_json)
+    with open_target(**where) as session:
+        return terminate_all(session, session.find_all(named), yes=yes, force=force, as_json=as_json)
 
 
 @opt.command("delete", _JOBS, opt.STACK_OPTIONS_FOR_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
@@ -196,8 +196,8 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
     from reconciler.cli.job_actions import delete_all
 
     named = opt.take_paths(jobs, where)
-    with open_target(**where) as there:
-        return delete_all(there, there.find_all(named), yes=yes, force=force, as_json=as_json)
+    with open_target(**where) as session:
+        return delete_all(session, session.find_all(named), yes=yes, force=force, as_json=as_json)
 
 
 @opt.command(
@@ -225,8 +225,8 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     from reconciler.decide.outcome import Goal
 
     named = opt.take_paths(jobs, where)
-    with open_target(**where) as there:
-        return wait_for_all(there, there.find_all(named), Goal(goal), timeout_s, as_json=as_json)
+    with open_target(**where) as session:
+        return wait_for_all(session, session.find_all(named), Goal(goal), timeout_s, as_json=as_json)
 
 
 @opt.command(
@@ -259,9 +259,9 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
         raise click.UsageError("filters choose among all jobs; use them with --all")
     usual = sorted(phase.value for phase in (ACTIVE | {Phase.COMPLETED}) - {Phase.TERMINATING})
     filters = JobFilters(**{**options, "phases": options["phases"] or usual})
-    with open_target(**where) as there:
-        found, codes = _unmanaged_jobs(there, filters) if all_jobs else _named_jobs(there, jobs)
-        result, problems, notes = export_jobs(there.loaded, there.target, found, console.redact)
+    with open_target(**where) as session:
+        found, codes = _unmanaged_jobs(session, filters) if all_jobs else _named_jobs(session, jobs)
+        result, problems, notes = export_jobs(session.loaded, session.target, found, console.redact)
     if problems or notes:
         console.diagnostics([*problems, *notes])
     code = first_of([*codes, ExitCode.UNKNOWN if problems else ExitCode.DONE])
@@ -278,7 +278,7 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
     return code
 
 
-def _named_jobs(there: TargetSession, names: Sequence[str]) -> tuple[list[ObservedJob], list[ExitCode]]:
+def _named_jobs(session: TargetSession, names: Sequence[str]) -> tuple[list[ObservedJob], list[ExitCode]]:
     """Return the named jobs, owned or not. One that cannot be found hides no other.
 
     Raises:
@@ -288,7 +288,7 @@ def _named_jobs(there: TargetSession, names: Sequence[str]) -> tuple[list[Observ
     codes: list[ExitCode] = []
     for name in names:
         try:
-            jobs.append(there.find(name))
+            jobs.append(session.find(name))
         except Unauthorized:
             raise
         except ServiceError as failure:
@@ -297,14 +297,14 @@ def _named_jobs(there: TargetSession, names: Sequence[str]) -> tuple[list[Observ
     return jobs, codes
 
 
-def _unmanaged_jobs(there: TargetSession, filters: JobFilters) -> tuple[list[ObservedJob], list[ExitCode]]:
+def _unmanaged_jobs(session: TargetSession, filters: JobFilters) -> tuple[list[ObservedJob], list[ExitCode]]:
     """Return the jobs that no stack owns."""
     from reconciler.modelarts.jobs import search_jobs
 
     with reading():
-        listing = search_jobs(there.target.search, filters, there.clock.now(), order="asc")
+        listing = search_jobs(session.target.search, filters, session.clock.now(), order="asc")
     for job in listing.jobs:
-        there.see(job)
+        session.see(job)
     unmanaged = [job for job in listing.jobs if job.marker is None]
     if owned := len(listing.jobs) - len(unmanaged):
         are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"
@@ -327,8 +327,8 @@ def flavors_command(flavor_type: str | None, as_json: bool, **where: Any) -> Non
     """
     from reconciler.render.text import render_table
 
-    with open_target(**where) as there:
-        flavors = there.target.catalog.flavor_offers(flavor_type).items
+    with open_target(**where) as session:
+        flavors = session.target.catalog.flavor_offers(flavor_type).items
     if as_json:
         console.document({"flavors": [flavor.reported for flavor in flavors]})
         return
@@ -350,8 +350,8 @@ def engines_command(name: str, as_json: bool, **where: Any) -> None:
     """
     from reconciler.render.text import render_table
 
-    with open_target(**where) as there:
-        engines = there.target.catalog.engine_offers().items
+    with open_target(**where) as session:
+        engines = session.target.catalog.engine_offers().items
     wanted = name.casefold()
     found = [e for e in engines if wanted in e.name.casefold() or wanted in e.engine_id.casefold()]
     if as_json:

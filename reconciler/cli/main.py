@@ -145,8 +145,8 @@ def run(command: click.Command, args: list[str]) -> int:
         _learn_credentials()
         if isinstance(error, click.UsageError):
             # The command line may not have been parsed up to --log-format.
-            *_, wanted = [os.environ.get("RECONCILER_LOG_FORMAT"), *option_values(args, "--log-format")]
-            console.log_format = "json" if wanted == "json" else "text"
+            *_, log_format = [os.environ.get("RECONCILER_LOG_FORMAT"), *option_values(args, "--log-format")]
+            console.log_format = "json" if log_format == "json" else "text"
         code = exits.of_exception(error)
     if not has_command:
         return code

@@ -93,8 +93,11 @@ class FinalOutputs:
 
     def find(self, args: Sequence[str]) -> None:
         """Find the requested outputs on a command line that could not be parsed."""
-        asked = [*os.environ.get("RECONCILER_OUTPUT", "").split("\n"), *option_values(args, "--output", "-o")]
-        parts = (text.partition("=") for text in asked)
+        values = [
+            *os.environ.get("RECONCILER_OUTPUT", "").split("\n"),
+            *option_values(args, "--output", "-o"),
+        ]
+        parts = (text.partition("=") for text in values)
         self.ask(
             command_in(args),
             [OutputSpec(n, Path(file) if file else None) for n, _, file in parts if n in FORMATS],
