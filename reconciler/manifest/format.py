@@ -146,7 +146,7 @@ def format_text(text: str, name: str) -> str:
             if after.problems or after.tree != before.tree or _comments_of(new) != comments:
                 break
     why = "the layout cannot be changed without changing a value or losing a comment"
-    fix = "move comments to lines of their own; write what has comments without braces and brackets"
+    fix = "move comments to their own lines, and write collections with comments in block style"
     raise ManifestInvalid(Diagnostic("cannot be formatted", why, fix, Location(name, 1, 1)))
 
 

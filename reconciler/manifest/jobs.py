@@ -676,7 +676,7 @@ class JobReader:
         algorithm = mapping_at(merged, "algorithm")
         if not self.codes.store:
             fix = "add code_store: obs://BUCKET/PREFIX/ to the target, or to the root file for all"
-            return refused("code", "code has no store", "the target has no place for it", fix)
+            return refused("code", "code has no store", "the target has no code_store", fix)
         if algorithm.get("code_dir") or value_at(merged.get("raw") or {}, ("algorithm", "code_dir")):
             why = "`code` gives code_dir, so both cannot be declared"
             return refused("algorithm.code_dir", "incompatible fields", why, "remove one of them")
@@ -690,7 +690,7 @@ class JobReader:
         if isinstance(boot_file, str):
             if not boot_file.endswith(".py") or boot_file not in (file.path for file in code.files):
                 programs = [file.path for file in code.files if file.path.endswith(".py")]
-                why = f'"{boot_file}" is no Python file of the code in {entry.source}'
+                why = f'"{boot_file}" is not a Python file in {entry.source}'
                 return refused("algorithm.boot_file", "no such file", why, did_you_mean(boot_file, programs))
             placed["boot_file"] = place + boot_file
         return {**merged, "algorithm": placed}, code

@@ -187,7 +187,7 @@ class Sweeps:
         budget = self.expander.budget
         if count > MAX_MEMBERS:
             why = f"{count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
-            self._report(entry, (MATRIX,), _INVALID, why, "split it into entries of their own")
+            self._report(entry, (MATRIX,), _INVALID, why, "split it into several entries")
         elif not budget.allows(count * (MEMBER + LINK * len(includes))):
             self._report(entry, (MATRIX,), *budget.problem()._replace(fix="split the stack"))
         elif expanded := combinations(axes, includes, tree.get(EXCLUDE, [])):

@@ -241,7 +241,7 @@ def _read(document: Document) -> tuple[PolicyCase | None, list[Diagnostic]]:
 def _job_problems(document: Document, job: dict[str, Any]) -> Iterator[Diagnostic]:
     for name in _STACK_FIELDS:
         if name in job:
-            why = f"a case is one job that starts; {name} says more than that"
+            why = f"a case is a single new job; {name} needs a stack"
             yield diagnose(document, ("job", name), "not allowed in a case", why, at_key=True)
     try:
         JobEntry.model_validate(job)

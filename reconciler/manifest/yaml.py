@@ -208,7 +208,7 @@ def _hidden_characters(text: str) -> Iterator[tuple[int, str, str]]:
             continue
         before = bisect_right(spans, (index, len(text))) - 1
         if index < known and not (before >= 0 and index < spans[before][1]):
-            yield index, f"{name} outside quotes is a line break to some readers only", fix
+            yield index, f"{name} outside quotes is a line break only to some tools", fix
 
 
 # A file with the name of a manifest may be anything, e.g. a link to a credentials file or to a process's
