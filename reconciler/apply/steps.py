@@ -249,13 +249,13 @@ class Steps:
             if failure:
                 raise failure
             raise ActionEnded(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
-        said = []
+        details = []
         if unseen := ", ".join(".".join(path) for path in unreported_paths(body, job)):
-            said.append(f"{unseen} sent; the service does not report it")
+            details.append(f"{unseen} sent; the service does not report it")
         # Fields that were mutable in the planned phase, and no longer are.
         if late := unapplied_paths(self.action.desired or body, job):
-            said.append(f"{', '.join(late)} cannot be changed while the job is {job.phase_text}")
-        return job.id, "; ".join(said)
+            details.append(f"{', '.join(late)} cannot be changed while the job is {job.phase_text}")
+        return job.id, "; ".join(details)
 
     # --- terminate
 
@@ -356,8 +356,8 @@ class Steps:
                 ended = "was ended" if old.phase is Phase.TERMINATED else f"is {old.phase_text}"
             # After an unknown outcome the job may exist.
             made = f"r{action.after.revision} could not be made: " if end.status is not Status.UNKNOWN else ""
-            said = f"r{action.before.revision} {ended}; {made}{end.detail}"
-            raise ActionEnded(end.status, said, self._job_id) from _met_before(failure)
+            detail = f"r{action.before.revision} {ended}; {made}{end.detail}"
+            raise ActionEnded(end.status, detail, self._job_id) from _met_before(failure)
 
     def _replace_create_first(self) -> tuple[str, str]:
         with suppress(NotFound):
@@ -395,8 +395,8 @@ class Steps:
         if not is_over and self._is_interrupted():
             raise Interrupted(f"{job.name} is {job.phase_text}")
         if not is_over:
-            said = f"{job.name} is still {job.phase_text} after {self._timeout_s:g} s"
-            raise ActionEnded(Status.TIMED_OUT, said, job.id)
+            detail = f"{job.name} is still {job.phase_text} after {self._timeout_s:g} s"
+            raise ActionEnded(Status.TIMED_OUT, detail, job.id)
         return job
 
     def _sleep(self, seconds: float) -> None:
@@ -456,9 +456,9 @@ class Steps:
 _WHATEVER_FLAGS = frozenset({Reason.MARKER_RESTORED, Reason.ADOPTED, Reason.RELEASED})
 
 
-def _conflict(job: ObservedJob, said: str = "") -> ActionEnded:
-    said = said or f"the marker of {job.name} has changed in the meantime"
-    return ActionEnded(Status.CONFLICT, said, job.id)
+def _conflict(job: ObservedJob, detail: str = "") -> ActionEnded:
+    detail = detail or f"the marker of {job.name} has changed in the meantime"
+    return ActionEnded(Status.CONFLICT, detail, job.id)
 
 
 def _end_by(failure: ActionEnded | ServiceError | RecordsUnavailable) -> ActionEnded:

@@ -427,24 +427,26 @@ class ServiceSession:
             if inner is None or inner in reasons:
                 break
             reasons.append(inner)
-        said = reasons[-1]
-        if isinstance(said, urllib3.exceptions.NewConnectionError) and isinstance(said.__cause__, OSError):
+        reason = reasons[-1]
+        if isinstance(reason, urllib3.exceptions.NewConnectionError) and isinstance(
+            reason.__cause__, OSError
+        ):
             # The system's message, without the library's wrapping.
-            said = said.__cause__
-        words = str(said)
-        if isinstance(said, urllib3.exceptions.HTTPError) and len(said.args) > 1:
+            reason = reason.__cause__
+        message = str(reason)
+        if isinstance(reason, urllib3.exceptions.HTTPError) and len(reason.args) > 1:
             # The other arguments are the library's own objects.
-            words = next((part for part in reversed(said.args) if isinstance(part, str)), words)
+            message = next((part for part in reversed(reason.args) if isinstance(part, str)), message)
         # The library prefixes the message with its connection.
-        words = re.sub(r"^\w+\(host=.*?\): ", "", words) or type(said).__name__
-        why = harmless(words, 300, self._redact)
+        message = re.sub(r"^\w+\(host=.*?\): ", "", message) or type(reason).__name__
+        why = harmless(message, 300, self._redact)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
         # A missing CA bundle raises a plain OSError.
         if type(error) is not OSError and not any(isinstance(reason, _UNSENT) for reason in reasons):
             return Unanswered(f"{self._origin}: {why}")
         fix = "check endpoint or region of the target, the network, and HTTPS_PROXY"
-        if isinstance(said, ssl.SSLCertVerificationError):
+        if isinstance(reason, ssl.SSLCertVerificationError):
             fix = "set REQUESTS_CA_BUNDLE to the certificates of your network, or correct the endpoint"
         return Unreachable(f"{self._origin}: {why}", fix=fix)
 

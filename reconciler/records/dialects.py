@@ -158,7 +158,7 @@ class Sqlite(Dialect):
         ("readonly", UNWRITABLE, "let this user write to the file and its directory: chmod u+w {place}"),
         ("unable to open", UNREACHABLE, "check the path, and that this user may open it: ls -l {place}"),
         ("locked", UNWRITABLE, "another process is writing; retry. To see which one: fuser {place}"),
-        *((said, UNREADABLE, MOVE_AWAY) for said in ("malformed", "not a database", "no such")),
+        *((message, UNREADABLE, MOVE_AWAY) for message in ("malformed", "not a database", "no such")),
         ("is full", UNWRITABLE, "free up space on the disk of {place}"),
         ("", UNREACHABLE, "check the file: ls -l {place}"),
     )

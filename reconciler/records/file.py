@@ -69,7 +69,7 @@ def has_content(file: Path) -> bool:
     size, page_size = file.stat().st_size, 1
     if head.startswith(b"SQLite format 3\0"):
         # A SQLite file consists of whole pages. Other files are left to SQLite.
-        page_size = {0: 1, 1: 65536}.get(said := int.from_bytes(head[16:18], "big"), said)
+        page_size = {0: 1, 1: 65536}.get(stored := int.from_bytes(head[16:18], "big"), stored)
     if head and (size < _HEAD or size % page_size):
         raise _refused(UNREADABLE, file, "is truncated or not a database")
     return True

@@ -58,7 +58,7 @@ class ScopeLock:
         self._store, self._scope, self._lease_s, self._on_lost = store, scope, lease_s, on_lost
         self._scope_id = store.scope_id(scope)
         names = {"who": holder.who, "place": holder.where, "command": holder.command}
-        self._row = {name: store.text(said) for name, said in names.items()}
+        self._row = {name: store.text(value) for name, value in names.items()}
         self._token = secrets.token_hex(16)
         self._ours = {"scope_id": self._scope_id, "token": self._token}
         self._process_lock: ProcessLock | None = None

@@ -203,12 +203,12 @@ def render_fleet(report: FleetReport, view: View) -> str:
     shown = sorted((one for one in report.results if not one.is_quiet), key=lambda one: not one.errors)
     listed = []
     for one in shown:
-        said = prose(_one_line(one.last_line))
+        summary = prose(_one_line(one.last_line))
         if one.errors:
             more = f", and {len(one.errors) - 1} more problems" if one.errors[1:] else ""
             message = code(_one_line(one.errors[0].message))
-            said = f"**failed** with exit code {int(one.exit_code)}: {message}{more}"
-        listed.append(f"- {code(_one_line(one.root))}: {said}")
+            summary = f"**failed** with exit code {int(one.exit_code)}: {message}{more}"
+        listed.append(f"- {code(_one_line(one.root))}: {summary}")
     lines, unlisted = _fitting(listed, MOST_CHARACTERS // 2)
     room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - _size((*head, *lines, ""))
     # The comment about the stack, without its first line.

@@ -230,8 +230,8 @@ def result_text(result: Result, view: View) -> str:
             detail = detail.partition(": ")[0]  # the plan shows the rest
         if len(group) > 1:
             name, detail = f"{len(group)} jobs", without_name(detail, first.key)
-        said = f"{first.action.action.value} {name}" + (f": {detail}" if detail else "")
-        lines.append(printable_line(f"  {word} ", said))
+        line = f"{first.action.action.value} {name}" + (f": {detail}" if detail else "")
+        lines.append(printable_line(f"  {word} ", line))
         if len(group) > 1:
             lines += render_keys(
                 names,

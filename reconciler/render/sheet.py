@@ -387,9 +387,9 @@ def _status_sheet(report: StatusReport, view: View, clean: Clean) -> Sheet:
     rows = []
     for one in report.jobs:
         key, revision, phase, queued, ran, nodes, last, waits_for = reports.status_cells(one, report)
-        said = {"queued {}": queued, "ran {}": ran, "{}": last}
-        said["{}" if one.problem is not None else "waits for: {}"] = waits_for
-        text = "; ".join(words.format(value) for words, value in said.items() if value)
+        parts = {"queued {}": queued, "ran {}": ran, "{}": last}
+        parts["{}" if one.problem is not None else "waits for: {}"] = waits_for
+        text = "; ".join(words.format(value) for words, value in parts.items() if value)
         known = parse_phase(one.phase or "")
         symbol = "!" if one.is_stuck or (known is not None and known.ended_badly) else ""
         row = _row(clean, key, clean(phase or "no job"), symbol, "red" if symbol else "", text, one.is_stuck)
@@ -456,7 +456,7 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
 def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
     """A row per changed job and target. It depends neither on the time nor on a service."""
     rows, denied, sums = list[Row](), list[Row](), list[str]()
-    said, counts = list[str](), Counter[str]()
+    last_lines, counts = list[str](), Counter[str]()
     for one in review.each:
         # If the targets differ, each row names its targets.
         on = (
@@ -464,7 +464,7 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
             if review.others
             else ""
         )
-        said.append(f"{one.target_names}: {one.last_line}" if review.others else one.last_line)
+        last_lines.append(f"{one.target_names}: {one.last_line}" if review.others else one.last_line)
         sources = {job.key: job.source for job in one.jobs}
         rows += (_job_row(job, job.detail + on, job.starts, clean) for job in one.jobs)
         found = (_row_of_denial(denial, sources.get(denial.key), clean) for denial in one.denied)
@@ -478,7 +478,7 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
         stack=clean(review.stack),
         target=clean(review.target or ""),
         where=clean(reports.sides_of(review) + on_all),
-        last_line=clean(" ".join(said)),
+        last_line=clean(" ".join(last_lines)),
         counts={kind: counts[kind] for kind in review.summary},
         has_changes=bool(rows or review.settings),
         version=clean(review.reconciler_version),
