@@ -118,7 +118,7 @@ def move_plan(context: Context, old: str) -> MovePlan:
     renamed = RenamedStack(old, ownership, memory, context.plan_context())
     actions: list[PlannedAction] = []
     for key in sorted({*ownership.concerned_keys} & names):
-        actions += renamed.moved(snapshot.view(key), stack.find(key), key)
+        actions += renamed.move(snapshot.view(key), stack.find(key), key)
     forgotten = renamed.aged_out(names, seen.jobs, snapshot.memory) if ownership.proves_absence else ()
     warnings = [*renamed.left_behind(names), *renamed.taken_over(forgotten)]
     if not actions and not forgotten and ownership.problem is None:

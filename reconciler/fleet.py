@@ -249,7 +249,7 @@ class StackCheck:
     def _planned(self, plan: Plan, code: ExitCode, **fields: Any) -> StackResult:
         self._warn(blockers(plan, is_text_shown="text" in self._request.formats))
         summary = {action.value: number for action, number in plan.summary.items()}
-        has_changes = bool(plan.to_execute or plan.in_the_way or plan.refusals) or not plan.complete
+        has_changes = bool(plan.to_execute or plan.needing_attention or plan.refusals) or not plan.complete
         # The keys that the text of a plan lists, see `render.plan`.
         fields["lists_keys"] = any(
             self._options.get("show_keep") or action.action is not Action.KEEP or action.ended_badly

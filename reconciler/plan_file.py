@@ -28,7 +28,7 @@ from reconciler.core.record import Scope
 from reconciler.core.scalar import parts_of, save, unresolvable_references, variables_of, walk_texts
 from reconciler.core.stack import Stack
 from reconciler.core.values import Frozen, node_hours
-from reconciler.decide.actions import has_flags_before
+from reconciler.decide.actions import has_planned_flags
 from reconciler.decide.cost import total_cost
 from reconciler.decide.key_state import Snapshot, newest_completed
 from reconciler.decide.plan import (
@@ -120,7 +120,7 @@ def failed_preconditions(
         problems = [problem for action in checked for problem in _key_problems(action, view, at_s, known)]
         # The action was chosen with the key's other jobs in view, so there must be no new ones.
         if any(
-            not (one.traits.stands_in_the_way or one.reason is Reason.MARKER_RESTORED)
+            not (one.traits.needs_attention or one.reason is Reason.MARKER_RESTORED)
             and one.action is not Action.UNKNOWN
             for one in actions
         ):
@@ -188,7 +188,7 @@ def _key_problems(action: PlannedAction, view: KeyView, at_s: float, known: Coll
                 yield f"{last.job.name} is {last.job.phase_text} again"
             elif last is not None and required and required != _class(last.job.phase, last.job.phase_text):
                 yield f"{last.job.name} was {required}, now {last.job.phase_text}"
-    if not action.traits.stands_in_the_way:
+    if not action.traits.needs_attention:
         digests = [shown.digest for shown in (before, after) if shown is not None]
         other = "another version of reconciler"
         yield from (f"digest {one} needs {other}" for one in digests if not is_known(one))
@@ -232,7 +232,7 @@ def _job_problems(action: PlannedAction, before: Before, view: KeyView, at_s: fl
 
 def _overwritten(action: PlannedAction, revision: Revision) -> Iterator[str]:
     job = revision.job
-    if not has_flags_before(action, revision.marker):
+    if not has_planned_flags(action, revision.marker):
         yield f"the marker of {job.name} has changed"
     # Text that refers to a variable is a secret; it may be unresolved, or rotated.
     body = walk_texts(
@@ -364,8 +364,8 @@ def read_document(data: Any, file: Path, version: str, *, strict: bool) -> ReadP
         raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
     content = _without_seal(data)
     try:
-        options = _read(SavedOptions, content.pop("options"), strict=strict)
-        plan = _read(Plan, content, strict=strict)
+        options = _validate_part(SavedOptions, content.pop("options"), strict=strict)
+        plan = _validate_part(Plan, content, strict=strict)
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False)
         check(f"{'.'.join(map(str, p['loc'])) or 'the document'}: {p['msg']}" for p in problems)
@@ -398,7 +398,7 @@ def _parts_of(action: PlannedAction) -> Iterator[str]:
         yield from ("declared",) if traits.starts_a_job else ()
 
 
-def _read(model: type[_Model], value: Any, *, strict: bool) -> _Model:
+def _validate_part(model: type[_Model], value: Any, *, strict: bool) -> _Model:
     """Validate a part of a document; unless `strict`, without unknown keys."""
     try:
         return model.model_validate(value)

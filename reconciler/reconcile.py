@@ -214,7 +214,7 @@ class _SnapshotReader:
                 memory = replace(memory, finished=finished)
             except RecordsUnavailable as error:
                 memory = HistorySnapshot(problem=str(error), fix=error.diagnostics[0].fix)
-            snapshot = snapshot._replace(memory=_usable(self._context, memory))
+            snapshot = snapshot._replace(memory=_require_readable(self._context, memory))
         owned = [revision for view in snapshot.ownership.views.values() for revision in view.owned]
         if self._context.is_applied:
             owned += self._begun_schedules(snapshot)
@@ -243,7 +243,7 @@ class _SnapshotReader:
         ownership = sort_by_key(observation, self._stack.name, self._names)
         snapshot = Snapshot(ownership, self._details, self._gone, self._unread, skew_s=self._skew_s)
         # A drift report always needs the history, for what was last applied.
-        if self._with_details and not planner.rests_on_memory(
+        if self._with_details and not planner.needs_history(
             self._stack, snapshot, self._recorded, self._plan_context.at_s - self._skew_s
         ):
             return snapshot  # as declared, so details are not needed either
@@ -332,11 +332,11 @@ def memory_of(
     Raises:
         RecordsUnavailable: it cannot be read, and the plan is about to be executed.
     """
-    memory = _usable(context, context.recording.memory(context.scope))
+    memory = _require_readable(context, context.recording.memory(context.scope))
     return memory if recorded is None else memory.limited_to(recorded)
 
 
-def _usable(context: Context, memory: HistorySnapshot) -> HistorySnapshot:
+def _require_readable(context: Context, memory: HistorySnapshot) -> HistorySnapshot:
     if memory.problem is None or not context.is_applied:
         return memory
     why = f"{memory.problem}; finished work might run again"

@@ -47,7 +47,7 @@ def review(
         ManifestInvalid: the manifest of BASE or HEAD is invalid; the problems of both are reported.
         GitFailed: git could not read what the repository should hold.
     """
-    with _opened((base, head), paths, var_files) as sources:
+    with _open_sources((base, head), paths, var_files) as sources:
         found = [source.find() for source in sources]
         if not any(found):
             last = sources[1]
@@ -68,7 +68,7 @@ def review(
             if files is not None and source.files is not None:
                 files = files._replace(fetch_code=source.files.copy_code)
             try:
-                sides.append(_sides(source, files, options))
+                sides.append(_read_sides(source, files, options))
             except ManifestInvalid as invalid:
                 problems += invalid.diagnostics
         if problems:
@@ -118,7 +118,7 @@ def _names(files: StackFiles | None, section: str) -> set[str]:
     return {name for names in found if isinstance(names, dict) for name in names}
 
 
-def _sides(source: ManifestSource, files: StackFiles | None, options: Mapping[str, Any]) -> _Sides:
+def _read_sides(source: ManifestSource, files: StackFiles | None, options: Mapping[str, Any]) -> _Sides:
     head = ReviewedSide(name=source.name, commit=source.commit)
     if files is None:
         return _Sides(Side(head))
@@ -205,7 +205,7 @@ class ManifestSource(NamedTuple):
 
 
 @contextmanager
-def _opened(
+def _open_sources(
     names: tuple[str, str], paths: Sequence[Path], var_files: Sequence[Path]
 ) -> Iterator[list[ManifestSource]]:
     """Provide the sources of BASE and HEAD, by their names, until they have been read.

@@ -172,8 +172,8 @@ class _Wait:
         self.announce(0.0)
         ended_elsewhere = {key for key, waited in self._over.items() if waited.end is WaitEnd.SUPERSEDED}
         left = self._keys - self.failed - ended_elsewhere
-        blocked = skipped(a for a in self._newest.actions if a.key in left and a.traits.stands_in_the_way)
-        self.result = _joined(self.result, Result(tuple(blocked)))
+        blocked = skipped(a for a in self._newest.actions if a.key in left and a.traits.needs_attention)
+        self.result = _merged(self.result, Result(tuple(blocked)))
         return replace(self.result, waits=self._waits or (), interrupted=self.rollout.stop.is_set())
 
     def look(self) -> bool:
@@ -192,7 +192,7 @@ class _Wait:
                         further = self.rollout._apply(_only(self._newest, due), self.journal)
                         self._is_held_up = False
                         self._note(further)
-                        self.result = _joined(self.result, further)
+                        self.result = _merged(self.result, further)
                         self._waits = None  # a new job may not be listed at once
                         return True
                     self._is_held_up = snapshot.memory.problem is not None
@@ -285,7 +285,7 @@ class _Wait:
             plan = guarded_plan(proposed)
             return reconcile.describe_code(context, plan) if is_to_act else plan, proposed.snapshot
         _, snapshot = observe(context, context.plan_context())
-        return _as_seen(self.plan, snapshot), snapshot
+        return _observed_plan(self.plan, snapshot), snapshot
 
     def _is_due(self, action: PlannedAction) -> bool:
         is_over = action.key in self.failed or action.key in self._over
@@ -314,7 +314,7 @@ class _Wait:
                     if missing:
                         stays = f"{job.name} stays {job.phase_text}"
                         why = f"not run again, since {few(missing)} did not complete; {stays}"
-                        action = action.not_carried_out(Action.BLOCKED, Reason.NEEDS_FAILED, why)
+                        action = action.without_effect(Action.BLOCKED, Reason.NEEDS_FAILED, why)
                 is_held = action.reason is Reason.NEEDS_PENDING
                 waits_for = needs if is_held else action.waits_for
                 upstream = [judge_key(one) for one in waits_for if one in own]
@@ -336,7 +336,7 @@ class _Wait:
         is_held_back = action.reason in (Reason.NEEDS_PENDING, Reason.NEEDS_FAILED) and not starts
         if not (is_rerun or (has_completed and (is_held_back or action.action is Action.CREATE))):
             return action
-        kept = action.not_carried_out(Action.KEEP, action.reason, f"{action.detail}, by the next apply")
+        kept = action.without_effect(Action.KEEP, action.reason, f"{action.detail}, by the next apply")
         return kept.model_copy(update={"before": before_of(revision)})
 
     def _judge(
@@ -433,7 +433,7 @@ def _only(plan: Plan, actions: list[PlannedAction]) -> Plan:
     return plan.model_copy(update={"actions": tuple(actions), "summary": count(actions)})
 
 
-def _joined(first: Result, more: Result) -> Result:
+def _merged(first: Result, more: Result) -> Result:
     """Merge results; later outcomes of a key, or of one of its revisions, replace earlier ones."""
     repeated = {outcome.action.key for outcome in more.outcomes}
     created = {(o.action.key, o.action.after) for o in more.outcomes if o.action.traits.starts_a_job}
@@ -452,7 +452,7 @@ def _joined(first: Result, more: Result) -> Result:
     )
 
 
-def _as_seen(plan: Plan, snapshot: Snapshot) -> Plan:
+def _observed_plan(plan: Plan, snapshot: Snapshot) -> Plan:
     """Return a saved plan's actions as keeps of the jobs that were kept or created since, or blocks."""
     actions = []
     for action in plan.actions:

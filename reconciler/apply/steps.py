@@ -19,7 +19,7 @@ from reconciler.core.ownership import ConflictingJob, standing
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.actions import clears_stopped, has_flags_before
+from reconciler.decide.actions import clears_stopped, has_planned_flags
 from reconciler.decide.doctor import MAX_SKEW_S
 from reconciler.decide.key_state import stopped_itself
 from reconciler.decide.outcome import Goal, Outcome, Status, WaitEnd, judge_wait
@@ -439,7 +439,7 @@ class Steps:
         action, marker = self.action, job.marker
         if action.reason in _WHATEVER_FLAGS:
             return
-        if marker is None or not has_flags_before(action, marker):
+        if marker is None or not has_planned_flags(action, marker):
             raise _conflict(job)
         if clears_stopped(action) and job.phase is not None and job.phase.is_terminal:
             raise _conflict(job, f"{job.name} is now {job.phase_text}, as requested")

@@ -90,7 +90,7 @@ def apply_command(
     from reconciler import reconcile
     from reconciler.cli.execution import ApplyRequest, apply_saved, change, report_early_failure
     from reconciler.core.past import RunKind
-    from reconciler.decide.guards import limited
+    from reconciler.decide.guards import limit_actions
     from reconciler.decide.outcome import Goal
 
     wait_for = None if goal is None else Goal(goal)
@@ -111,7 +111,7 @@ def apply_command(
     allowed = opt.allowances(allow, force=force)
 
     def make_plan(context: Context) -> Plan:
-        return limited(reconcile.plan(context, allowed, with_preflight=not no_preflight), max_actions)
+        return limit_actions(reconcile.plan(context, allowed, with_preflight=not no_preflight), max_actions)
 
     return change(request, make_plan, allowed, **options)
 

@@ -1,17 +1,17 @@
-"""What is to be done: the rules, and the reports that are functions of their answers. No I/O.
+"""What to do: the rules, and the reports that derive from their decisions. No I/O.
 
-A file imports only files that stand before it::
+A file imports only files listed before it::
 
-    plan key_state actions rules                 what may be done, what is known of a key, what decides
-    outcome                                      what became of an action, and of the wait for its job
-    cost policies                                what jobs cost, and what policies say of them
+    plan key_state actions rules                 possible actions, the state of a key, the decision table
+    outcome                                      the outcome of an action, and of the wait for its job
+    cost policies                                the cost of jobs, and the verdicts of policies
     renames guards preflight                     keys that come and go, and what holds one back
     planner adoption                             all keys together
     drift_check drift                            what changed behind the manifest's back
-    saved_plan                                   what is saved of a plan
-    reports validation history doctor            what is said of it
+    saved_plan                                   the options of a saved plan
+    reports validation history doctor            status, explanations, and other reports
     review                                       HEAD planned against BASE
-    fleet                                        what stacks come to
-    code                                         what lies in a code store, and may be deleted
+    fleet                                        the results of many stacks
+    code                                         uploads in a code store, and which may be deleted
     watch_window                                 when a watch may apply
 """

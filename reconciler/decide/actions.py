@@ -112,7 +112,7 @@ def draft(
     )
 
 
-def alone(state: KeyState, action: Action, reason: Reason, detail: str, **more: Any) -> Decision:
+def single(state: KeyState, action: Action, reason: Reason, detail: str, **more: Any) -> Decision:
     """Decide on one action for the latest revision."""
     return Decision([draft(state, action, reason, detail, **more)])
 
@@ -144,7 +144,7 @@ def create(
         "follows": latest.job.id if latest and not latest.is_aged_out else None,
     }
     more = _started(state) | follows | more
-    return alone(state, Action.CREATE, reason, detail, changes=changes, **more)
+    return single(state, Action.CREATE, reason, detail, changes=changes, **more)
 
 
 def next_revision(
@@ -161,7 +161,7 @@ def replacement(
 ) -> Decision:
     """Replace the job. `lost_time`: how long it may have run by then; None: no limit."""
     more |= {"replace_order": state.desired.lifecycle.replace_order, **_started(state)}
-    return alone(state, Action.REPLACE, reason, detail, changes=changes, **more)
+    return single(state, Action.REPLACE, reason, detail, changes=changes, **more)
 
 
 def _started(state: KeyState) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def keep(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ..
     if state.ignored:
         detail += f"; {state.ignored}"
     after, ended_badly = after_of(state.as_declared), bool(state.bad_end)
-    return alone(state, Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=ended_badly)
+    return single(state, Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=ended_badly)
 
 
 def keep_or_update(
@@ -300,13 +300,13 @@ def update(
     )
 
 
-def renamed(state: KeyState, revision: Revision) -> PlannedAction:
+def rename_marker(state: KeyState, revision: Revision) -> PlannedAction:
     old = revision.marker.key
     change = Change(path="marker.key", before=old, after=state.key)
     return _rewrite(state, revision, revision.marker, Reason.RENAMED, f"formerly {old}", (change,))
 
 
-def restored(state: KeyState, job: ConflictingJob, past: PastRevision) -> PlannedAction:
+def restore_marker(state: KeyState, job: ConflictingJob, past: PastRevision) -> PlannedAction:
     marker = past.marker(state.context.stack, state.key, state.desired.lifecycle.protect is True)
     change = Change(path="marker", before=None, after=str(marker))
     detail = f"{job.job.name} is known from history; its marker was removed"
@@ -367,7 +367,7 @@ def block_unknown_digest(state: KeyState, revision: Revision) -> PlannedAction:
 # --- the key's other revisions
 
 
-def completed(state: KeyState, decision: Decision) -> Decision:
+def with_other_revisions(state: KeyState, decision: Decision) -> Decision:
     """Add the actions on the key's other revisions."""
     [action] = decision.actions
     if action.traits.starts_a_job and len(name := action.after.name if action.after else "") > MAX_NAME:
@@ -407,7 +407,7 @@ def completed(state: KeyState, decision: Decision) -> Decision:
         if not (one.traits.stops_a_job and one.replace_order == "create_first")
     }
     renames = [
-        renamed(state, one)
+        rename_marker(state, one)
         for one in state.view.owned
         if one.marker.key != state.key and one.job.id not in touched
         if may(Operation.UPDATE_DESCRIPTION, one.job.phase)
@@ -418,7 +418,7 @@ def completed(state: KeyState, decision: Decision) -> Decision:
 # --- marker flags as planned: an update writes the whole marker, and must not undo changes by others
 
 
-def has_flags_before(action: PlannedAction, marker: Marker) -> bool:
+def has_planned_flags(action: PlannedAction, marker: Marker) -> bool:
     """Whether the marker still has the flags that the plan saw: those that the action writes, minus its
     changes.
 

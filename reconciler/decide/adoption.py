@@ -241,7 +241,7 @@ class RenamedStack:
     memory: HistorySnapshot
     context: PlanContext
 
-    def moved(self, view: KeyView, desired: DesiredJob | None, key: str) -> list[PlannedAction]:
+    def move(self, view: KeyView, desired: DesiredJob | None, key: str) -> list[PlannedAction]:
         """Move the revisions of one key; `view` is what the stack owns of it under its new name."""
         theirs = state_of(key, None, Snapshot(self.ownership), self.context)
         # Leave out what the new stack owns already: it is not touched.
@@ -250,9 +250,9 @@ class RenamedStack:
             return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, theirs.unreadable)]
         if (clash := _clash(view.owned, theirs.view.owned, self.old)) is not None:
             return [draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]
-        return [self._moved(state, revision) for revision in theirs.view.owned]
+        return [self._move(state, revision) for revision in theirs.view.owned]
 
-    def _moved(self, state: KeyState, revision: Revision) -> PlannedAction:
+    def _move(self, state: KeyState, revision: Revision) -> PlannedAction:
         job = revision.job
         if (blocked := _not_writable(state, revision)) is not None:
             return blocked

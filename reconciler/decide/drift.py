@@ -89,12 +89,12 @@ def _compare_fields(
     differing, basis = mask(to_declared.now), "is declared"
     if applied is not None:
         # Secrets, and texts that look like one, are redacted in the record: restore them where possible.
-        description = _restored(applied.description, declared.description, job.text)
+        description = _unredacted(applied.description, declared.description, job.text)
         if show(declared.description) == description:
             description = declared.description
         elif any(isinstance(part, Reference) for part in parts_of(description)):
             description = job.text  # only the name of a secret is recorded, not the text
-        body = _restored(applied.mutable, declared.body, job.body)
+        body = _unredacted(applied.mutable, declared.body, job.body)
         as_applied = DesiredJob(
             key=marker.key,
             body=with_secrets_of(declared.body or {}, body),
@@ -116,7 +116,7 @@ def _compare_fields(
     return _FieldDrift(modified, pending, basis, to_declared)
 
 
-def _restored(recorded: Any, *others: Any) -> Any:
+def _unredacted(recorded: Any, *others: Any) -> Any:
     """Return the recorded value, with redacted texts replaced by the first of `others` that matches."""
     if isinstance(recorded, str):
         texts = (one for one in others if isinstance(one, str) and matches_redacted(recorded, one))
@@ -124,11 +124,11 @@ def _restored(recorded: Any, *others: Any) -> Any:
     if isinstance(recorded, Mapping):
         trees = [one for one in others if isinstance(one, Mapping)]
         return {
-            name: _restored(value, *(tree.get(name) for tree in trees)) for name, value in recorded.items()
+            name: _unredacted(value, *(tree.get(name) for tree in trees)) for name, value in recorded.items()
         }
     if isinstance(recorded, list):
         lists = (one for one in others if isinstance(one, list) and len(one) == len(recorded))
-        return [_restored(*items) for items in zip(recorded, *lists, strict=True)]
+        return [_unredacted(*items) for items in zip(recorded, *lists, strict=True)]
     return recorded
 
 
@@ -153,7 +153,7 @@ def check_key(state: KeyState, rerun: str = "") -> Findings:
     drift.
     """
     check = _KeyCheck(state, rerun)
-    if unknown := check.unjudged():
+    if unknown := check.why_unknown():
         detail, revision = unknown
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, revision, detail)))
     drift = (*(check.of_declared() if state.declared else check.of_undeclared()), *check.stuck())
@@ -164,7 +164,7 @@ def check_key(state: KeyState, rerun: str = "") -> Findings:
     return Findings(drift, pending, tuple(check.warnings()))
 
 
-def rests_on_absence(state: KeyState) -> bool:
+def assumes_absence(state: KeyState) -> bool:
     """Whether the key may be missing, so that only a full scan can tell."""
     view = state.view
     if not state.declared or view.owned or _is_hidden(state):
@@ -186,7 +186,7 @@ class _KeyCheck:
 
     # --- unknown
 
-    def unjudged(self) -> tuple[str, Revision | None] | None:
+    def why_unknown(self) -> tuple[str, Revision | None] | None:
         """Return why the key cannot be judged, and the revision concerned; None if it can."""
         state, view = self.state, self.state.view
         if state.unreadable:
@@ -196,7 +196,7 @@ class _KeyCheck:
                 return f'unknown phase "{revision.job.phase_text}"', revision
             if not is_known(revision.marker.digest):
                 return f"digest {revision.marker.digest} needs a newer reconciler", revision
-        if rests_on_absence(state) and not state.ownership.proves_absence:
+        if assumes_absence(state) and not state.ownership.proves_absence:
             return "a job could not be read, so it is unknown whether this one exists", None
         if view.history_problem is None:
             return None
@@ -321,7 +321,7 @@ class _KeyCheck:
         return self.entry(class_, last, detail, began_at_s=job.ended_at_s(), work=work)
 
     def _stopped_itself(self, revision: Revision) -> bool:
-        return stopped_itself(self.state.made_as(revision), revision.job)
+        return stopped_itself(self.state.declaration_of(revision), revision.job)
 
     def _terminated_by(self, last: Revision) -> str:
         """Say who terminated a job, as far as the history knows; "" if an apply did."""
@@ -632,7 +632,7 @@ class DriftReport(Head):
 
 def needs_whole_list(stack: Stack, snapshot: Snapshot, context: PlanContext) -> bool:
     """Whether the report depends on a job being absent, so that filtered searches are not enough."""
-    return any(rests_on_absence(state_of(key, job, snapshot, context)) for key, job in stack.jobs.items())
+    return any(assumes_absence(state_of(key, job, snapshot, context)) for key, job in stack.jobs.items())
 
 
 def make_drift_report(

@@ -104,7 +104,9 @@ def block(
         desired = stack.find(action.key) if action.traits.starts_a_job else None
         if needed := tuple(key for key in (desired.needs if desired else ()) if key in blocks):
             cause = f"waiting for {', '.join(needed)}, which is blocked; then"
-            action = action.instead(Action.DEFER, Reason.NEEDS_PENDING, cause, waits_for=needed, follows=None)
+            action = action.hold_back(
+                Action.DEFER, Reason.NEEDS_PENDING, cause, waits_for=needed, follows=None
+            )
         blocked.append(action)
     return blocked
 
@@ -182,7 +184,7 @@ class GuardFinding(NamedTuple):
     """
 
     why: str
-    because_of: Sequence[PlannedAction]
+    actions: Sequence[PlannedAction]
     limit: str = ""
     before: str = REVIEW
 
@@ -220,12 +222,12 @@ def guard(proposed: ProposedPlan) -> tuple[Sequence[PlannedAction], dict[Guard, 
             # No hint to review the plan: the detail is part of it.
             fix = way_out(name, finding.before.removesuffix(REVIEW))
             blocks = [(Reason.GUARD, name.value, f"guard {name.value}: {finding.limit}; {fix}")]
-            keys = {action.key: blocks for action in finding.because_of if action.traits.is_executed}
+            keys = {action.key: blocks for action in finding.actions if action.traits.is_executed}
             proposed = proposed._replace(actions=block(proposed.actions, keys, proposed.stack))
     return proposed.actions, findings
 
 
-def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequence[PlannedAction]:
+def apply_max_parallel(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequence[PlannedAction]:
     """Defer the creates that exceed the `max_parallel` of their sweep, in the order of the matrix.
 
     Members that are, or may be, active take a slot, former ones too, and so does what this plan ends; a
@@ -254,7 +256,7 @@ def in_turn(proposed: ProposedPlan, actions: Sequence[PlannedAction]) -> Sequenc
                 held[key] = action.model_copy(update={"max_parallel": limit, "beside": tuple(active)})
                 continue
             more = {"waits_for": ahead, "cost": action.cost}
-            held[key] = action.instead(Action.DEFER, Reason.WAITS_FOR_TURN, cause, **more)
+            held[key] = action.hold_back(Action.DEFER, Reason.WAITS_FOR_TURN, cause, **more)
     return [held.get(action.key, action) if action.action is Action.CREATE else action for action in actions]
 
 
@@ -385,7 +387,7 @@ GUARDS: Mapping[Guard, GuardTraits] = {
 REFUSES_THE_PLAN = frozenset(guard for guard, traits in GUARDS.items() if traits.refuses_the_plan)
 
 
-def limited(plan: Plan, max_actions: int | None) -> Plan:
+def limit_actions(plan: Plan, max_actions: int | None) -> Plan:
     """Refuse the plan if it has more than `max_actions` actions."""
     count = len(plan.to_execute)
     if max_actions is None or count <= max_actions:

@@ -377,15 +377,17 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
     return Attempt(Reason.RETRY, f"attempt {which}")
 
 
-def bad_run(revisions: Iterable[Revision], made_as: Callable[[Revision], DesiredJob]) -> list[Revision]:
+def bad_run(
+    revisions: Iterable[Revision], declaration_of: Callable[[Revision], DesiredJob]
+) -> list[Revision]:
     """Return the newest revisions, newest first, that all have the current declaration and ended badly.
 
-    `made_as` returns the declaration to compare a revision with. A scheduled start ends the run: each
+    `declaration_of` returns the declaration to compare a revision with. A scheduled start ends the run: each
     scheduled time has its own retries.
     """
     run: list[Revision] = []
     for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
-        desired = made_as(revision)
+        desired = declaration_of(revision)
         if not desired.is_declared_by(revision.marker.digest) or not bad_end_of(revision, desired):
             break
         if run and desired.schedule is not None:
@@ -435,7 +437,7 @@ class KeyState:
     `entry` is None for an undeclared key; `former_entry` is then a job of the sweep that it was a member of,
     if any. `upstream` are the needed keys, `upstream_reruns` those of them that are about to complete again.
 
-    What follows `desired` may be read only if `is_there`: the entry, the revision and its phase are known.
+    Attributes from `desired` on need `has_revision`: a known entry, revision and phase.
     """
 
     view: KeyView
@@ -529,7 +531,7 @@ class KeyState:
     # --- its job
 
     @cached_property
-    def is_there(self) -> bool:
+    def has_revision(self) -> bool:
         """Whether the key is declared and has a revision in a known phase."""
         return self.declared is not None and self.latest is not None and self.latest.job.phase is not None
 
@@ -658,7 +660,7 @@ class KeyState:
         is_elsewhere = not found.is_exact and all(_is_change_below(one, paths) for one in found.changes)
         return found._replace(changes=()) if is_elsewhere else found
 
-    def made_as(self, revision: Revision) -> DesiredJob:
+    def declaration_of(self, revision: Revision) -> DesiredJob:
         """Return the entry as the revision was made from it if all edits since are ignored, else as it is."""
         if self._ignored_since(revision) is None:
             return self.desired
@@ -691,7 +693,7 @@ class KeyState:
     def retry_of(self, last: Revision) -> Attempt | None:
         """Judge the retry of a revision that ended badly as declared; None if it is not retried."""
         revisions = [last if r.job.id == last.job.id else r for r in self.view.ever_owned]
-        run = bad_run(revisions, self.made_as)
+        run = bad_run(revisions, self.declaration_of)
         return next_attempt(run, self.desired, self.at_s) if run and run[0].job.id == last.job.id else None
 
     @cached_property
@@ -700,7 +702,7 @@ class KeyState:
 
     @property
     def bad_end(self) -> str:
-        return bad_end_of(self.revision, self.made_as(self.revision))
+        return bad_end_of(self.revision, self.declaration_of(self.revision))
 
     # --- its schedule and its upstream
 

@@ -160,7 +160,7 @@ def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = No
     codes = [] if signal is None else [signal]
     if not plan.complete:
         codes.append(ExitCode.UNKNOWN)
-    if plan.refusals or (result is None and plan.in_the_way):
+    if plan.refusals or (result is None and plan.needing_attention):
         codes.append(ExitCode.REFUSED)
     if result is None:
         return first_of(codes)
@@ -170,7 +170,7 @@ def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = No
         codes.append(ExitCode.LOCKED)
     if result.faults:
         codes.append(ExitCode.INTERNAL_ERROR)
-    if any(outcome.action.traits.stands_in_the_way for outcome in result.outcomes):
+    if any(outcome.action.traits.needs_attention for outcome in result.outcomes):
         codes.append(ExitCode.REFUSED)
     return first_of(codes)
 

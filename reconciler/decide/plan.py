@@ -63,7 +63,7 @@ class ActionTraits(NamedTuple):
     is_executed: bool = False
     stops_a_job: bool = False
     starts_a_job: bool = False
-    stands_in_the_way: bool = False
+    needs_attention: bool = False
     is_harmless: bool = False
 
     @property
@@ -87,8 +87,8 @@ ACTIONS: dict[Action, ActionTraits] = {
     Action.TERMINATE: ActionTraits("-", "red", 0, "to terminate", True, is_executed=True, stops_a_job=True),
     Action.KEEP: ActionTraits("=", "dim", 8, "to keep", True, is_harmless=True),
     Action.DEFER: ActionTraits(">", "blue", 7, "deferred", is_harmless=True),
-    Action.BLOCKED: ActionTraits("!", "magenta", 3, "blocked", stands_in_the_way=True),
-    Action.CONFLICT: ActionTraits("!", "magenta", 2, "in conflict", stands_in_the_way=True),
+    Action.BLOCKED: ActionTraits("!", "magenta", 3, "blocked", needs_attention=True),
+    Action.CONFLICT: ActionTraits("!", "magenta", 2, "in conflict", needs_attention=True),
     Action.UNKNOWN: ActionTraits("?", "magenta", 4, "unknown"),
 }
 #: The end of the detail of a conflict over lost work.
@@ -458,16 +458,16 @@ class PlannedAction(Frozen):
         """Whether actions that need capacity wait for it."""
         return self.traits.stops_a_job and not self.needs_capacity
 
-    def not_carried_out(self, action: Action, reason: Reason, detail: str, **more: Any) -> PlannedAction:
+    def without_effect(self, action: Action, reason: Reason, detail: str, **more: Any) -> PlannedAction:
         """Return an action that does nothing about the key, without what would be sent, made or discarded."""
         update = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
         update |= {"action": action, "reason": reason, "detail": detail, **more}
         return self.model_copy(update=update)
 
-    def instead(self, action: Action, reason: Reason, cause: str, **more: Any) -> PlannedAction:
+    def hold_back(self, action: Action, reason: Reason, cause: str, **more: Any) -> PlannedAction:
         """Hold the action back; the detail names the reason first, then what would be done."""
         why = "" if self.reason is Reason.NOT_FOUND else f": {self.detail}"
-        return self.not_carried_out(action, reason, f"{cause} {self.action.value}{why}", **more)
+        return self.without_effect(action, reason, f"{cause} {self.action.value}{why}", **more)
 
     def block(self, reason: Reason, by: tuple[str, ...], detail: str) -> PlannedAction:
         """Block the action by a guard, a policy or pre-flight.
@@ -477,7 +477,7 @@ class PlannedAction(Frozen):
         names = ("elapsed", "nodes", "cost", "rerun_of", "rerun_of_key", "rerun_of_stack")
         more = {name: getattr(self, name) for name in names}
         more |= {"blocked_action": self.action, "blocked_by": by, "follows": None}
-        return self.instead(Action.BLOCKED, reason, f"{detail}; blocks", **more)
+        return self.hold_back(Action.BLOCKED, reason, f"{detail}; blocks", **more)
 
     @property
     def rests_on(self) -> str | None:
@@ -587,9 +587,9 @@ class Plan(Head):
         return tuple(a for a in self.actions if a.traits.is_executed)
 
     @property
-    def in_the_way(self) -> tuple[PlannedAction, ...]:
+    def needing_attention(self) -> tuple[PlannedAction, ...]:
         """Keys in conflict or blocked, which apply skips and reports."""
-        return tuple(a for a in self.actions if a.traits.stands_in_the_way)
+        return tuple(a for a in self.actions if a.traits.needs_attention)
 
     @property
     def blocked(self) -> tuple[PlannedAction, ...]:

@@ -23,12 +23,12 @@ from reconciler.decide.guards import (
     REFUSES_THE_PLAN,
     CatalogCheck,
     ProposedPlan,
+    apply_max_parallel,
     block,
     blocks_of,
     diagnostic,
     first_apply_warning,
     guard,
-    in_turn,
     sums_of,
 )
 from reconciler.decide.key_state import (
@@ -42,7 +42,7 @@ from reconciler.decide.key_state import (
 )
 from reconciler.decide.plan import EVERY_GUARD, Action, Before, Plan, PlannedAction, Reason
 from reconciler.decide.renames import FinishedElsewhere, SweepEntries, rename_hints
-from reconciler.decide.rules import decide, details_needed_of, made_from_older, rests_on_absence, spell_reruns
+from reconciler.decide.rules import assumes_absence, decide, details_needed_of, made_from_older, spell_reruns
 
 # --- what a key needs
 
@@ -74,7 +74,7 @@ def runs_again(action: PlannedAction | None) -> bool:
     return phase is not None and phase.is_active and phase is not Phase.TERMINATING
 
 
-def held_back(
+def hold_back_for_needs(
     action: PlannedAction, desired: DesiredJob, action_by_key: Mapping[str, PlannedAction | None]
 ) -> PlannedAction:
     """Return the action, deferred or blocked if a needed key is not settled.
@@ -93,14 +93,14 @@ def held_back(
             f"{key}, which ended as {phases[key]}" if phases.get(key) else f"{key}, which is absent"
             for key in failed
         )
-        return action.instead(Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {causes}; blocks")
+        return action.hold_back(Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {causes}; blocks")
     if not waiting:
         return action
     reruns = [key for key in waiting if runs_again(action_by_key.get(key))]
     kind, waits_for = (Action.DEFER, Reason.NEEDS_PENDING), tuple(waiting)
     if action.reason is Reason.UPSTREAM_NEWER and reruns:
-        return action.not_carried_out(*kind, spell_reruns(reruns), waits_for=waits_for)
-    return action.instead(*kind, f"waiting for {', '.join(waiting)}, then", waits_for=waits_for)
+        return action.without_effect(*kind, spell_reruns(reruns), waits_for=waits_for)
+    return action.hold_back(*kind, f"waiting for {', '.join(waiting)}, then", waits_for=waits_for)
 
 
 # --- all keys together
@@ -122,7 +122,7 @@ def details_needed(stack: Stack, snapshot: Snapshot, *, for_plan: bool = True) -
     return tuple(chain.from_iterable(map(details_needed_of, compared)))
 
 
-def rests_on_memory(
+def needs_history(
     stack: Stack,
     snapshot: Snapshot,
     recorded: Mapping[RevisionId, RecordedRevision] | None,
@@ -226,29 +226,29 @@ def _decided(
     if desired is None or not actions:
         return KeyDecision(state, None, actions, warnings, rule)
     chosen, *more = actions
-    chosen, schedule = finished.marked(chosen, desired), desired.schedule
+    chosen, schedule = finished.with_finished_work(chosen, desired), desired.schedule
     if schedule is not None and (time_s := schedule.next_after(state.service_s)) is not None:
         relative = spell_relative(time_s, state.at_s, schedule.timezone)
         next_run = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": relative}
         chosen = chosen.model_copy(update=next_run)
-    own = held_back(chosen, desired, needed)
+    own = hold_back_for_needs(chosen, desired, needed)
     protected = [action for action in more if action.reason in (Reason.PROTECTED, Reason.PROTECTION_RELEASED)]
     # A create beside a protected job, which runs on; a replace does not add a job.
     if own.action is Action.CREATE and protected:
         names = ", ".join(action.before.name for action in protected if action.before)
         why = f"{names} is active, and {PROTECTED}"
-        own = own.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why, follows=None)
-    if state.is_there and own.traits.keeps_the_job and (newer := state.newer_upstream):
+        own = own.without_effect(Action.BLOCKED, Reason.PROTECTED, why, follows=None)
+    if state.has_revision and own.traits.keeps_the_job and (newer := state.newer_upstream):
         last, job = max(newer, key=lambda completion: completion.at_s), state.revision.job
         why = f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {job.name} was created"
         fix = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
         if desired.lifecycle.on_upstream == "rerun":
             fix = "it runs again once it has ended (on_upstream: rerun)"
         warnings = [*warnings, PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=state.key)]
-    if not rests_on_absence(own, state) or state.ownership.proves_absence:
+    if not assumes_absence(own, state) or state.ownership.proves_absence:
         return KeyDecision(state, own, more, warnings, rule, chosen)
     why = "not everything could be read, so it is unknown whether a newer job of this key exists"
-    unknown = own.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why, changes=(), follows=None)
+    unknown = own.without_effect(Action.UNKNOWN, Reason.UNREADABLE, why, changes=(), follows=None)
     return KeyDecision(state, unknown, [], warnings, rule, chosen, is_proven=False)
 
 
@@ -307,7 +307,7 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
     blocks = blocks_of(checked.found if checked else ())
     proposed = proposed._replace(actions=block(proposed.actions, blocks, stack))
     actions, found = guard(proposed)
-    actions = in_turn(proposed, actions)
+    actions = apply_max_parallel(proposed, actions)
     return Plan(
         **context.head(proposed.target),
         complete=snapshot.ownership.is_complete and all(one.action is not Action.UNKNOWN for one in actions),

@@ -272,7 +272,7 @@ class FinishedElsewhere:
     def __init__(self, stack: Stack, snapshot: Snapshot) -> None:
         self._stack, self._snapshot = stack, snapshot
 
-    def marked(self, action: PlannedAction, desired: DesiredJob) -> PlannedAction:
+    def with_finished_work(self, action: PlannedAction, desired: DesiredJob) -> PlannedAction:
         """Return the action; a create of a new key gets the finished work that it would run again."""
         if action.action is not Action.CREATE or action.reason is not Reason.NOT_FOUND:
             return action

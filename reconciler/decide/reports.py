@@ -76,7 +76,7 @@ _DEFERRED = {
     Reason.RETRY_LATER: WaitKind.RETRY,
     Reason.SUPERSEDED: WaitKind.SUCCESSOR,
 }
-_IN_THE_WAY = {Action.BLOCKED: WaitKind.BLOCKED, Action.CONFLICT: WaitKind.CONFLICT}
+_ATTENTION = {Action.BLOCKED: WaitKind.BLOCKED, Action.CONFLICT: WaitKind.CONFLICT}
 _QUEUES = {Phase.PENDING: "its turn in the queue", Phase.CREATING: "the service to create it"}
 
 
@@ -128,7 +128,7 @@ class JobStatus(Frozen):
     problem: str | None = None
 
     @property
-    def spelt_phase(self) -> str:
+    def phase_text(self) -> str:
         """The phase for people; "" without a job."""
         if self.phase is None:
             return "unknown" if self.problem is not None else ""
@@ -136,7 +136,7 @@ class JobStatus(Frozen):
         return self.phase + secondary + (", aged out" if self.aged_out else "")
 
     @property
-    def spelt_wait(self) -> str:
+    def wait_text(self) -> str:
         """What it waits for, for people, or why that is unknown."""
         waiting = self.waits_for
         if self.problem is not None:
@@ -157,7 +157,7 @@ class JobStatus(Frozen):
     def is_stuck(self) -> bool:
         """Whether it needs attention: it is unknown, blocked or in conflict."""
         return self.problem is not None or (
-            self.waits_for is not None and self.waits_for.kind in _IN_THE_WAY.values()
+            self.waits_for is not None and self.waits_for.kind in _ATTENTION.values()
         )
 
 
@@ -242,7 +242,7 @@ def _rows(
     # The key's own action: the start of its next revision, or the action on its latest one. Failing that, one
     # that blocks the key, on whichever revision.
     starting = (a for a in actions if a.before is None)
-    stuck = (a for a in actions if a.traits.stands_in_the_way or a.action is Action.UNKNOWN)
+    stuck = (a for a in actions if a.traits.needs_attention or a.action is Action.UNKNOWN)
     action = next(starting, None) or (on_job.get(latest.job.id) if latest else None) or next(stuck, None)
     # A job that was not read may exist: it has aged out only if it was found missing.
     is_unread = latest is not None and latest.is_aged_out and _is_unknown(action)
@@ -317,8 +317,8 @@ def _is_unknown(action: PlannedAction | None) -> bool:
 def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting | None:
     """Return what the plan says that this job, or the next one of the key, waits for; None for nothing."""
     phase = job.phase if job else None
-    if action is not None and action.action in _IN_THE_WAY:
-        return Waiting(kind=_IN_THE_WAY[action.action], detail=action.detail)
+    if action is not None and action.action in _ATTENTION:
+        return Waiting(kind=_ATTENTION[action.action], detail=action.detail)
     if action is not None and action.action is Action.DEFER:
         kind, due_at = _DEFERRED.get(action.reason, WaitKind.OTHER), timestamp_or_none(action.due_s)
         return Waiting(kind=kind, detail=action.detail, keys=action.waits_for, due_at=due_at)
@@ -488,7 +488,7 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
             break
     guards = []
     for name, finding in guard(proposed)[1].items():
-        if any(action.key == key for action in finding.because_of):
+        if any(action.key == key for action in finding.actions):
             problem = diagnostic(name, finding)
             guards.append(GuardVerdict(guard=name, what=problem.what, why=problem.why, fix=problem.fix))
     # The action that the rule chose, if it was changed later.
@@ -553,7 +553,7 @@ def _otherwise(actions: Sequence[PlannedAction], decision: KeyDecision) -> Itera
     guards = " --allow ".join(dict.fromkeys(name for one in actions for name in one.blocked_by))
     ends_a_job = any(one.traits.starts_a_job and one.traits.stops_a_job for one in decision.actions)
     desired = decision.state.entry
-    if decision.state.is_there and decision.state.ignored:
+    if decision.state.has_revision and decision.state.ignored:
         yield "remove the path from `lifecycle.ignore_changes`, and its edit counts"
     for text in (text for reason in reasons for text in (rule.hints_for(reason) if rule else ())):
         if text == LET_IT_GO_ON and not ends_a_job:

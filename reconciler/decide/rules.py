@@ -18,9 +18,7 @@ from reconciler.decide.actions import (
     Decision,
     adopt_command,
     after_of,
-    alone,
     block_unknown_digest,
-    completed,
     create,
     draft,
     end,
@@ -30,7 +28,9 @@ from reconciler.decide.actions import (
     release_command,
     rename_command,
     replacement,
-    restored,
+    restore_marker,
+    single,
+    with_other_revisions,
 )
 from reconciler.decide.key_state import Completion, KeyState, bad_run, next_attempt, stopped_itself
 from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason
@@ -67,7 +67,7 @@ def decide(state: KeyState) -> Decision:
         if rule.scope and not rule.scope(state):
             continue
         if (decision := rule.judge(state)) is not None:
-            decision = completed(state, decision) if rule.scope else decision
+            decision = with_other_revisions(state, decision) if rule.scope else decision
             return decision._replace(rule=rule.name)
     raise AssertionError("the last rule applies to every job that the others leave")
 
@@ -79,7 +79,7 @@ def details_needed_of(state: KeyState) -> list[str]:
     return [r.job.id for r in state.compared if is_known(r.marker.digest) and state.needs_details(r)]
 
 
-def rests_on_absence(action: PlannedAction, state: KeyState) -> bool:
+def assumes_absence(action: PlannedAction, state: KeyState) -> bool:
     """Whether the action is valid only if the key has no newer job, under any name.
 
     True of every action that starts a job, and of one that takes a job last seen active for ended because it
@@ -206,19 +206,19 @@ RULES: list[Rule] = []
 
 
 def _new(state: KeyState) -> bool:
-    return not state.is_there
+    return not state.has_revision
 
 
 def _exists(state: KeyState) -> bool:
-    return state.is_there
+    return state.has_revision
 
 
 def _unedited(state: KeyState) -> bool:
-    return state.is_there and state.edit is None
+    return state.has_revision and state.edit is None
 
 
 def _edited(state: KeyState) -> bool:
-    return state.is_there and state.edit is not None
+    return state.has_revision and state.edit is not None
 
 
 def rule(
@@ -242,7 +242,7 @@ def rule(
 
 @rule("The list, or a job of the key, could not be read", None, Action.UNKNOWN)
 def judge_unreadable(state: KeyState) -> Decision | None:
-    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, state.unreadable) if state.unreadable else None
+    return single(state, Action.UNKNOWN, Reason.UNREADABLE, state.unreadable) if state.unreadable else None
 
 
 @rule("A job of the key is in a phase that this version does not know", None, Action.BLOCKED)
@@ -252,7 +252,7 @@ def judge_unknown_phase(state: KeyState) -> Decision | None:
         return None
     verdict = may(Operation.TERMINATE, None)
     detail = f'phase "{revision.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
-    return alone(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
+    return single(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
 
 
 @rule("A job of the key has a digest algorithm that this version does not know", None, Action.BLOCKED)
@@ -320,7 +320,7 @@ def judge_absent(state: KeyState) -> Decision | None:
 @rule("Both keys of a `formerly` own jobs", None, Action.CONFLICT)
 def judge_rename_clash(state: KeyState) -> Decision | None:
     clash = state.rename_problem
-    return alone(state, Action.CONFLICT, Reason.RENAME_CLASH, clash) if clash else None
+    return single(state, Action.CONFLICT, Reason.RENAME_CLASH, clash) if clash else None
 
 
 @rule(
@@ -332,7 +332,7 @@ def judge_history_unreadable(state: KeyState) -> Decision | None:
     problem = state.view.history_problem
     if problem is None or (state.view.owned and not state.name_holders):
         return None
-    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, f"the history could not be read: {problem}")
+    return single(state, Action.UNKNOWN, Reason.UNREADABLE, f"the history could not be read: {problem}")
 
 
 @rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", None, Action.CONFLICT)
@@ -350,7 +350,7 @@ def judge_name_taken(state: KeyState) -> Decision | None:
         if marker.key == state.key:
             fix += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
     detail = f"{job.name} is taken by job {job.id} ({holder.why}); {fix}, or rename the key"
-    return alone(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
+    return single(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
 
 
 @rule(
@@ -360,7 +360,7 @@ def judge_name_taken(state: KeyState) -> Decision | None:
 )
 def judge_marker_lost(state: KeyState) -> Decision | None:
     lost = [(job, past) for job in _name_holders(state) if (past := _restorable_record(state, job))]
-    return Decision([restored(state, job, past) for job, past in lost]) if lost else None
+    return Decision([restore_marker(state, job, past) for job, past in lost]) if lost else None
 
 
 def _name_holders(state: KeyState) -> list[ConflictingJob]:
@@ -381,11 +381,11 @@ def judge_not_found(state: KeyState) -> Decision:
 
 @rule("The digest differs, and what was declared before could not be read", None, Action.UNKNOWN)
 def judge_details_unreadable(state: KeyState) -> Decision | None:
-    if not state.is_there or state.details is not None or not state.needs_details(state.revision):
+    if not state.has_revision or state.details is not None or not state.needs_details(state.revision):
         return None
     why = state.snapshot.unread.get(state.revision.job.id)
     detail = "its details could not be read" + (f": {why}" if why else "")
-    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
+    return single(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
 
 
 # --- schedules
@@ -407,7 +407,7 @@ def judge_start_unknown(state: KeyState) -> Decision | None:
         return None
     name = state.view.ever_owned[-1].job.name
     detail = f"when {name} was created is not known, so it is unknown whether a start is due"
-    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
+    return single(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
 
 
 @rule(
@@ -532,7 +532,7 @@ def judge_completed(state: KeyState) -> Decision | None:
     Action.UPDATE,
 )
 def judge_auto_stopped(state: KeyState) -> Decision | None:
-    is_stopped = stopped_itself(state.made_as(state.revision), state.revision.job)
+    is_stopped = stopped_itself(state.declaration_of(state.revision), state.revision.job)
     return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop") if is_stopped else None
 
 
@@ -564,7 +564,7 @@ def judge_retry_later(state: KeyState) -> Decision | None:
     if (attempt := state.attempt) is None or attempt.reason is not Reason.RETRY_LATER:
         return None
     detail = f"{state.bad_end}; {attempt.detail}"
-    return alone(state, Action.DEFER, attempt.reason, detail, due_s=attempt.due_s)
+    return single(state, Action.DEFER, attempt.reason, detail, due_s=attempt.due_s)
 
 
 @rule(
@@ -610,7 +610,7 @@ def judge_change_refused(state: KeyState) -> Decision | None:
     if not _is_refused(state):
         return None
     detail = f"{state.edit_summary}; on_change: fail"
-    return alone(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=state.changes)
+    return single(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=state.changes)
 
 
 @rule(
@@ -662,7 +662,7 @@ def judge_protected(state: KeyState) -> Decision | None:
 
 def _blocked_by_protection(state: KeyState, cause: str) -> Decision:
     detail = f"{cause}, and {PROTECTED}"
-    return alone(state, Action.BLOCKED, Reason.PROTECTED, detail, changes=state.changes)
+    return single(state, Action.BLOCKED, Reason.PROTECTED, detail, changes=state.changes)
 
 
 @rule(
@@ -675,7 +675,7 @@ def judge_would_lose_work(state: KeyState) -> Decision | None:
     if lost_time is None or state.revision.job.ran_s(state.at_s) <= lost_time:
         return None
     detail = state.edit_summary + LOSS_WAY_OUT
-    return alone(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=state.changes)
+    return single(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=state.changes)
 
 
 def _lost_time(state: KeyState) -> float | None:
@@ -699,7 +699,7 @@ def judge_ended_badly_before(state: KeyState) -> Decision | None:
     Otherwise every apply would try again a `create_first` replace whose new job fails.
     """
     latest, desired, changes = state.revision, state.desired, state.changes
-    run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), state.made_as)
+    run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), state.declaration_of)
     if not run:
         return None
     ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
@@ -710,7 +710,7 @@ def judge_ended_badly_before(state: KeyState) -> Decision | None:
     if attempt.reason is Reason.RETRIES_EXHAUSTED:
         return keep_or_update(state, attempt.reason, detail, changes)
     if attempt.reason is Reason.RETRY_LATER:
-        return alone(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
+        return single(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
     return None
 
 

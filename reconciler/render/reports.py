@@ -192,12 +192,12 @@ def status_cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:
     return (
         one.key,
         "" if one.revision is None else f"r{one.revision}",
-        one.spelt_phase,
+        one.phase_text,
         span(one.queued_s),
         span(one.ran_s),
         f"{nodes} × {one.flavor}" if one.flavor else nodes,
         last,
-        one.spelt_wait,
+        one.wait_text,
     )
 
 

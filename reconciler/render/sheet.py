@@ -309,7 +309,7 @@ def _plan_row(actions: Sequence[PlannedAction], plan: Plan, clean: Clean) -> Row
 def _job_row(job: PlannedAction | ReviewedJob, text: str, starts: str, clean: Clean) -> Row:
     traits = job.traits
     ends_work = traits.stops_a_job
-    needs_help = traits.stands_in_the_way or job.action is Action.UNKNOWN
+    needs_help = traits.needs_attention or job.action is Action.UNKNOWN
     # Denials and findings of pre-flight are errors in rows of their own.
     is_error = needs_help and job.reason not in (Reason.DENIED, Reason.PREFLIGHT)
     kind, colour, changes = job.action.value, traits.colour, job.changes
@@ -324,7 +324,7 @@ def _job_row(job: PlannedAction | ReviewedJob, text: str, starts: str, clean: Cl
         starts=clean(starts),
         level=Level.ERROR if is_error else Level.WARNING if ends_work else Level.NONE,
         is_finding=needs_help,
-        must_stay=ends_work or traits.stands_in_the_way,
+        must_stay=ends_work or traits.needs_attention,
         is_cut_first=traits.is_executed and not ends_work,
         rank=traits.place,
     )
@@ -416,7 +416,7 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
         action, status = outcome.action, outcome.status
         is_skipped = status is Status.SKIPPED
         is_bad = status not in (Status.DONE, Status.SKIPPED) or action.action is Action.UNKNOWN
-        is_bad = is_bad or (is_skipped and action.traits.stands_in_the_way)
+        is_bad = is_bad or (is_skipped and action.traits.needs_attention)
         shown = action.after or action.before
         became = outcome.message or outcome.detail
         text = action.action.value + (f": {became}" if became else "")

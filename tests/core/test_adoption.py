@@ -283,7 +283,7 @@ def moved(*jobs: ObservedJob, **more: Any) -> list[Any]:
     observation = Observation(jobs, **more)
     theirs, ours = (sort_by_key(observation, stack, frozenset({"a"})) for stack in ("old", STACK))
     renamed = RenamedStack("old", theirs, HistorySnapshot(), CONTEXT)
-    return renamed.moved(Snapshot(ours).view("a"), A, "a")
+    return renamed.move(Snapshot(ours).view("a"), A, "a")
 
 
 def of_old(**more: Any) -> ObservedJob:

@@ -14,7 +14,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.record import HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.planner import details_needed, rests_on_memory
+from reconciler.decide.planner import details_needed, needs_history
 from reconciler.secrets import SecretText
 from tests.builders import NOW, a_job, a_stack, absent, an_entry, seen
 from tests.core.history import a_memory, past, what_was_declared
@@ -260,14 +260,14 @@ def test_absent_key_is_terminated_despite_an_unreadable_history() -> None:
     ],
 )
 def test_plan_without_changes_reads_no_history(stack: Stack, jobs: list[ObservedJob], asks: bool) -> None:
-    assert rests_on_memory(stack, a_look(stack, *jobs), {}) is asks
+    assert needs_history(stack, a_look(stack, *jobs), {}) is asks
 
 
 def test_changed_upstream_out_of_view_reads_the_history() -> None:
     needy = replace(a_job("b"), needs=("a",))
     stack = a_stack(needy, is_partial=True, whole={"a": NEW, "b": needy})
-    assert rests_on_memory(stack, a_look(stack, seen(a_job("b"))), {})
-    assert not rests_on_memory(stack, a_look(stack, seen(NEW), seen(a_job("b"))), {})
+    assert needs_history(stack, a_look(stack, seen(a_job("b"))), {})
+    assert not needs_history(stack, a_look(stack, seen(NEW), seen(a_job("b"))), {})
 
 
 # --- what is written down, and read again

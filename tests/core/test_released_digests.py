@@ -18,7 +18,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.scalar import spelled
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.planner import details_needed, rests_on_memory
+from reconciler.decide.planner import details_needed, needs_history
 from reconciler.manifest import load
 from reconciler.plan_file import failed_preconditions
 from tests.builders import NOW, a_job, a_stack, made_by_0_1_0, seen
@@ -90,7 +90,7 @@ def test_plan_for_an_unchanged_job_of_0_1_0_reads_no_details_and_no_history() ->
     stack, job = a_stack(desired), seen(made_by_0_1_0(desired))
     look = a_look(stack, job)
     assert details_needed(stack, look) == ()
-    assert not rests_on_memory(stack, look, {})
+    assert not needs_history(stack, look, {})
 
 
 def test_revisions_under_the_old_digest_count_as_those_of_the_key() -> None:

@@ -23,7 +23,7 @@ from reconciler.decide.drift import check_key
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.key_state import PlanContext, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
-from reconciler.decide.planner import rests_on_memory
+from reconciler.decide.planner import needs_history
 from reconciler.decide.reports import WaitKind, make_status
 from reconciler.render import Content, View, render
 from reconciler.render.plan import plan_text as render_plan
@@ -390,7 +390,7 @@ def test_plan_is_the_same_at_any_moment_between_two_times() -> None:
 def test_history_is_read_where_a_time_has_come(make: Any, created_s_ago: float, asks: bool) -> None:
     desired = a_job(lifecycle=NIGHTLY)
     stack, job = a_stack(desired), make(desired, DONE if make is ended else R, created_s_ago)
-    assert rests_on_memory(stack, a_look(stack, job), {}, NOW) is asks
+    assert needs_history(stack, a_look(stack, job), {}, NOW) is asks
 
 
 @pytest.mark.parametrize(

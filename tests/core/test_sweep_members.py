@@ -14,7 +14,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Effect, Limits, Policy, Stack
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
-from reconciler.decide.planner import rests_on_memory
+from reconciler.decide.planner import needs_history
 from reconciler.decide.renames import SweepEntries, values_in
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
@@ -373,4 +373,4 @@ def test_active_job_that_may_be_a_former_member_asks_the_history(stack: Stack, a
         for job in jobs
         if job.marker
     }
-    assert rests_on_memory(stack, a_look(stack, *jobs), known) is asks
+    assert needs_history(stack, a_look(stack, *jobs), known) is asks
