@@ -217,7 +217,7 @@ def split_similar(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[tu
 
 
 def limit_warnings(warnings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Replace the warnings beyond `MAX_SIMILAR` with the same `what` by their number."""
+    """Keep `MAX_SIMILAR` warnings of each `what`, and add one that counts the rest."""
     kept, more = split_similar(warnings)
     return (*kept, *(Diagnostic(what, why, severity=Severity.WARNING) for what, why in more))
 

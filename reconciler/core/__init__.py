@@ -5,7 +5,7 @@ Each module imports only modules above it::
     addresses          URLs of services and of record stores
     identity           Whose job it is: stack, key, revision, remote name
     phase              The phases of a training job, and what may be done in each, as data
-    policy_expression  The questions to policy expressions, and their answers
+    policy_expression  Policy expressions: the questions to evaluate and their answers
     scalar             Texts with expressions, numbers that keep their spelling, and how both are saved
     values             Small values for every layer: a change, a warning, a source, a target
     fields             The fields of a job, as the service documents them

@@ -122,7 +122,7 @@ def _desugar_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any
     for kind in NAMED_LISTS:
         value = result.get(kind)
         if isinstance(value, dict):
-            value = [_named(kind, str(name), item) for name, item in value.items()]
+            value = [_named_item(kind, str(name), item) for name, item in value.items()]
         if isinstance(value, list):
             result[kind] = [_hide_sensitive(item) for item in value] if kind == "parameters" else value
     environments = result.get("environments")
@@ -154,7 +154,7 @@ def is_named_environment(item: Mapping[str, Any]) -> bool:
     return "name" in item and ("value" in item or "sensitive" in item)
 
 
-def _named(kind: str, name: str, item: Any) -> Any:
+def _named_item(kind: str, name: str, item: Any) -> Any:
     if isinstance(item, dict):
         return {"name": name, **item}
     if item is None:

@@ -298,7 +298,7 @@ def _without(form: Canonical, path: tuple[str, ...]) -> Canonical:
 
 
 def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> Canonical:
-    """Merge nested mappings; the values of `other` win."""
+    """Merge nested mappings; the values of `over` win."""
     result = dict(base)
     for name, value in over.items():
         below = result.get(name)

@@ -24,7 +24,7 @@ CODE = "code"
 DIGITS = 16
 _PLACE = rf"^(?:obs:)?/+(.+)/([^/]+)/([0-9a-f]{{{DIGITS}}})/[^/]+/?$"
 #: The end of a digest of which only the first digits are known.
-_AND_MORE = "…"
+_ELLIPSIS = "…"
 
 
 class CodeFile(NamedTuple):
@@ -90,14 +90,14 @@ def place_of(form: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def reported_form(form: Canonical, declared: Canonical, digests: Iterable[str] = ()) -> Canonical:
-    """Return the canonical form of a reported job with its code as in the `wanted` one, if that has code.
+    """Return the canonical form of a reported job with its code as in `declared`, if that has code.
 
-    The location has the first digits of the digest. The rest comes from `wanted` or `digests`, if they match.
+    The location has the first digits of the digest; the rest comes from `declared` or `digests`, if they fit.
     """
     code, place = declared.get(CODE), place_of(form)
     if code is None or place is None:
         return form
-    return declared_form(form, known_code(form, [code, *digests]) or f"sha256:{place[2]}{_AND_MORE}")
+    return declared_form(form, known_code(form, [code, *digests]) or f"sha256:{place[2]}{_ELLIPSIS}")
 
 
 def known_code(form: Mapping[str, Any], digests: Iterable[str]) -> str | None:
@@ -108,4 +108,4 @@ def known_code(form: Mapping[str, Any], digests: Iterable[str]) -> str | None:
 
 def is_shortened(form: Canonical) -> bool:
     """Whether the code's digest is incomplete, so that no digest of the job covers it."""
-    return str(form.get(CODE, "")).endswith(_AND_MORE)
+    return str(form.get(CODE, "")).endswith(_ELLIPSIS)

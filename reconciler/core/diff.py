@@ -34,7 +34,7 @@ class _Absent:
 
 
 _ABSENT = _Absent()
-_FREE = FieldRule()
+_NO_RULE = FieldRule()
 
 
 class _Option(NamedTuple):
@@ -93,7 +93,7 @@ class _Guess:
         """Compare both forms."""
         guess = cls(keeps_named_lists=not is_by_reference(declared))
         covered = {name: value for name, value in declared.items() if name != RERUN}
-        guess.base = guess._object(covered, reported, rules(), ())
+        guess.base = guess._guess_object(covered, reported, rules(), ())
         if RERUN in declared:
             guess.base[RERUN] = declared[RERUN]
             guess.likely.insert(0, _Option((RERUN,), _ABSENT))
@@ -123,7 +123,7 @@ class _Guess:
 
     # --- The likeliest declaration
 
-    def _object(
+    def _guess_object(
         self, declared: Mapping[str, Any], reported: Mapping[str, Any], rule: FieldRule, path: _Path
     ) -> Canonical:
         base: Canonical = {}
@@ -137,41 +137,41 @@ class _Guess:
                 value = _ABSENT if was_added else declared[name]
                 self.likely.append(_Option(place, declared[name] if was_added else _ABSENT))
             elif name not in declared:
-                value = self._only_reported(reported[name], below, rule, place)
+                value = self._guess_reported(reported[name], below, rule, place)
             else:
-                value = self._both(declared[name], reported[name], below, place)
+                value = self._guess_both(declared[name], reported[name], below, place)
             # An empty object is the same as none, except for an argument without a value.
             if value is not _ABSENT and (value != {} or rule.keyed_by):
                 base[name] = value
         return base
 
-    def _both(self, declared: Any, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
+    def _guess_both(self, declared: Any, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
         """Guess a field that is declared and reported: a different reported value was the declared one."""
         if rule is not None and rule.is_filled_in and not rule.has_named_members:
-            self._perhaps_filled_in(path, _ABSENT)
+            self._add_filled_in(path, _ABSENT)
         match declared, reported:
             case dict(), dict():
-                return self._object(declared, reported, rule or _FREE, path)
+                return self._guess_object(declared, reported, rule or _NO_RULE, path)
             case list(), list() if len(declared) == len(reported):
-                item = (rule and rule.item) or _FREE
+                item = (rule and rule.item) or _NO_RULE
                 pairs = enumerate(zip(declared, reported, strict=True))
-                return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
+                return [self._guess_both(one, other, item, (*path, index)) for index, (one, other) in pairs]
         if isinstance(declared, SecretName):
-            self._perhaps(path, reported)
+            self._add_unlikely(path, reported)
             if declared.value != reported:
                 shown = (part for part in path if isinstance(part, str))
                 self.secrets.append(_change(shown, REDACTED, declared, forces_new_job=True))
             return declared
-        self._perhaps_secret(path)
+        self._add_secret(path)
         if declared == reported:
             return declared
         if rule is not None and not rule.is_reported:
             self.likely.append(_Option(path, reported))
             return declared
-        self._perhaps(path, declared)
-        return self._bare(reported, rule, path)
+        self._add_unlikely(path, declared)
+        return self._strip(reported, rule, path)
 
-    def _only_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
+    def _guess_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
         """Guess a field that is only reported: removed from the manifest, or filled in by the service."""
         if rule is None:
             self.unknown.append(_Option(path, reported))
@@ -179,46 +179,46 @@ class _Guess:
         if parent.has_named_members and rule.is_reported:
             if parent.keyed_by == "name" and not self.keeps_named_lists:
                 # It may belong to the algorithm. Leave out what the service fills in below it.
-                bare = _Guess(keeps_named_lists=True)._bare(reported, rule, path)
+                bare = _Guess(keeps_named_lists=True)._strip(reported, rule, path)
                 self.likely.append(_Option(path, bare, is_put_back=True))
                 return _ABSENT
             if parent.keyed_by is None:
-                self._perhaps_secret(path)
-            return self._bare(reported, rule, path)
+                self._add_secret(path)
+            return self._strip(reported, rule, path)
         if not rule.is_reported or (rule.is_filled_in and not rule.has_named_members):
             if isinstance(reported, dict):
-                return self._object({}, reported, rule, path)
-            self._perhaps_filled_in(path, reported)
+                return self._guess_object({}, reported, rule, path)
+            self._add_filled_in(path, reported)
             return _ABSENT
-        return self._bare(reported, rule, path)
+        return self._strip(reported, rule, path)
 
-    def _bare(self, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
+    def _strip(self, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
         """Return a reported value as it was declared, without what the service may have filled in."""
         if isinstance(reported, dict):
-            return self._object({}, reported, rule or _FREE, path)
+            return self._guess_object({}, reported, rule or _NO_RULE, path)
         if isinstance(reported, list):
-            item = (rule and rule.item) or _FREE
-            return [self._bare(one, item, (*path, index)) for index, one in enumerate(reported)]
-        self._perhaps_secret(path)
+            item = (rule and rule.item) or _NO_RULE
+            return [self._strip(one, item, (*path, index)) for index, one in enumerate(reported)]
+        self._add_secret(path)
         return reported
 
-    def _perhaps(self, path: _Path, value: Any) -> None:
+    def _add_unlikely(self, path: _Path, value: Any) -> None:
         self.unlikely.append(_Option(path, value))
 
-    def _perhaps_filled_in(self, path: _Path, value: Any) -> None:
+    def _add_filled_in(self, path: _Path, value: Any) -> None:
         """Add an alternative for a field that the service may have filled in."""
         option = _Option(path, value, is_put_back=value is not _ABSENT)
         # The service fills in many fields of list items, which are rarely declared.
         is_in_item = any(isinstance(part, int) or part in NAMED_LISTS for part in path)
         (self.unlikely if is_in_item else self.likely).append(option)
 
-    def _perhaps_secret(self, path: _Path) -> None:
+    def _add_secret(self, path: _Path) -> None:
         """Add the name as an alternative value of a parameter or variable that may be marked `sensitive`."""
         match path:
             case (*_, "environments", name):
-                self._perhaps(path, f"${{environment.{name}}}")
+                self._add_unlikely(path, f"${{environment.{name}}}")
             case (*_, "parameters", name, "value"):
-                self._perhaps(path, f"${{parameter.{name}}}")
+                self._add_unlikely(path, f"${{parameter.{name}}}")
 
 
 def _rule_below(rule: FieldRule, name: str, *, is_declared: bool) -> FieldRule | None:
@@ -238,14 +238,14 @@ def _rule_below(rule: FieldRule, name: str, *, is_declared: bool) -> FieldRule |
 
 def _choices_among(options: list[_Option]) -> tuple[list[_Choice], list[_Choice]]:
     """Return likely choices (one value, or all below an object) and rare ones (some of one object)."""
-    groups = _below_each_object(option for option in options if option.is_put_back)
+    groups = _groups_by_object(option for option in options if option.is_put_back)
     single = [(option,) for option in options if not option.is_put_back]
-    swaps, pairs = _of_one_object(options)
+    swaps, pairs = _sibling_choices(options)
     rare = [*swaps, *(pair for pair in pairs if _paths(pair) not in groups)]
     return [*sorted(groups.values(), key=len), *single], rare
 
 
-def _of_one_object(options: Iterable[_Option]) -> tuple[list[_Choice], list[_Choice]]:
+def _sibling_choices(options: Iterable[_Option]) -> tuple[list[_Choice], list[_Choice]]:
     """Return, by object, all options if both kinds occur, and the pairs with at least one put back."""
     by_parent: dict[_Path, list[_Option]] = {}
     for option in options:
@@ -256,7 +256,7 @@ def _of_one_object(options: Iterable[_Option]) -> tuple[list[_Choice], list[_Cho
     return swaps, [pair for pair in pairs if any(option.is_put_back for option in pair)]
 
 
-def _below_each_object(options: Iterable[_Option]) -> dict[tuple[_Path, ...], _Choice]:
+def _groups_by_object(options: Iterable[_Option]) -> dict[tuple[_Path, ...], _Choice]:
     """Group options by the objects that contain them, keyed by their paths to remove duplicates."""
     below: dict[_Path, list[_Option]] = {}
     for option in options:
@@ -409,7 +409,7 @@ def _reported_part(form: Canonical, reported: Canonical, unreported: list[str]) 
             if is_unknown_and_unseen or (member and not member.is_reported):
                 unreported.append(dotted_path(place))
             elif isinstance(value, dict):
-                kept = walk(value, other if isinstance(other, dict) else {}, member or _FREE, place)
+                kept = walk(value, other if isinstance(other, dict) else {}, member or _NO_RULE, place)
                 if kept or not value:
                     result[name] = kept
             else:

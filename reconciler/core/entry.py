@@ -81,7 +81,7 @@ def with_raw(tree: Tree) -> Tree:
     raw: Tree = {}
     errors = first = _errors(tree)
     while errors:
-        candidates = ((place, _without(tree, place)) for place in _places(tree, errors[0][0]))
+        candidates = ((place, _without(tree, place)) for place in _movable_fields(tree, errors[0][0]))
         place, rest = next((one for one in candidates if len(_errors(one[1])) < len(errors)), ((), {}))
         if not place:
             raise NotDeclarable("; ".join(dict.fromkeys(why for _, why in first)))
@@ -102,7 +102,7 @@ def _errors(tree: Tree) -> list[tuple[Sequence[str | int], str]]:
     return []
 
 
-def _places(tree: Tree, path: Sequence[str | int]) -> list[_Path]:
+def _movable_fields(tree: Tree, path: Sequence[str | int]) -> list[_Path]:
     """Return what to move for an error: the field that it names, else each member of the object."""
     names = [
         name for name in path[: 2 if path[:1] in (("algorithm",), ("spec",)) else 1] if isinstance(name, str)
@@ -133,7 +133,7 @@ def names_in(tree: Any) -> Iterator[str]:
 IsSecret = Callable[[str], bool]
 
 #: Fields that are displayed and compared, so they cannot contain a sensitive variable.
-_SHOWN = frozenset({"name", "local_path", "description", "kind"})
+_DISPLAYED = frozenset({"name", "local_path", "description", "kind"})
 #: Environment variables with a common meaning.
 _RESERVED = frozenset({"HOME", "PATH", "USER", "SHELL", "LANG", "TMPDIR"})
 
@@ -189,29 +189,29 @@ class SecretHider(NamedTuple):
     variables: SecretVariables
     is_secret: IsSecret
 
-    def argument(self, name: str, value: str, *, is_marked: bool = False) -> str:
+    def hide_argument(self, name: str, value: str, *, is_marked: bool = False) -> str:
         """Return the value of a parameter or an environment variable, as `SecretText` if it is secret."""
         if (is_marked and value) or looks_secret(name, value) or self._is_known(value):
-            return self._hidden(value, name)
+            return self._hide(value, name)
         return value
 
-    def tree(self, tree: Any, field: str = "") -> Any:
+    def hide_tree(self, tree: Any, field: str = "") -> Any:
         """Return a tree with `SecretText` for values that look secret by themselves or are known."""
         if isinstance(tree, Mapping):
-            return {name: self.tree(value, name) for name, value in tree.items()}
+            return {name: self.hide_tree(value, name) for name, value in tree.items()}
         if isinstance(tree, list):
-            return [self.tree(item, field) for item in tree]
-        if not isinstance(tree, str) or isinstance(tree, SecretText) or field in _SHOWN:
+            return [self.hide_tree(item, field) for item in tree]
+        if not isinstance(tree, str) or isinstance(tree, SecretText) or field in _DISPLAYED:
             return tree
         # The service's own field names say nothing about secrets.
         name = "id" if is_identity_name(field) else ""
-        return self._hidden(tree, field) if looks_secret(name, tree) or self._is_known(tree) else tree
+        return self._hide(tree, field) if looks_secret(name, tree) or self._is_known(tree) else tree
 
     def _is_known(self, text: str) -> bool:
         """Whether a text contains a known secret before or after escaping."""
         return self.is_secret(text) or self.is_secret(escape(text))
 
-    def _hidden(self, text: str, field: str) -> SecretText:
+    def _hide(self, text: str, field: str) -> SecretText:
         return SecretText(text, self.variables.reference(text, field, self.key))
 
 
@@ -278,7 +278,7 @@ def manifest_entry(
     hider = SecretHider(key, variables or SecretVariables(), is_secret)
     for algorithm in algorithms_in(tree):
         _hide_arguments(algorithm, hider)
-    tree = with_raw(hider.tree(tree))
+    tree = with_raw(hider.hide_tree(tree))
     for algorithm in algorithms_in(tree):
         _sugar(algorithm)
     description, omitted = _description(job, room_for_description(stack, key), is_secret)
@@ -443,13 +443,13 @@ def _hide_arguments(algorithm: Tree, hider: SecretHider) -> None:
     # Environment variables first: if a secret occurs several times, they have the best name for it.
     environments = algorithm.get("environments", {})
     for name, value in environments.items():
-        environments[name] = hider.argument(name, value)
+        environments[name] = hider.hide_argument(name, value)
     for parameter in _items(algorithm, "parameters"):
         if "value" in parameter:
             name, is_marked = str(parameter.get("name", "")), _is_marked(parameter)
-            parameter["value"] = hider.argument(name, parameter["value"], is_marked=is_marked)
+            parameter["value"] = hider.hide_argument(name, parameter["value"], is_marked=is_marked)
     if "command" in algorithm:
-        algorithm["command"] = hider.argument("command", algorithm["command"])
+        algorithm["command"] = hider.hide_argument("command", algorithm["command"])
 
 
 def _sugar(algorithm: Tree) -> None:
@@ -609,7 +609,7 @@ def _section(path: _Path, depth: int) -> _Path:
     return path[: depth + 1 if is_named else depth]
 
 
-def _by_name(tree: Mapping[str, Any]) -> Tree:
+def _lists_by_name(tree: Mapping[str, Any]) -> Tree:
     """Return the tree with the named lists of its algorithm as mappings of whole items."""
     algorithm = desugar(tree).get("algorithm")
     if not isinstance(algorithm, dict):
@@ -623,7 +623,7 @@ def _by_name(tree: Mapping[str, Any]) -> Tree:
 
 def _section_patch(sections: Iterable[_Path], declared: Mapping[str, Any], entry: ManifestEntry) -> Tree:
     """Return the patch that replaces these sections of a declaration by those of an entry."""
-    current, other, reported = _by_name(declared), _by_name(entry.tree), _reported(entry.job)
+    current, other, reported = _lists_by_name(declared), _lists_by_name(entry.tree), _reported(entry.job)
     patch: Tree = {}
     raw: Tree = entry.tree.get("raw") or {}
     for section in sorted(sections):

@@ -26,9 +26,9 @@ from reconciler.text import parse_duration
 UTC_NAME = "UTC"
 NAME_PATTERN = r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*"
 #: Longer than any time zone name.
-_LONGEST_NAME = 256
+_MAX_NAME_LENGTH = 256
 #: Names that mean another zone on each machine, and directories that only some machines have.
-_OF_ONE_MACHINE = r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*"
+_MACHINE_SPECIFIC = r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*"
 
 
 def time_zone(name: str) -> tzinfo:
@@ -42,9 +42,9 @@ def time_zone(name: str) -> tzinfo:
     from zoneinfo import ZoneInfo  # only for a schedule or a window
 
     if (
-        len(name) > _LONGEST_NAME
+        len(name) > _MAX_NAME_LENGTH
         or not re.fullmatch(f"(?a){NAME_PATTERN}", name)
-        or re.fullmatch(_OF_ONE_MACHINE, name)
+        or re.fullmatch(_MACHINE_SPECIFIC, name)
     ):
         raise LookupError(name)
     try:
@@ -57,16 +57,16 @@ def time_zones() -> list[str]:
     """Return the names of the supported time zones, sorted."""
     from zoneinfo import available_timezones  # only to suggest one
 
-    return sorted(name for name in available_timezones() if not re.fullmatch(_OF_ONE_MACHINE, name))
+    return sorted(name for name in available_timezones() if not re.fullmatch(_MACHINE_SPECIFIC, name))
 
 
 # --- Schedules: a cron expression in a time zone
 
 #: Longer than any useful schedule, since each item of a list costs time.
-_LONGEST = 256
-_FIELDS = 5
+_MAX_LENGTH = 256
+_FIELD_COUNT = 5
 #: Any time: whether an expression ever matches does not depend on it.
-_SOME_TIME_S = 1_767_225_600.0
+_ANY_TIME_S = 1_767_225_600.0
 #: The end of the calendar; later times from the service are clamped.
 _LATEST_S = 250_000_000_000.0
 _MINUTE_S = 60.0
@@ -94,7 +94,7 @@ class Schedule(NamedTuple):
 
     def next_after(self, at_s: float) -> float | None:
         """Return the first time after `at_s`, or None at the end of the calendar."""
-        return next(self._after(at_s), None)
+        return next(self._times_after(at_s), None)
 
     def due(self, since_s: float, now_s: float) -> float | None:
         """Return the first time after `since_s` to start at `now_s`, or None.
@@ -108,7 +108,7 @@ class Schedule(NamedTuple):
             time_s = self._last(since_s, now_s)
             return None if time_s is None or now_s > self.start_by(time_s) else time_s
         earliest_s = now_s - self.starting_deadline_s
-        times = self._from(max(since_s, earliest_s - _MINUTE_S))
+        times = self._times_from(max(since_s, earliest_s - _MINUTE_S))
         time_s = next((time_s for time_s in times if time_s > since_s and time_s >= earliest_s), None)
         return None if time_s is None or time_s > now_s else time_s
 
@@ -118,7 +118,7 @@ class Schedule(NamedTuple):
         return None if time_s is None or now_s <= self.start_by(time_s) else time_s
 
     def start_by(self, time_s: float) -> float:
-        """Return until when the start for one of its times may happen."""
+        """Return the latest start for one of its times."""
         if self.starting_deadline_s is not None:
             return time_s + self.starting_deadline_s
         next_s = self.next_after(time_s)
@@ -130,14 +130,14 @@ class Schedule(NamedTuple):
         while now_s > since_s:
             # Double the span each time, to avoid walking all times of a schedule that runs every minute.
             from_s = max(since_s, now_s - span_s)
-            times = deque(takewhile(lambda time_s: time_s <= now_s, self._after(from_s)), maxlen=1)
+            times = deque(takewhile(lambda time_s: time_s <= now_s, self._times_after(from_s)), maxlen=1)
             if times or from_s <= since_s:
                 return times[0] if times else None
             span_s *= 2
         return None
 
-    def _after(self, at_s: float) -> Iterator[float]:
-        return (time_s for time_s in self._from(at_s) if time_s > at_s)
+    def _times_after(self, at_s: float) -> Iterator[float]:
+        return (time_s for time_s in self._times_from(at_s) if time_s > at_s)
 
     def spell(self, time_s: float) -> str:
         """Format one of its times: `2026-03-29T03:00 Europe/Berlin`.
@@ -149,7 +149,7 @@ class Schedule(NamedTuple):
         text = local.isoformat(timespec="minutes") if is_repeated else f"{local:%Y-%m-%dT%H:%M}"
         return f"{text} {self.timezone}"
 
-    def _from(self, at_s: float) -> Iterator[float]:
+    def _times_from(self, at_s: float) -> Iterator[float]:
         """Yield its times from about `at_s` on.
 
         In a repeated hour, the first may be before `at_s`: such a time counts in the first pass.
@@ -188,17 +188,17 @@ def schedule_problem(text: str) -> str | None:
 
     Cached, since the members of a sweep share their schedule.
     """
-    if len(text) > _LONGEST:
-        return f"must have at most {_LONGEST} characters"
-    if len(text.split()) != _FIELDS:
+    if len(text) > _MAX_LENGTH:
+        return f"must have at most {_MAX_LENGTH} characters"
+    if len(text.split()) != _FIELD_COUNT:
         return "must have five fields: minute, hour, day of the month, month and day of the week"
     from cronsim import CronSim, CronSimError  # only for jobs with a schedule
 
     try:
-        CronSim(text, datetime.fromtimestamp(_SOME_TIME_S, UTC))
+        CronSim(text, datetime.fromtimestamp(_ANY_TIME_S, UTC))
     except CronSimError as error:
         return f"must be a cron expression of five fields ({error})"
-    if Schedule(text).next_after(_SOME_TIME_S) is None:
+    if Schedule(text).next_after(_ANY_TIME_S) is None:
         return "must come at some time, and no date is ever like this"
     return None
 

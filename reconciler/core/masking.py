@@ -23,9 +23,9 @@ LOOKS_SECRET = "(masked: looks like a secret; to see it: reconciler jobs show JO
 MASKED = "(masked: looks like a secret)"
 
 #: Users choose the names below these.
-_NAMED_BY_PEOPLE = ("parameters", "environments", "annotations")
+_USER_NAMED = ("parameters", "environments", "annotations")
 #: Our own fields have only names and digests.
-_OURS = ("marker", "lifecycle")
+_OWN_FIELDS = ("marker", "lifecycle")
 #: Kinds of references to secrets: a variable, or a value marked `sensitive` in place.
 _SECRET_KINDS = ("var", "parameter", "environment")
 
@@ -36,11 +36,11 @@ def mask(changes: tuple[Change, ...], declared: Iterable[Declared | None] = ()) 
     `declared` are the recorded declarations of any revision of the key: values that one of them marks as
     sensitive are masked, and values that a record has in plain text are shown, whatever they look like.
     """
-    if not any(map(_may_be_hidden, changes)):
+    if not any(map(_may_need_masking, changes)):
         return changes
     recorded = _recorded(one for one in declared if one is not None)
     return tuple(
-        _masked(change, ("before",), recorded, LOOKS_SECRET) if _may_be_hidden(change) else change
+        _mask_change(change, ("before",), recorded, LOOKS_SECRET) if _may_need_masking(change) else change
         for change in changes
     )
 
@@ -52,12 +52,12 @@ def mask_declared(changes: Iterable[Change]) -> tuple[Change, ...]:
     """
     sides, nothing = ("before", "after"), (set[str](), dict[str, set[str]]())
     return tuple(
-        change if change.sensitive else _masked(change, sides, nothing, MASKED) for change in changes
+        change if change.sensitive else _mask_change(change, sides, nothing, MASKED) for change in changes
     )
 
 
-def _may_be_hidden(change: Change) -> bool:
-    return change.before is not None and not change.sensitive and change.path.split(".")[0] not in _OURS
+def _may_need_masking(change: Change) -> bool:
+    return change.before is not None and not change.sensitive and change.path.split(".")[0] not in _OWN_FIELDS
 
 
 #: The recorded values of a key: the paths that held a secret, and by path the values that may be shown.
@@ -80,7 +80,7 @@ def _recorded(declared: Iterable[Declared]) -> _Recorded:
     return set(beside), {**plain, **beside}
 
 
-def _masked(change: Change, sides: tuple[str, ...], recorded: _Recorded, placeholder: str) -> Change:
+def _mask_change(change: Change, sides: tuple[str, ...], recorded: _Recorded, placeholder: str) -> Change:
     values = {side: getattr(change, side) for side in sides}
     shown = {side: _hide(change.path, value, recorded, placeholder) for side, value in values.items()}
     was_secret = change.path in recorded[0] and any(map(_is_secret, texts_in(change.before)))
@@ -106,7 +106,7 @@ def _name_of(path: str) -> str:
     """Return the name of a value as chosen by the user, or "" for a field name of the service."""
     parts = path.split(".")
     for place, part in enumerate(parts[:-1]):
-        if part in _NAMED_BY_PEOPLE:
+        if part in _USER_NAMED:
             return ".".join(parts[place + 1 :])
     return "" if parts[-1] in _service_field_names() else parts[-1]
 

@@ -35,7 +35,7 @@ _MARKER_PATHS = frozenset({_PROTECT, _STOPPED, _KEY, MARKER_SCHEDULE, *SCHEDULE_
 
 
 def is_changeable(path: _Path, phase: Phase, cloud: Cloud) -> bool:
-    """Whether the service changes this field on a job in this phase."""
+    """Whether the service can change this field on a job in this phase."""
     update = rule_at(path).update
     if update is None or cloud not in update.clouds or (phase.is_terminal and not update.on_ended):
         return False
@@ -299,7 +299,7 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change
 def _assumed(declared: Any, reported: Any) -> Any:
     """Return the declared value; for a secret without a value, the one on the job.
 
-    Whether that is the declared one is unknown, and what cannot be compared is no drift.
+    Whether that is the declared one is unknown, and what cannot be compared is not drift.
     """
     is_open = isinstance(declared, SecretText) and not declared.has_value and isinstance(reported, str)
     return reported if is_open else declared

@@ -271,7 +271,7 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
 
 
 def is_recorded(seen: Iterable[Revision], recorded: Mapping[RevisionId, RecordedRevision] | None) -> bool:
-    """Whether the history has all of these revisions exactly as they were observed. None: unknown content."""
+    """Whether the history has all of these revisions exactly as observed. `recorded` is None if unknown."""
     return recorded is not None and all(
         recorded.get(RevisionId(one.marker.key, one.number))
         == RecordedRevision(

@@ -122,7 +122,7 @@ _ENDED_RULES = _rules({Phase.CREATING, Phase.PENDING}, _ENDED, YES, _NOT_PENDING
 RULES: dict[Phase, PhaseRules] = {
     Phase.CREATING: _rules({Phase.PENDING, *_BEFORE_RUNNING}, YES, YES, _NOT_PENDING, *_ACTIVE_RECORD),
     Phase.PENDING: _rules({Phase.CREATING, *_BEFORE_RUNNING}, YES, YES, YES, *_ACTIVE_RECORD),
-    # Rescheduling and fault-tolerance restarts queue a running job again; that is no error.
+    # Rescheduling and fault-tolerance restarts queue a running job again; this is not an error.
     Phase.RUNNING: _rules(set(Phase) - {Phase.RUNNING}, YES, YES, _NOT_PENDING, *_ACTIVE_RECORD),
     Phase.TERMINATING: _rules(set(TERMINAL), _ENDING, _WAIT, _WAIT, _WAIT, _WAIT),
     **{phase: _ENDED_RULES for phase in Phase if phase in TERMINAL},

@@ -1,4 +1,4 @@
-"""The questions to policy expressions, and their answers; `expressions` evaluates them.
+"""Policy expressions: the questions to evaluate and their answers; `expressions` evaluates them.
 
 Source of the language: https://github.com/google/cel-spec/blob/master/doc/langdef.md
 """

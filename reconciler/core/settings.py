@@ -121,7 +121,7 @@ def refused_url(url: str) -> str | None:
 # --- The section `notify`: where notifications of drift and of failed applies are sent
 
 APPLY_FAILED = "apply_failed"
-#: An unreadable key is no drift; the exit code and the metrics show it.
+#: An unreadable key is not drift; the exit code and the metrics show it.
 NotifyClass = Literal[IgnorableClass, "apply_failed"]
 NOTIFY_CLASSES: tuple[str, ...] = get_args(NotifyClass)
 

@@ -286,7 +286,7 @@ class DesiredJob:
         return declared.counting_from(at_s)
 
     def schedule_counts_from(self, marked: ScheduleMark | None) -> float | None:
-        """Return from when the schedule counts by a job's marker; None if the marker has none, or another.
+        """Return the time from which a marker's schedule counts; None if it has none, or another one.
 
         It may be earlier than the creation of the job; only later times count.
         """

@@ -19,7 +19,7 @@ from reconciler.secrets import show
 FORMAT_VERSION = "1.0"
 
 
-#: The path of a change of the schedule in the marker.
+#: The path of a change to the marker's schedule.
 MARKER_SCHEDULE = "marker.schedule"
 #: Members of an action that are only present if its key has a schedule.
 OF_SCHEDULES = ("scheduled_for", "next_run_at", "timezone")
@@ -175,7 +175,7 @@ class PlanWarning(Frozen):
 
 
 def fold_similar_warnings(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
-    """Replace the warnings beyond `MAX_SIMILAR` with the same `what` by their number."""
+    """Keep `MAX_SIMILAR` warnings of each `what`, and add one that counts the rest."""
     kept, more = split_similar(warnings)
     return (*kept, *(PlanWarning(what=what, why=why) for what, why in more))
 

@@ -167,9 +167,9 @@ class EnvironmentItem(Strict):
 
 
 #: local_code_dir must not be below the former, or any of the latter.
-_NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
-_NOT_A_CODE_DIR = frozenset({"/home/ma-user", "/home/ma-user/modelarts", *_NOT_BELOW})
-_BELOW_THEM = tuple(f"{directory}/" for directory in _NOT_BELOW)
+_FORBIDDEN_PARENTS = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
+_FORBIDDEN_DIRECTORIES = frozenset({"/home/ma-user", "/home/ma-user/modelarts", *_FORBIDDEN_PARENTS})
+_FORBIDDEN_PREFIXES = tuple(f"{directory}/" for directory in _FORBIDDEN_PARENTS)
 
 
 class Algorithm(Strict):
@@ -217,7 +217,7 @@ class Algorithm(Strict):
             self._check_source(self.engine or Engine())
         path = (self.local_code_dir or "").rstrip("/")
         # The default is itself below a forbidden directory, but the service accepts it.
-        is_refused = path in _NOT_A_CODE_DIR or path.startswith(_BELOW_THEM)
+        is_refused = path in _FORBIDDEN_DIRECTORIES or path.startswith(_FORBIDDEN_PREFIXES)
         if path and (is_refused or not path.startswith("/home/")):
             raise rule_error("local_code_dir must be a directory of its own under /home (ModelArts.2857)")
         return self
