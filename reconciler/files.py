@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 _MEGABYTE = 1024 * 1024
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -226,6 +227,12 @@ def private_file(path: Path, text: str = "") -> None:
     SQLite gives the files beside a database the permissions of the database.
     """
     write_new_file(path, text.encode(), _FILE)
+
+
+def append_private(path: Path) -> IO[bytes]:
+    """Open a file that only its owner can read for appending, unbuffered; it is created if missing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, _FILE), "ab", buffering=0)
 
 
 def tighten(directory: Path) -> None:

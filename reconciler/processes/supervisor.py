@@ -21,6 +21,7 @@ from typing import IO, Any
 import psutil
 
 from reconciler.emulator import Job
+from reconciler.files import append_private
 from reconciler.processes import tree
 from reconciler.processes.execution import (
     CannotRun,
@@ -42,7 +43,7 @@ class JobLog:
     """The output of one task in a file: capped, and never a reason for the task to wait."""
 
     def __init__(self, path: Path, most: int) -> None:
-        self._file: IO[bytes] = path.open("ab", buffering=0)
+        self._file = append_private(path)
         self._most = self._room = most
 
     def say(self, text: str) -> None:
@@ -232,8 +233,8 @@ def _copy_meanwhile(execution: PreparedJob) -> None:
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    with contextlib.suppress(OSError), append_private(path) as file:
+        file.write(json.dumps(line).encode() + b"\n")
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from reconciler.emulator import Durations, Job, Store, StoreError
 from reconciler.emulator.lifecycle import ENDED, RunOutcome
 from reconciler.emulator.search import SearchRequest
 from reconciler.emulator.store import METRICS, JobEvent, JobPage
+from reconciler.files import append_private
 from reconciler.processes import tree
 from reconciler.processes.execution import Layout, Machine
 from reconciler.processes.tree import ProcessIdentity
@@ -340,7 +341,7 @@ def _start_supervisor(directory: Path, job_id: str, environ: Mapping[str, str]) 
     directory = directory.absolute()
     layout = Layout(directory / job_id)
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (layout.root / "supervisor.log").open("ab") as log:
+    with append_private(layout.root / "supervisor.log") as log:
         # It forks at once and its parent ends, so that nobody has to wait for it.
         started = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-c", _DETACHED, str(directory), job_id],

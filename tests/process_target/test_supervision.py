@@ -442,6 +442,19 @@ def test_restart_of_the_machine_ends_its_jobs_and_no_process_of_somebody_else(ho
             innocent.kill()
 
 
+def test_what_is_kept_of_a_job_is_private_under_any_umask(one_slot: Host) -> None:
+    before = os.umask(0)
+    try:
+        job_id = one_slot.create("a", "print('secret')")
+        assert one_slot.end_of(job_id) == "Completed"
+    finally:
+        os.umask(before)
+    files = filter(Path.is_file, one_slot.store.layout(job_id).root.iterdir())
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in files}
+    assert {"worker-0.log", "events.jsonl", "supervisor.log"} <= modes.keys()
+    assert set(modes.values()) == {"0o600"}
+
+
 def test_pid_that_was_given_away_is_no_supervisor() -> None:
     own = ProcessIdentity.own()
     boot_id, _, ticks = own.started.partition(" ")
