@@ -250,10 +250,9 @@ class StackCheck:
         self._warn(blockers(plan, is_text_shown="text" in self._request.formats))
         summary = {action.value: number for action, number in plan.summary.items()}
         has_changes = bool(plan.to_execute or plan.needing_attention or plan.refusals) or not plan.complete
-        # The keys that the text of a plan lists, see `render.plan`.
-        fields["lists_keys"] = any(
-            self._options.get("show_keep") or action.action is not Action.KEEP or action.ended_badly
-            for action in plan.actions
+        is_listed = any(one.action is not Action.KEEP or one.ended_badly for one in plan.actions)
+        fields["has_notes"] = bool(
+            is_listed or plan.history or plan.warnings or self._options.get("show_keep")
         )
         return self._rendered(Content.PLAN, plan, code, summary, plan.last_line, has_changes, **fields)
 
@@ -314,9 +313,8 @@ class StackCheck:
         summary = {name.value: number for name, number in report.summary.items()}
         summary["pending"] = len(report.pending)
         code, last_line = report.exit_code, drift_last_line(report)
-        return self._rendered(
-            Content.DRIFT, report, code, summary, last_line, report.is_due, notifications_failed=failed
-        )
+        fields: Any = {"notifications_failed": failed, "has_notes": bool(report.warnings)}
+        return self._rendered(Content.DRIFT, report, code, summary, last_line, report.is_due, **fields)
 
     def _status(self) -> StackResult:
         with self._connected(offline=True) as context:

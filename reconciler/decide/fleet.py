@@ -26,8 +26,9 @@ class StackResult:
     if there is none, `errors` say why, with a `traceback` for an internal error. `messages`, each with its
     level of `-v`, and `problems` go to stderr. `summary` has the counts behind `last_line`. `scopes` are what
     the stack would apply to. `unmatched` are named keys that the stack lacks, `undeclared` given variables
-    that it does not declare; None if unknown. `lists_keys`: its plan lists keys, with changes or none.
-    `approved` names what an apply may do. `ended_at_s` is in seconds since 1970.
+    that it does not declare; None if unknown. `has_notes` says that there is more to show than `last_line`,
+    even without changes. `approved` names what an apply may do. `ended_at_s` is in
+    seconds since 1970.
     """
 
     root: str
@@ -39,7 +40,7 @@ class StackResult:
     summary: Mapping[str, int] = field(default_factory=dict)
     last_line: str = ""
     has_changes: bool = False
-    lists_keys: bool = False
+    has_notes: bool = False
     parts: Mapping[str, str] = field(default_factory=dict)
     messages: tuple[tuple[int, str], ...] = ()
     problems: tuple[Diagnostic, ...] = ()
@@ -59,8 +60,8 @@ class StackResult:
     @property
     def is_quiet(self) -> bool:
         """Whether there is nothing to show."""
-        is_shown = self.errors or self.has_changes or self.lists_keys
-        return not is_shown and self.exit_code is ExitCode.DONE
+        is_worth_showing = self.errors or self.has_changes or self.has_notes
+        return not is_worth_showing and self.exit_code is ExitCode.DONE
 
 
 #: Label for the number of changed stacks, for commands that look for changes.

@@ -229,6 +229,7 @@ def test_plan_of_a_stack_without_changes_is_shown_where_it_lists_a_key(world: Wo
     world.set_phase("Failed", "a")
     world.ends(0, "plan --fleet", out=["  = keep      a  r1   failed", "= kept  Plan: 0 to create"])
     world.ends(0, "plan --fleet --show-keep", out=["  = keep      a  r1   ", "  = keep      b  r1   "])
+    world.ends(0, "plan --fleet --only a", out=["Stack kept on there"], lacks="= kept  ")
     # Nor are they changes.
     assert world("plan --fleet --json").document["summary"]["changed"] == 0
 
