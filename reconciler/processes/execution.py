@@ -1,6 +1,6 @@
-"""What a job declares, as directories, variables and commands of this machine.
+"""Turns a job into directories, variables and commands on this machine.
 
-Source of the facts: docs/reference/process-target.md, "What a container is, and what a process is instead".
+Source: docs/reference/process-target.md, "What a container is, and what a process is instead".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from reconciler.processes.tree import JOB_VARIABLE, ProcessIdentity
 if sys.platform != "win32":
     import fcntl
 
-#: What a job gets of the caller's variables unless the target says otherwise: none of them is a credential.
+#: The caller's variables that a job gets by default. None of them is a credential.
 INHERITED = (
     "PATH",
     "HOME",
@@ -43,22 +43,22 @@ INHERITED = (
     "LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
 )
-#: The home of a container. A path below it means the same place below the directory of the job.
+#: The home directory in a container. Paths below it are mapped to the directory of the job.
 CONTAINER_HOME = "/home/ma-user"
 
 
 class CannotRun(Rejected):
-    """The job cannot run on this machine; `message` is what its log says."""
+    """The job cannot run on this machine. `message` goes into its log."""
 
     what = "cannot run the job here"
 
 
 class Machine(NamedTuple):
-    """What a target says of this machine.
+    """The settings of a target for this machine.
 
-    `storage`: directories by prefix of an OBS address. `keep`: how many ended jobs keep their files. The rest
-    is said by no manifest: how long a job that is stopped has before it is killed, and the others where one
-    process of a job failed; and what a log may hold.
+    `storage` maps prefixes of OBS addresses to directories. `keep` is the number of ended jobs whose files
+    are kept. Not settable in a manifest: the grace periods before a terminated job is killed, and before the
+    other processes of a failed job are; and the maximum size of a log.
     """
 
     python: str = sys.executable
@@ -73,7 +73,7 @@ class Machine(NamedTuple):
     max_log_bytes: int = 100_000_000
 
     def directory(self, address: str) -> Path:
-        """Return where an `obs://` address lies on this machine; the longest prefix decides."""
+        """Return the directory of an `obs://` address, by the longest prefix."""
         by_prefix = {prefix.rstrip("/") + "/": directory for prefix, directory in self.storage.items()}
         whole = address.rstrip("/") + "/"
         prefix = max(filter(whole.startswith, by_prefix), key=len, default=None)
@@ -96,14 +96,14 @@ class Layout:
         self.logs = self.mount / "log"
         self.metrics = root / "metrics.jsonl"
         self.events = root / "events.jsonl"
-        #: The processes that the supervisor has seen: they are ended if it is killed.
+        #: The processes seen by the supervisor, which are ended if it is killed.
         self.processes = root / "processes.jsonl"
 
     def log(self, task: str) -> Path:
         return self.root / f"{task}.log"
 
     def place(self, container_path: str) -> Path:
-        """Return where a path of the container lies here.
+        """Return the local path of a container path.
 
         Raises:
             CannotRun: it is not below the home of a container, and does not exist here.
@@ -119,7 +119,7 @@ class Layout:
 
 
 class OutputCopy(NamedTuple):
-    """A directory that the job writes, and where it is copied to."""
+    """A directory that the job writes, and its destination."""
 
     name: str
     directory: Path
@@ -127,7 +127,7 @@ class OutputCopy(NamedTuple):
 
 
 class TaskProcess(NamedTuple):
-    """One process of a job: `worker-N` on node N."""
+    """A process of a job: `worker-N` on node N."""
 
     name: str
     command: tuple[str, ...]
@@ -135,7 +135,7 @@ class TaskProcess(NamedTuple):
     environment: Mapping[str, str]
 
     def start(self, output: int | None = None) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own; `output` takes what it prints, else that is passed through."""
+        """Start it in a session of its own. Its output goes to `output`, or is passed through."""
         self.directory.mkdir(parents=True, exist_ok=True)
         return subprocess.Popen(  # noqa: S603 - the job that was declared
             self.command,
@@ -149,7 +149,7 @@ class TaskProcess(NamedTuple):
 
 
 class PreparedJob(NamedTuple):
-    """A job that is ready to run: its processes, its outputs, and a requirements file to install first."""
+    """A job that is ready to run: its processes, its outputs, and a requirements file to install."""
 
     tasks: tuple[TaskProcess, ...]
     outputs: tuple[OutputCopy, ...]
@@ -164,14 +164,14 @@ def prepare(
     environ: Mapping[str, str],
     code_files: Mapping[str, Path] | None = None,
 ) -> PreparedJob:
-    """Make the directories of a job, copy its code, and return what to run.
+    """Create the directories of a job, copy its code, and return what to run.
 
-    `body` is the create request; `environ` the variables of the caller. `code_files` are the files of the
-    code by their path in it, where they do not lie in the storage.
+    `body` is the create request, `environ` the variables of the caller. `code_files` maps paths in the code
+    to files, if the code is not in the storage.
 
     Raises:
-        CannotRun: something that the job needs is not here.
-        OSError: the directories cannot be made, or the code cannot be copied.
+        CannotRun: something that the job needs is missing.
+        OSError: the directories cannot be created, or the code cannot be copied.
     """
     algorithm = body.get("algorithm") or {}
     if algorithm.get("command") and not machine.runs_images:
@@ -213,14 +213,14 @@ def prepare(
 
 
 def copy_output(output: OutputCopy) -> None:
-    """Copy what a job has written to its place in the storage, as the service does again and again.
+    """Copy the output of a job to the storage, as the service does periodically.
 
-    A link is copied as what it leads to; what is no file, or has gone meanwhile, is left out.
+    Links are followed. Special files, and files that disappear meanwhile, are skipped.
     """
     place = output.target.resolve()
     for parent, directories, names in os.walk(output.directory, followlinks=True):
         here = Path(parent).resolve()
-        # A link that leads back up has no end, nor has a place in storage that lies in the directory itself.
+        # Skip links to parent directories, and a storage inside the directory: the copy would not end.
         real = {one: Path(parent, one).resolve() for one in directories}
         directories[:] = [one for one in real if real[one] != place and not here.is_relative_to(real[one])]
         target = output.target / Path(parent).relative_to(output.directory)
@@ -239,7 +239,7 @@ def _copy_changed(source: Path, target: Path) -> None:
         if (there.st_size, there.st_mtime_ns) == (status.st_size, status.st_mtime_ns):
             return
     shutil.copyfile(source, target)
-    # The time of a file that is being written may not change with its content: such a one is copied again.
+    # A file that is being written may change without a new time, so it is copied again.
     if time.time() - status.st_mtime > 2:
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
@@ -252,13 +252,13 @@ def install(
     run: Callable[[TaskProcess], int],
     pause: Callable[[], object],
 ) -> tuple[TaskProcess, ...]:
-    """Install the requirements of a job, if the target says so; returns its tasks with their Python.
+    """Install the requirements of a job, if the target does so. Returns the tasks with their Python.
 
-    The environment is kept below `root` by the digest of the file. `run` runs a step of it to its end;
-    `pause` waits while another job makes the same environment.
+    Virtual environments are kept below `root`, by the digest of the file. `run` runs a command to its end;
+    `pause` is called while another job creates the same environment.
 
     Raises:
-        CannotRun: a step failed.
+        CannotRun: the installation failed.
     """
     if job.requirements is None:
         return job.tasks
@@ -360,14 +360,14 @@ def _gpu_count(environ: Mapping[str, str]) -> int:
 
 
 def _linked(channel: Mapping[str, Any], source: Path, layout: Layout) -> Path:
-    """An input is the local directory itself; where the job names a place for it, a link stands there."""
+    """Return the local directory of an input, linked at the path that the job names for it, if any."""
     if not channel.get("local_dir"):
         return source
     place = layout.place(channel["local_dir"])
     if not place.is_relative_to(layout.home):
         return place
     with contextlib.suppress(OSError):
-        place.rmdir()  # an empty one of ours
+        place.rmdir()  # created by us, and empty
     parent = place.parent.resolve()
     if os.path.lexists(place) or not parent.is_relative_to(layout.home.resolve()):
         why = f"input {channel['name']}: {channel['local_dir']} is taken by the code or another input"
@@ -401,10 +401,9 @@ def _obs_address(path: str) -> str:
 def run_in_foreground(
     job_id: str, execution: PreparedJob, machine: Machine, root: Path, say: Callable[[str], object]
 ) -> int:
-    """Run the processes of a job to their end, and return an exit code: the first that is not 0, up to 63.
+    """Run the processes of a job, and return the first exit code that is not 0 (above 63: 1).
 
-    There is no revision and no record; its output is passed through. `root` holds the environments that its
-    requirements are installed into.
+    Creates no revision and no record; output is passed through. `root` holds the virtual environments.
     """
     processes: list[subprocess.Popen[bytes]] = []
     started: list[ProcessIdentity] = []
@@ -429,7 +428,7 @@ def run_in_foreground(
         say(f"interrupted: the job has {grace_s:.0f} s to end; interrupt again to kill it")
         raise
     finally:
-        # Whatever ended it, Ctrl-C too: nothing goes on. Who presses it twice does not want to wait.
+        # End all processes, also after Ctrl-C; without a grace period after a second one.
         try:
             end_all(grace_s=grace_s)
         except BaseException:
@@ -438,12 +437,12 @@ def run_in_foreground(
         for process in processes:
             process.wait()
     code = next(filter(None, codes), 0)
-    # A program that ends by itself can return these; the rest means something to a shell.
+    # Exit codes from 64 have a meaning of their own.
     return code if 0 <= code < 64 else ExitCode.FAILED
 
 
 def spell(execution: PreparedJob) -> str:
-    """Write what would run as a shell would take it: directory, variables, command."""
+    """Render directory, variables and command in shell syntax."""
     blocks = []
     for task in execution.tasks:
         lines = [f"# {task.name}", f"cd {shlex.quote(str(task.directory))}"]

@@ -1,4 +1,4 @@
-"""Runs one job, from its copy of the code to its exit code: a process that outlives who started it.
+"""The supervisor of a job: a process that outlives the command that started it.
 
 Its arguments are the directory of the target and the id of the job.
 """
@@ -34,13 +34,13 @@ from reconciler.processes.execution import (
 from reconciler.processes.table import ProcessStore, TaskStatus
 from reconciler.processes.tree import ProcessIdentity
 
-#: How often the supervisor looks whether its job is to end; that it has ended, it is told.
+#: Interval at which the supervisor checks whether its job was terminated. The end of a process wakes it.
 LOOK_S = 0.2
 NOTE_S, SAMPLE_S, COPY_S = 1.0, 10.0, 30.0
 
 
 class JobLog:
-    """The output of one task in a file: capped, and never a reason for the task to wait."""
+    """The output of a task in a file of limited size. It never blocks the task."""
 
     def __init__(self, path: Path, most: int) -> None:
         self._file = append_private(path)
@@ -53,7 +53,7 @@ class JobLog:
     def copy(self, stream: IO[bytes]) -> None:
         while data := os.read(stream.fileno(), 1 << 16):
             if self._room < 0:
-                continue  # it is full, and says so
+                continue  # the file is full
             is_last = len(data) > self._room
             with contextlib.suppress(OSError):
                 self._file.write(data[: self._room] + b"\n" * is_last)
@@ -63,7 +63,7 @@ class JobLog:
 
 
 class _ToEndError(Exception):
-    """The job was terminated or deleted before it began."""
+    """The job was terminated or deleted before it started."""
 
 
 class Supervisor:
@@ -75,7 +75,7 @@ class Supervisor:
         self._seen: set[ProcessIdentity] = set()
         self._started: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
-        # By this pipe the end of a process wakes the supervisor; a handler that took a lock could block it.
+        # The end of a process wakes the supervisor by this pipe. A lock in a signal handler could deadlock.
         self._woken, waking = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(waking, False)
@@ -83,14 +83,14 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def main(self) -> None:
-        """Run the job to its end; whatever happens, it has one."""
+        """Run the job, and record its end whatever happens."""
         phase, statuses = "Abnormal", list[TaskStatus]()
         try:
             phase, statuses = self._main()
         except _ToEndError:
             phase = "Terminated"
         except (CannotRun, OSError, subprocess.SubprocessError, ValueError) as error:
-            # The log of a task that has not started is not shown.
+            # Logs are shown only of tasks that have started.
             self._store.begin(self._id)
             self._say_error(str(error))
             phase, statuses = "Failed", [TaskStatus("worker-0", None, str(error))]
@@ -145,27 +145,27 @@ class Supervisor:
         return code
 
     def _pause(self) -> None:
-        """Wait a little, before the job has begun.
+        """Wait a little before the job starts.
 
         Raises:
-            _ToEndError: it never will.
+            _ToEndError: it was terminated or deleted.
         """
         self._look()
         if self._store.is_to_end(self._id, "Pending"):
             raise _ToEndError
 
     def _look(self) -> None:
-        """Wait until a process has ended, or it is time to look what else happens."""
+        """Wait until a process has ended, or for the next check."""
         if select.select([self._woken], [], [], LOOK_S)[0]:
             os.read(self._woken, 1 << 12)
 
     def _wait(self, processes: list[subprocess.Popen[bytes]], execution: PreparedJob) -> str:
-        """Wait for the end of a job and end what is left of it; returns the phase that it ended in."""
+        """Wait for the end of a job, and end its remaining processes. Returns the final phase."""
         span = (self._body.get("spec") or {}).get("auto_stop")
         unit_s = 1.0 if span and span.get("time_unit") == "SECONDS" else 3600.0
         stop_after_s = float(span["duration"]) * unit_s if span else None
         began = next_note = next_sample = time.monotonic()
-        next_copy, copying = began + COPY_S, threading.Thread()  # a job does not wait for its copies
+        next_copy, copying = began + COPY_S, threading.Thread()  # copying must not delay the job
         sampler = tree.Sampler(self._id)
         while True:
             now = time.monotonic()
@@ -215,7 +215,7 @@ class Supervisor:
         self._event(text, "Error")
 
     def _note_processes(self) -> None:
-        """Write down what the job has started by now, and take leave of what it left behind and has ended."""
+        """Record the processes of the job, and reap orphans that have ended."""
         own = {process.pid for process in self._started}
         for process in tree.descendants():
             with contextlib.suppress(psutil.Error, ChildProcessError):
@@ -228,7 +228,7 @@ class Supervisor:
 
 def _copy_meanwhile(execution: PreparedJob) -> None:
     for output in execution.outputs:
-        with contextlib.suppress(OSError):  # the last copy tells
+        with contextlib.suppress(OSError):  # the last copy reports errors
             copy_output(output)
 
 
@@ -240,7 +240,7 @@ def _append(path: Path, line: dict[str, Any]) -> None:
 def main() -> None:
     directory, job_id = Path(sys.argv[1]), sys.argv[2]
     with contextlib.suppress(OSError, AttributeError):
-        # It becomes the parent of what a job leaves behind, so that none of it gets away (Linux).
+        # Adopt orphaned processes of the job, so that none escapes (Linux).
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     with ProcessStore(directory) as store:
         job = store.take_over(job_id)

@@ -1,9 +1,9 @@
-"""The jobs of a process target: those of the emulated service, with a slot, a supervisor and a result each.
+"""The jobs of a process target: those of the emulator, with slots, supervisors and results.
 
-A row of `runs` says who answers for a job: whoever claims it for a free slot, then its supervisor, then
-nobody. Claims are made in one transaction, so that no two make the same and no more jobs run than there are
-slots; one whose owner has died is taken back, or ended as Abnormal. A row outlives its job where that is
-deleted while it runs: the slot is free once its processes have ended.
+A row of `runs` names the owner of a job: the process that claims it for a free slot, then its supervisor,
+then none. Claims are made in a transaction, so that a job is claimed once and never more jobs run than there
+are slots. If the owner has died, the claim is taken back, or the job becomes Abnormal. If a job is deleted
+while it runs, its row stays until its processes have ended and the slot is free.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ CREATE TABLE IF NOT EXISTS runs (
     owner_pid INTEGER, owner_started TEXT, is_claim INTEGER NOT NULL DEFAULT 0,
     result TEXT
 ) WITHOUT ROWID"""
-#: How many jobs run at once is what the manifest said last, whenever they were created.
+#: The number of slots, from the manifest that was used last.
 _SLOTS = "CREATE TABLE IF NOT EXISTS slots (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL)"
 _OF_JOB = "job_id = ?"
 _FREE = f"UPDATE runs SET owner_pid = NULL, owner_started = NULL, is_claim = 0 WHERE {_OF_JOB}"  # noqa: S608
-#: No phase of a job ends by the clock here.
+#: Phases never end by the emulator's clock.
 _NEVER_S = 1e12
 
 
 class TaskStatus(NamedTuple):
-    """How one process of a job ended: negative is the number of a signal, None that it never began."""
+    """The exit code of a process of a job. Negative: a signal. None: it never started."""
 
     task: str
     exit_code: int | None
@@ -54,10 +54,10 @@ class TaskStatus(NamedTuple):
 
 
 class ProcessStore(Store):
-    """The jobs of a process target. `directory` holds their database and their files.
+    """The jobs of a process target. `directory` holds their database and files.
 
-    Jobs are created with `machine`, and with what that takes from `environ`. To a supervisor both are those
-    of its job.
+    New jobs run with the settings of `machine` and the variables that these inherit from `environ`. In a
+    supervisor both are those of its job.
     """
 
     time_units = ("HOURS", "SECONDS")
@@ -78,12 +78,12 @@ class ProcessStore(Store):
     def _outcome(self, body: Mapping[str, Any]) -> RunOutcome:
         return RunOutcome(round(_NEVER_S * 1000), "Completed")
 
-    # ── what the service does ──────────────────────────────────────────────────────────────────
+    # ── operations of the service ──────────────────────────────────────────────────────────────
 
     def create(self, project: str, body: dict[str, Any]) -> Job:
         with self.database.transaction(write=True):
             job = super().create(project, body)
-            # Whoever starts the job when its turn comes, it gets the variables of who created it.
+            # Stored, because another process may start the job.
             environ = {name: self.environ[name] for name in self.machine.inherit if name in self.environ}
             values = (job.id, json.dumps({**self.machine._asdict(), "environ": environ}))
             self.database.run("INSERT INTO runs (job_id, machine) VALUES (?, ?)", values)
@@ -114,7 +114,7 @@ class ProcessStore(Store):
     def delete(self, project: str, *job_ids: str) -> None:
         super().delete(project, *job_ids)
         for job_id in job_ids:
-            self._forget(job_id, f"{_OF_JOB} AND owner_pid IS NULL")  # else its supervisor does
+            self._forget(job_id, f"{_OF_JOB} AND owner_pid IS NULL")  # otherwise its supervisor does
 
     def _forget(self, job_id: str, which: str = _OF_JOB) -> None:
         # The conditions are those of this module; the value is bound.
@@ -128,7 +128,7 @@ class ProcessStore(Store):
         found = self.database.one("SELECT result FROM runs WHERE job_id = ?", (job.id,))
         return EndedJob(**vars(job), statuses=json.loads(found["result"] or "[]") if found else [])
 
-    # ── what a job reports ─────────────────────────────────────────────────────────────────────
+    # ── logs, metrics, events ──────────────────────────────────────────────────────────────────
 
     def log(self, job: Job, task: str, most: int | None = None) -> tuple[bytes, int]:
         try:
@@ -162,13 +162,13 @@ class ProcessStore(Store):
         self.database.run("INSERT OR REPLACE INTO slots VALUES (1, ?)", (number,))
 
     def start_due(self) -> None:
-        """Start a supervisor for each job that finds a slot: the highest priority first, then the oldest."""
+        """Start supervisors for the jobs that get a slot: by priority, then by age."""
         self.take_back()
         claimed = self._claim()
         try:
             for row in claimed:
                 self._start(row["job_id"], json.loads(row["machine"])["environ"])
-        except BaseException:  # an interrupt: this process may live on, and the jobs would wait for it
+        except BaseException:  # an interrupt: release the claims of this process, which may live on
             for row in claimed:
                 self.database.run(f"{_FREE} AND owner_pid = ? AND is_claim", (row["job_id"], os.getpid()))
             raise
@@ -181,7 +181,7 @@ class ProcessStore(Store):
             self.finish(job_id, "Abnormal", [TaskStatus("worker-0", None, why)])
 
     def take_back(self) -> None:
-        """Undo claims of those who died before a supervisor began; end what a dead one left behind."""
+        """Take back claims of dead processes, and end the jobs of dead supervisors."""
         for row in self._owned():
             job_id, owner = row["job_id"], ProcessIdentity(row["owner_pid"], row["owner_started"])
             if owner.is_alive:
@@ -193,7 +193,7 @@ class ProcessStore(Store):
             with self.database.transaction(write=True):
                 held = (job_id, owner.pid, row["is_claim"])
                 if not self.database.run(f"{_FREE} AND owner_pid = ? AND is_claim = ?", held):
-                    continue  # somebody else did it
+                    continue  # done by another process
                 phase = self.database.one("SELECT phase FROM jobs WHERE id = ?", (job_id,))
                 if phase is None:
                     self._forget(job_id)
@@ -206,7 +206,7 @@ class ProcessStore(Store):
         return self.database.all("SELECT * FROM runs WHERE owner_pid IS NOT NULL")
 
     def _claim(self) -> list[Any]:
-        """Answer for the jobs that may start, and return their rows."""
+        """Claim the jobs that may start, and return their rows."""
         due = (
             "SELECT runs.* FROM runs JOIN jobs ON id = job_id "
             "WHERE owner_pid IS NULL AND phase IN ('Creating', 'Pending') "
@@ -229,20 +229,20 @@ class ProcessStore(Store):
         )
 
     def _hand_over(self, job_id: str, pid: int) -> None:
-        """Let a supervisor answer for its job from its first moment: this process may live much longer."""
+        """Make a supervisor the owner of its job. This process may outlive it."""
         try:
             supervisor = ProcessIdentity.of(psutil.Process(pid))
         except psutil.Error:
-            supervisor = ProcessIdentity(pid, "")  # it has ended
+            supervisor = ProcessIdentity(pid, "")  # it has already ended
         with self.database.transaction(write=True):
             claim = "SELECT 1 FROM runs WHERE job_id = ? AND owner_pid = ? AND is_claim = 1"
             if self.database.one(claim, (job_id, os.getpid())):
                 self._own(job_id, supervisor, is_claim=False)
 
-    # ── what a supervisor says ─────────────────────────────────────────────────────────────────
+    # ── calls of supervisors ───────────────────────────────────────────────────────────────────
 
     def take_over(self, job_id: str) -> Job | None:
-        """Answer for a job that was claimed; None if it is not, or no more, to be run."""
+        """Take over a claimed job. None if it must not run any more."""
         with self.database.transaction(write=True):
             row = self.database.one("SELECT * FROM runs WHERE job_id = ?", (job_id,))
             if row is None or not (row["is_claim"] or row["owner_pid"] == os.getpid()):
@@ -261,9 +261,9 @@ class ProcessStore(Store):
         return self.database.one("SELECT 1 FROM jobs WHERE id = ?", (job_id,)) is None
 
     def is_to_end(self, job_id: str, phase: str = "Running") -> bool:
-        """Whether a job is not to go on in a phase: it is to be terminated, or was deleted, or all jobs were.
+        """Whether a job has to end: it was terminated or deleted, or the database was.
 
-        A database that cannot be read for a moment is no reason to end what has run for days.
+        A database that cannot be read at the moment does not end it.
         """
         try:
             (self.directory / "jobs.sqlite3").stat()
@@ -275,7 +275,7 @@ class ProcessStore(Store):
         return row is None or row["phase"] != phase
 
     def begin(self, job_id: str) -> bool:
-        """Say that a job runs, unless it is to end already."""
+        """Record that a job is running, unless it has to end."""
         with self.database.transaction(write=True):
             if self.is_deleted(job_id) or self.find(job_id).life.phase != "Pending":
                 return False
@@ -283,9 +283,9 @@ class ProcessStore(Store):
             return True
 
     def finish(self, job_id: str, phase: str, statuses: Iterable[TaskStatus]) -> None:
-        """Say how a job ended; its slot is free then.
+        """Record the end of a job, which frees its slot.
 
-        The directories of ended jobs beyond the last that are kept are removed; their records stay.
+        Removes the directories of older ended jobs, but not their records.
         """
         with self.database.transaction(write=True):
             if self.is_deleted(job_id):
@@ -316,7 +316,7 @@ main()
 
 @dataclass(frozen=True)
 class EndedJob(Job):
-    """A job that has ended, with the exit codes of its processes."""
+    """An ended job, with the exit codes of its processes."""
 
     statuses: Sequence[Mapping[str, Any]] = ()
 
@@ -326,7 +326,7 @@ class EndedJob(Job):
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines; the last may be cut off, while it is written or where a disk was full."""
+    """Read a file of JSON lines, the last of which may be incomplete."""
     found = []
     with contextlib.suppress(OSError):
         for line in path.read_bytes().splitlines():
@@ -336,13 +336,13 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _start_supervisor(directory: Path, job_id: str, environ: Mapping[str, str]) -> int:
-    """Start a process that outlives this one, and gets nothing of its environment; returns its pid."""
+    """Start a supervisor that outlives this process, with the variables in `environ`. Returns its pid."""
     environment = {**environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     directory = directory.absolute()
     layout = Layout(directory / job_id)
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with append_private(layout.root / "supervisor.log") as log:
-        # It forks at once and its parent ends, so that nobody has to wait for it.
+        # It forks immediately, so that it is not our child.
         started = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-c", _DETACHED, str(directory), job_id],
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The target of kind `process`: its jobs are processes of this machine, beside the root file."""
+"""Targets of kind `process`, whose jobs are processes on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
 
 
 def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
-    """Open the jobs of this machine that belong to a stack, and start those that are due.
+    """Open the jobs of a stack on this machine, and start those that are due.
 
     Raises:
         LocalFileFailed: their database cannot be used.
@@ -46,12 +46,12 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
 
 
 def machine_of(target: Target, root: Path) -> Machine:
-    """Return what a target says of this machine; its paths are relative to the directory of the root file."""
+    """Return the settings of a target. Its paths are relative to `root`."""
     own = str(record_directory(root) / "obs")
     storage = target.storage or own
     by_prefix = {"obs://": storage} if isinstance(storage, str) else storage
     if "obs://" not in by_prefix and not target.code_store:
-        # The store that nobody named has a place all the same.
+        # The default code store.
         address = target.code_address
         by_prefix = {address: f"{own}/{address.removeprefix('obs://')}", **by_prefix}
     given = {
@@ -69,10 +69,10 @@ def machine_of(target: Target, root: Path) -> Machine:
 
 
 def completed_number(root: Path, stack: str, key: str) -> int:
-    """Return the number of the newest revision of a key of a stack that has completed on this machine.
+    """Return the number of a key's newest revision that has completed on this machine.
 
     Raises:
-        CannotRun: none has.
+        CannotRun: there is none.
     """
     with ProcessStore(jobs_directory(root)) as store:
         described = [
@@ -96,5 +96,5 @@ def jobs_directory(root: Path) -> Path:
 
 def _absolute(root: Path, place: str) -> Path:
     path = Path(place).expanduser()
-    # Without `resolve`: the Python of a virtual environment is a link, and must stay one.
+    # Not `resolve`: the Python of a virtual environment must stay a link.
     return path if path.is_absolute() else Path(root).absolute() / path

@@ -1,9 +1,8 @@
-"""The processes of a job: which they are, what they use, and how all of them are ended.
+"""The processes of a job: finding, sampling and ending them.
 
-A pid is trusted only together with the time at which its process started: the system gives it away again.
-Where it can (Linux) that time counts from a start of the machine, which is named: no change of the clock
-moves it, and no restart repeats it. A process belongs to a job if the supervisor has it among its
-descendants, or if the job's id stands in its environment, whatever it did to get away.
+A pid is trusted only together with the start time of its process, because pids are reused. On Linux that time
+is relative to the boot, which is identified, so it depends neither on the system clock nor on restarts. A
+process belongs to a job if it is a descendant of the supervisor, or has the job's id in its environment.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from typing import NamedTuple
 
 import psutil
 
-#: By this variable the processes of a job are found, wherever they went.
+#: The variable that identifies the processes of a job.
 JOB_VARIABLE = "RECONCILER_JOB_ID"
 _PROC = Path("/proc")
-#: For how long processes are killed again and again before they are left.
+#: How long to keep killing processes before giving up.
 STUCK_S = 60.0
 
 
@@ -33,12 +32,12 @@ class ProcessIdentity(NamedTuple):
 
     @classmethod
     def of(cls, process: psutil.Process) -> ProcessIdentity:
-        """Raises: psutil.Error, it has ended."""
+        """Raises psutil.Error if the process has ended."""
         if not psutil.LINUX:
             return cls(process.pid, repr(process.create_time()))
         try:
             boot_id = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-            # The name of the program comes before, and may hold anything.
+            # The fields follow the name of the program, which may contain anything.
             fields = (_PROC / str(process.pid) / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             raise psutil.NoSuchProcess(process.pid) from None
@@ -50,7 +49,7 @@ class ProcessIdentity(NamedTuple):
 
     @property
     def process(self) -> psutil.Process | None:
-        """The process; None if it has ended, whoever has its pid by now."""
+        """The process. None if it has ended, even if its pid has been reused."""
         try:
             process = psutil.Process(self.pid)
             is_same = self.of(process) == self
@@ -64,7 +63,7 @@ class ProcessIdentity(NamedTuple):
 
 
 def with_descendants(identities: Iterable[ProcessIdentity]) -> set[psutil.Process]:
-    """Return the processes that are still there, and all that they started."""
+    """Return the running processes and their descendants."""
     found: set[psutil.Process] = set()
     for process in filter(None, (identity.process for identity in identities)):
         with contextlib.suppress(psutil.Error):
@@ -73,8 +72,8 @@ def with_descendants(identities: Iterable[ProcessIdentity]) -> set[psutil.Proces
 
 
 def processes_of(job_id: str) -> list[psutil.Process]:
-    """Find the processes of a job by its id in their environment; but not the one that asks."""
-    psutil.process_iter.cache_clear()  # it may hold one that has ended, under a pid that was given away
+    """Find the processes of a job by its id in their environment, without this process."""
+    psutil.process_iter.cache_clear()  # its entries may be stale
     return [process for process in psutil.process_iter() if _is_of(process, job_id)]
 
 
@@ -83,7 +82,7 @@ def _is_of(process: psutil.Process, job_id: str) -> bool:
         is_running = process.status() != psutil.STATUS_ZOMBIE
         return is_running and process != psutil.Process() and process.environ().get(JOB_VARIABLE) == job_id
     except (psutil.Error, OSError):
-        return False  # it has ended, or is somebody else's
+        return False  # it has ended, or belongs to another user
 
 
 def descendants() -> list[psutil.Process]:
@@ -93,11 +92,11 @@ def descendants() -> list[psutil.Process]:
 def end_all(
     job_id: str, more: Callable[[], Iterable[psutil.Process]] = descendants, *, grace_s: float
 ) -> None:
-    """End the processes of a job: SIGTERM to their groups, after `grace_s` SIGKILL, until there is none.
+    """End the processes of a job: SIGTERM to their groups, after `grace_s` SIGKILL, until none is left.
 
-    `more` returns those that are known by other means than their environment, asked again each time. SIGTERM
-    is sent once: what a job starts to save its work is not asked to end. What cannot be ended is left: it
-    belongs to another user, or the system holds it.
+    `more` returns further processes that are not found by their environment. SIGTERM is sent once per group,
+    so that processes started to save work are spared. Processes that cannot be ended are left: they belong to
+    another user, or hang in the kernel.
     """
     denied: set[psutil.Process] = set()
     asked: set[int] = set()
@@ -114,13 +113,13 @@ def end_all(
                 except psutil.Error:
                     pass
         elif not asked:
-            asked.add(os.getpgrp())  # not the group of who asks
+            asked.add(os.getpgrp())  # not our own group
             for process in remaining:
                 with contextlib.suppress(OSError):
                     if (group := os.getpgid(process.pid)) not in asked:
                         asked.add(group)
                         os.killpg(group, signal.SIGTERM)
-        # Not by `psutil.wait_procs`: it would take the exit codes away from who started them.
+        # Not `psutil.wait_procs`, which would reap processes and take their exit codes.
         looks_again = time.monotonic() + 0.2
         while _alive(remaining) and time.monotonic() < looks_again:
             time.sleep(0.01)
@@ -137,9 +136,9 @@ def _alive(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
 
 
 class Sampler:
-    """Measures the processes of a job again and again; a share of the CPU needs two looks.
+    """Samples the processes of a job repeatedly; CPU usage needs two samples.
 
-    A sample is percent of one machine's CPUs and memory, and of its GPUs if there are any.
+    A sample has percentages of the machine's CPU, memory and GPUs, if any.
     """
 
     def __init__(self, job_id: str) -> None:
