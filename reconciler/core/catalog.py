@@ -133,7 +133,7 @@ def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
     if not offers.runs_images:
         for path, algorithm in placed(body, "algorithm", "algorithm"):
             if command := algorithm.get("command"):
-                why = "needs its container image, and the target runs none"
+                why = "needs its container image, which the target cannot run"
                 result.append(
                     Missing(PreflightReason.NEEDS_ITS_CONTAINER_IMAGE, f"{path}.command", command, why)
                 )

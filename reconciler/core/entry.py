@@ -330,7 +330,7 @@ def _value(value: Any, rule: FieldRule, path: str) -> Any:
     if not _fits(value, rule):
         if value == "":
             return None
-        raise NotDeclarable(f"{path} has a value of a type that no manifest can have there")
+        raise NotDeclarable(f"{path} has a value of a type that is invalid in a manifest")
     if isinstance(value, Mapping):
         return (_object(value, rule, path) if _is_object(rule) else dict(value)) or None
     if isinstance(value, list | tuple):
@@ -389,7 +389,7 @@ def _drop_filled_in(tree: Tree) -> Iterator[Omission]:
     if own := {k: v for k, v in tree.pop("annotations", {}).items() if of_the_service.get(k) != v}:
         tree["annotations"] = own
     if "tasks" in tree and tree.pop("spec", None):
-        yield Omission("spec", "a job with tasks declares its resources there")
+        yield Omission("spec", "a job with tasks declares its resources for each task")
     algorithm = tree.get("algorithm", {})
     algorithm.pop("name", None)
     by_reference = is_by_reference(tree)
@@ -475,9 +475,11 @@ def _sugared(kind: str, item: Tree) -> Any:
 def _description(job: ObservedJob, room: int, is_secret: IsSecret) -> tuple[str, tuple[Omission, ...]]:
     text = job.text.strip()
     if looks_secret("description", text) or is_secret(text):
-        return "", (Omission("description", "it looks as if it held a secret, which no description may"),)
+        return "", (
+            Omission("description", "it looks like it contains a secret, which a description must not"),
+        )
     if len(text) > room:
-        why = f"it is cut to {room} characters, which is what the marker leaves"
+        why = f"it is cut to {room} characters to leave room for the marker"
         return text[:room].rstrip(), (Omission("description", why),)
     return text, ()
 
@@ -492,7 +494,7 @@ def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
         if re.search("[\x00\ud800-\udfff]", text):  # cannot be written to a file, even quoted
             raise NotDeclarable("it contains text that is not valid Unicode, or NUL")
         if is_secret(text):
-            raise NotDeclarable("a secret stands where no variable can, in a name")
+            raise NotDeclarable("a name contains a secret, and a variable cannot be part of a name")
 
 
 def _unreported(tree: Tree) -> Iterator[str]:

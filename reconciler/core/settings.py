@@ -178,7 +178,7 @@ class Variable(Strict):
 
 
 class VariableSource(Strict):
-    """Where the value of a sensitive variable came from, so that it can be had again; one of the five."""
+    """Where the value of a sensitive variable came from, so that it can be read again; one of the five."""
 
     env: EnvName | None = optional("Environment variable that held the value.")
     file: str | None = optional("File of values (--var-file) that gave it.")

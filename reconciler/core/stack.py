@@ -494,7 +494,7 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
         why = f'"{key}" belongs to target {few(targets)} only'
         return Diagnostic(what, why, f"add --target {targets[0]}")
     if members:
-        why = f'"{key}" is an entry with a matrix of {len(members)} jobs, and one job is asked for'
+        why = f'"{key}" is a sweep of {len(members)} jobs, and one job is required'
         return Diagnostic(what, why, f"name one of them, e.g. {members[0]}")
     why = f'"{key}" is neither a declared nor an owned key of stack {stack.name}'
     return Diagnostic(what, why, suggest_key(key, known))
