@@ -75,6 +75,7 @@ class Rollout:
         if self.kind is RunKind.APPLY and not plan.refusals:
             # Even if there is nothing to do: a key may have moved elsewhere.
             recording.declare(scope, self.context.loaded.declared)
+            recording.rename(scope, plan.actions)
         journal = None
         if plan.applyable or (self.goal and not plan.refusals):
             journal = recording.begin(scope, self.kind, plan_digest(plan))

@@ -173,6 +173,24 @@ class History(Locks):
             change = "UPDATE reconciler_scopes SET applied_from = :place WHERE id = :scope_id"
             transaction.execute(change, place=place, scope_id=scope_id)
 
+    def rename(self, scope: Scope, new_keys: Mapping[str, str], observed: Collection[str]) -> None:
+        """Move the revisions of former keys to the new ones, if the numbers are free there.
+
+        Jobs that were `observed` have a marker, and move when that is updated.
+        """
+        past = self.revisions(scope, *new_keys, *new_keys.values()) if new_keys else ()
+        taken = {RevisionId(one.key, one.number) for one in past}
+        moves: list[Move] = []
+        for one in past:
+            to = RevisionId(new_keys.get(one.key, one.key), one.number)
+            if to not in taken and one.job not in observed and one.released_at_s is None:
+                taken.add(to)
+                moves.append((one.job, RevisionId(one.key, one.number), to))
+        if moves:
+            scope_id = self.scope_id(scope)
+            with self.writing() as transaction:
+                move(transaction, scope_id, moves)
+
     def finished(self, scope: Scope, digests: Collection[str], place: str) -> Mapping[str, FinishedWork]:
         """Return completed work of other stacks on the same target, by digest, that they no longer declare.
 

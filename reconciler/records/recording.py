@@ -240,6 +240,14 @@ class Recording:
             if store := self.reading():
                 store.declare(scope, sweeps, self._place)
 
+    def rename(self, scope: Scope, actions: Iterable[PlannedAction]) -> None:
+        """Record renamed keys whose jobs have aged out, if there is a store. Failures are only warnings."""
+        actions = [one for one in actions if one.former_keys and not one.traits.stands_in_the_way]
+        new_keys = {old: one.key for one in actions for old in one.former_keys}
+        with self._optional("renamed keys are not recorded"):
+            if new_keys and (store := self.reading()):
+                store.rename(scope, new_keys, {one.before.id for one in actions if one.before})
+
     def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
         """Copy the history of these jobs from another scope. Returns the number of new revisions."""
         store = self.writing()

@@ -141,3 +141,18 @@ def test_stack_renamed_in_place_would_run_finished_work_again(world: World) -> N
         actions = world(f"plan --json {place}").document["actions"]
         assert [action["rerun_of_stack"] for action in actions] == [other] * 5
     world.ends(3, "plan here", err="reconciler adopt --from-stack test")
+
+
+def test_renamed_key_keeps_work_whose_record_has_aged_out_without_formerly_too(world: World) -> None:
+    world.apply(world.manifest("old", "other"))
+    world.time.sleep(86400)
+    world.ends(0, "plan")
+    world.store.delete("p1", world.job("old").id)
+    text = world.manifest("new", "other")
+    write(text.replace("  new:\n", "  new:\n    formerly: old\n"))
+    world.ends(0, "plan --show-keep", out="completed on")
+    write(text)
+    world.ends(0, "plan", out="1 to create")  # what is only planned renames nothing
+    world.apply(text.replace("  new:\n", "  new:\n    formerly: old\n"))
+    write(text)
+    world.ends(0, "plan --show-keep", out=["0 to create", "completed on"])

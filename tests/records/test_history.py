@@ -292,6 +292,15 @@ def test_key_rename_leaves_other_scopes_and_jobs_alone(records: Records, journal
     assert list(records.memory(ELSEWHERE).by_key) == ["old"]
 
 
+def test_renamed_key_takes_its_aged_out_revisions_along_where_their_numbers_are_free(
+    records: Records,
+) -> None:
+    theirs = [owned("old", number, phase=Phase.COMPLETED) for number in (1, 2, 3)]
+    records.remember(SCOPE, [*theirs, owned("new", 3)], NOW)
+    records.rename(SCOPE, {"old": "new"}, {theirs[1].job.id})
+    assert numbers(records.memory(SCOPE)) == {"new": [1, 3], "old": [2, 3]}
+
+
 # --- released and taken over
 
 
