@@ -272,29 +272,27 @@ class Steps:
         """
         for attempt in range(ATTEMPTS):
             try:
-                job = self._look()
-                if _is_ending(job):
+                job = self._look_if_there()
+                if job is None or _is_ending(job):
                     return job
                 if not (verdict := may(Operation.TERMINATE, job.phase)):
                     raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
                 self._mark_stopped(job)
                 self._backend.terminate(job.id)
-                return self._look()
-            except NotFound:
-                return None
+                return self._look_if_there()
             except ServiceError as failure:
-                # After these two failures, which the backend does not retry, read the job and try again.
-                if isinstance(failure, (WrongPhase, UnreadableAnswer)) and attempt < ATTEMPTS - 1:
+                # After these failures, which the backend does not retry, read the job and try again: only
+                # its details say that it is gone.
+                moved = isinstance(failure, (WrongPhase, UnreadableAnswer, NotFound))
+                if moved and attempt < ATTEMPTS - 1:
                     self._sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
                     continue
                 # The job may have ended, or the request may have succeeded without a response.
                 try:
-                    job = self._look()
-                except NotFound:
-                    return None
+                    job = self._look_if_there()
                 except ServiceError:
                     raise failure from None
-                if _is_ending(job):
+                if job is None or _is_ending(job):
                     return job
                 raise
         raise AssertionError("the last attempt returns or raises")
@@ -360,8 +358,7 @@ class Steps:
             raise ActionEnded(end.status, detail, self._job_id) from _met_before(failure)
 
     def _replace_create_first(self) -> tuple[str, str]:
-        with suppress(NotFound):
-            self._look()
+        self._look_if_there()
         job_id, detail = self._create_next()
         job = self._wait(self._backend.details(job_id), Goal.RUNNING)
         if judge_wait(Goal.RUNNING, job.phase) is not WaitEnd.REACHED:
@@ -379,6 +376,12 @@ class Steps:
         job = self._backend.details(self.action.before.id)
         self._check_marker(job)
         return job
+
+    def _look_if_there(self) -> ObservedJob | None:
+        try:
+            return self._look()
+        except NotFound:
+            return None
 
     def _wait(self, job: ObservedJob, goal: Goal) -> ObservedJob:
         """Poll a job until the goal is reached or cannot be reached any more. Other actions continue.

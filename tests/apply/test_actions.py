@@ -578,6 +578,13 @@ for operation in (STOP, UPDATE):
 for operation in (SHOW, UPDATE, STOP):
     deleted = before(operation, is_deleted())
     case(f"deleted at {operation}", GONE, deleted, said="its record no longer exists", **END)
+for operation in (UPDATE, STOP):
+    # Only its details say that a job is gone.
+    once, always = (answers(operation, 400, "ModelArts.2775", count=count) for count in (1, None))
+    case(f"{operation} does not find it once", GONE, once, phases="a=Terminating", **END)
+    row = {"status": FAILED, "code": "ModelArts.2775", "phases": "a=Running"}
+    case(f"{operation} does not find it", GONE, always, **row, **END)
+    case(f"replace: {operation} does not find it", CHANGED, always, had=A, **row)
 refused = answers(UPDATE, 400, "ModelArts.2788")
 case("mark refused", GONE, refused, status=FAILED, code="ModelArts.2788", sent="U", **END)
 MOVED = {
