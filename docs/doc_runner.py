@@ -81,7 +81,7 @@ class PageRun:
     def _emulated_world(self) -> ExitStack:
         world = ExitStack()
         world.enter_context(chdir(self._directory))
-        world.enter_context(mock.patch.object(run_metadata, "origin", side_effect=self._origin))
+        world.enter_context(mock.patch.object(run_metadata, "collect_metadata", side_effect=self._origin))
         if self._is_real_time:
             return world
         world.enter_context(mock.patch.object(database, "wall_ms", side_effect=self._wall_ms))

@@ -119,14 +119,14 @@ def open_recording(
         url = absolute_url(url, str(root.resolve()))
 
     def origin() -> RunMetadata:
-        from reconciler.run_metadata import origin  # not needed to plan
+        from reconciler.run_metadata import collect_metadata  # not needed to plan
 
-        return origin(runtime.environ, runtime.command)
+        return collect_metadata(runtime.environ, runtime.command)
 
-    def place_of(root: Path) -> str:
-        from reconciler.run_metadata import place_of
+    def find_place(root: Path) -> str:
+        from reconciler.run_metadata import find_place
 
-        return place_of(root)
+        return find_place(root)
 
     return Recording(
         url,
@@ -134,7 +134,7 @@ def open_recording(
         runtime.clock,
         runtime.redactor,
         origin,
-        place_of,
+        find_place,
         lease_s=options.lease_s,
         lock_timeout_s=options.lock_timeout_s,
         goes_on_without=options.without_records,

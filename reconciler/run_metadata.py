@@ -22,7 +22,7 @@ _REMOTE = r"(?:[a-z+]+://(?:[^/@]*@)?(?P<host>[^/:@]+)(?::\d+)?/|(?:[^/@:]*@)?(?
 _GIT_TIMEOUT_S = 5.0
 
 
-def origin(environ: Mapping[str, str], command: str = "") -> RunMetadata:
+def collect_metadata(environ: Mapping[str, str], command: str = "") -> RunMetadata:
     """Collect the metadata of this run. Unknown values are ""."""
 
     def first(names: tuple[str, ...]) -> str:
@@ -42,7 +42,7 @@ def origin(environ: Mapping[str, str], command: str = "") -> RunMetadata:
     return RunMetadata(who, where, command)
 
 
-def place_of(root: Path) -> str:
+def find_place(root: Path) -> str:
     """Return where a stack's manifests are, independent of the checkout: the repository and the path in it.
 
     Outside of a repository, or without a remote, it is the directory.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler import run_metadata
-from reconciler.run_metadata import place_of
+from reconciler.run_metadata import find_place
 from tests.git_repository import make_repository
 
 
@@ -30,8 +30,8 @@ def test_place_in_a_shared_repository_is_its_name_and_the_path_in_it(
     git("remote", "add", "origin", remote)
     root = tmp_path / "checkout" / "stacks" / "vision"
     root.mkdir(parents=True)
-    assert place_of(root) == "github.com/o/r//stacks/vision"
-    assert place_of(tmp_path / "checkout") == "github.com/o/r//"
+    assert find_place(root) == "github.com/o/r//stacks/vision"
+    assert find_place(tmp_path / "checkout") == "github.com/o/r//"
 
 
 @pytest.mark.parametrize("remote", ["/srv/git/r.git", "file:///srv/git/r.git"])
@@ -40,7 +40,7 @@ def test_repository_on_a_disk_is_named_by_its_path(
 ) -> None:
     git = make_repository(tmp_path / "checkout", monkeypatch)
     git("remote", "add", "origin", remote)
-    assert place_of(tmp_path / "checkout") == f"{remote}//"
+    assert find_place(tmp_path / "checkout") == f"{remote}//"
 
 
 @pytest.mark.parametrize("is_repository", [False, True])
@@ -51,7 +51,7 @@ def test_place_outside_of_a_shared_repository_is_the_directory(
         make_repository(tmp_path / "checkout", monkeypatch)
     (tmp_path / "checkout" / "vision").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "checkout")
-    assert place_of(tmp_path / "link" / "vision") == str((tmp_path / "checkout" / "vision").resolve())
+    assert find_place(tmp_path / "link" / "vision") == str((tmp_path / "checkout" / "vision").resolve())
 
 
 def test_git_that_does_not_answer_is_not_waited_for_long(
@@ -63,5 +63,5 @@ def test_git_that_does_not_answer_is_not_waited_for_long(
     os.mkfifo(tmp_path / "checkout" / ".git" / "pipe")
     git("config", "include.path", "pipe")
     began_s = time.monotonic()
-    assert place_of(tmp_path / "checkout") == str(tmp_path / "checkout")
+    assert find_place(tmp_path / "checkout") == str(tmp_path / "checkout")
     assert time.monotonic() - began_s < 10

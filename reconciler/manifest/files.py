@@ -346,12 +346,12 @@ def upwards(directory: Path) -> Iterator[Path]:
 def _documents(
     root: Path, reader: FileReader, included: Callable[..., bool], named: frozenset[Path]
 ) -> tuple[Document, ...]:
-    directories = list(_stack_directories(root, reader, included))
-    for path, target in _external_links(root, directories):
+    listing = list(_stack_directories(root, reader, included))
+    for path, target in _external_links(root, listing):
         if path not in named:
             reader.refuse(path, target)
     documents = []
-    for path in sorted((path for _, files in directories for path in files), key=lambda path: path.parts):
+    for path in sorted((path for _, files in listing for path in files), key=lambda path: path.parts):
         document = reader.document(path)
         if path in named or not document.is_case:
             document.relative = "/".join(path.parts[len(root.parts) :])
@@ -424,16 +424,14 @@ def _matches(names: Sequence[str], glob: Sequence[str], is_directory: bool) -> b
     return any(index < len(glob) if is_directory else index >= end for index in positions)
 
 
-def _external_links(
-    root: Path, directories: Sequence[tuple[Path, list[Path]]]
-) -> Iterator[tuple[Path, Path]]:
+def _external_links(root: Path, listing: Sequence[tuple[Path, list[Path]]]) -> Iterator[tuple[Path, Path]]:
     """Yield the files that are links out of the stack, with their targets. Broken links are left out.
 
     A linked directory is part of the stack, since linking it is a deliberate choice; a linked file may have
     been slipped in to be read.
     """
-    links = [path for _, files in directories for path in files if path.is_symlink() and path.exists()]
-    trees = {root, *(Path(os.path.realpath(directory)) for directory, _ in directories)} if links else {root}
+    links = [path for _, files in listing for path in files if path.is_symlink() and path.exists()]
+    trees = {root, *(Path(os.path.realpath(directory)) for directory, _ in listing)} if links else {root}
     for path in links:
         target = Path(os.path.realpath(path))
         if trees.isdisjoint(target.parents):

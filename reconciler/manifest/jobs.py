@@ -123,9 +123,9 @@ _Output = tuple[Any, tuple[PathStep, ...]]
 
 @dataclass(eq=False, repr=False)
 class Outputs:
-    """Replaces references to outputs with paths. `merged` merges an entry; None if it has reported problems.
+    """Replaces references to outputs with paths, and adds needs to `links` and problems to `problems`.
 
-    Needs are added to `links`, problems to `problems`.
+    `merged` merges an entry, or returns None after it has reported why not.
     """
 
     links: Links

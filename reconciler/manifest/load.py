@@ -121,8 +121,9 @@ class LoadedStack:
             return self._targets.target(self.target_name if name is None else name)
 
     def records_url(self) -> str | None:
-        """Return the URL of the record store: `postgresql://…`, `sqlite:////absolute/path`, or None if no
-        file declares one. A URL that contains a secret is a `SecretText`.
+        """Return the URL of the record store, or None if no file declares one.
+
+        A URL that contains a secret is a `SecretText`. The path of an SQLite file is absolute.
 
         Raises:
             ManifestInvalid: an expression in it has no value, or the result is not the URL of a record store.
@@ -190,13 +191,12 @@ def load(
     traced: str | None = None,
     target: str | None = None,
 ) -> LoadedStack:
-    """Load the stack of PATH on one target; by default the manifest's default target, else the first target
-    whose expressions have a value.
+    """Load the stack of PATH on one target.
 
-    `paths` are PATH, or files that were found already, see `find_stack`. `variables` are those of `--var`.
-    `offline` is for commands that never send anything: sensitive variables need no value. `learn` is called
-    with each secret before the secret is used. `traced` is the key of a job, or the name of a sweep, whose
-    values are traced to their origins.
+    `target` defaults to that of the manifest, else to the first whose expressions have a value. `paths` are
+    PATH, or files that were found already, see `find_stack`. `variables` are those of `--var`. `offline` is
+    for commands that never send anything: sensitive variables need no value. `learn` is called with secrets
+    before they are used. `traced` is the key of a job, or the name of a sweep, whose values are traced.
 
     Raises:
         ManifestInvalid: with all problems of all files, in file order.

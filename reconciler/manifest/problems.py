@@ -584,7 +584,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _places_of(name: str, model: Any, path: str) -> list[str]:
-    """Return the paths at which a model has a field of that name, except below lists."""
+    """Return the paths of fields with that name in a model, except below lists."""
     places = []
     for own, field in fields_of(model).items():
         below = _bare(type_of(field))
