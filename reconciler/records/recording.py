@@ -242,7 +242,7 @@ class Recording:
 
     def rename(self, scope: Scope, actions: Iterable[PlannedAction]) -> None:
         """Record renamed keys whose jobs have aged out, if there is a store. Failures are only warnings."""
-        actions = [one for one in actions if one.former_keys and not one.traits.stands_in_the_way]
+        actions = [one for one in actions if one.former_keys and not one.traits.needs_attention]
         new_keys = {old: one.key for one in actions for old in one.former_keys}
         with self._optional("renamed keys are not recorded"):
             if new_keys and (store := self.reading()):
