@@ -129,6 +129,13 @@ def test_long_list_in_braces_is_broken_behind_commas() -> None:
     assert all(line.startswith(f"{INDENT}0") and len(line) <= 60 for line in rest)
 
 
+def test_retries_are_shown_once_whenever_each_is_due() -> None:
+    declared = [a_job(key, lifecycle={"on_failure": "retry", "retry_delay": "1h"}) for key in keys(6)]
+    ran = [seen(job, phase="Failed", ended_s_ago=60.0 - n) for n, job in enumerate(declared)]
+    [line] = [line for line in text_of(plan_for(a_stack(*declared), *ran)).splitlines() if "> defer" in line]
+    assert line.endswith("6 jobs  r1   failed; retry 1 of 1, the first at 2027-01-15T08:59:00Z")
+
+
 def test_many_marks_of_a_forced_replacement_are_said_in_full_once() -> None:
     jobs = [seen(a_job(key, algorithm__parameters={"lr": n})) for n, key in enumerate(keys(5))]
     text = text_of(plan_for(a_stack(*map(a_job, keys(5))), *jobs))
