@@ -171,7 +171,7 @@ class Redactor:
             secrets = list(self._forms_by_secret)
             for secret in secrets:
                 self._forms_by_secret[secret] = self._forms_by_secret[secret] or tuple(forms_of(secret))
-            unique = dict.fromkeys(form for one in secrets for form in self._forms_by_secret[one])
+            unique = dict.fromkeys(form for secret in secrets for form in self._forms_by_secret[secret])
             forms = tuple((form.key, form) for form in unique)
             self._known = (len(secrets), forms)
         return forms
@@ -324,7 +324,7 @@ def _clean(value: Any, redact: Callable[[str], str]) -> Any:
     if is_model:
         names = (*type(value).model_fields, *(value.model_extra or ()))
     else:
-        names = value._fields if is_tuple else tuple(one.name for one in fields(value))
+        names = value._fields if is_tuple else tuple(field.name for field in fields(value))
     members = {name: getattr(value, name) for name in names}
     cleaned = {name: _clean(member, redact) for name, member in members.items()}
     # A secret compares equal to plain text with the same characters.

@@ -131,8 +131,8 @@ class StoreUrl:
         options = (value for name in PASSWORD_OPTIONS for value in self.options.get(name, ()))
         forms = {
             form
-            for one in (self.password or "", *options)
-            for form in (one, unquote(one), quote(one), quote(one, safe=""), quote_plus(one))
+            for value in (self.password or "", *options)
+            for form in (value, unquote(value), quote(value), quote(value, safe=""), quote_plus(value))
         }
         for form in sorted(forms - {""}, key=len, reverse=True):
             text = text.replace(form, REDACTED)

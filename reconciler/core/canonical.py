@@ -83,7 +83,7 @@ class FieldRule:
     @cached_property
     def templates(self) -> Mapping[str, str]:
         """The documented defaults of members that depend on the item."""
-        return {name: one.default_template for name, one in self.members.items() if one.default_template}
+        return {name: rule.default_template for name, rule in self.members.items() if rule.default_template}
 
     @property
     def is_filled_in(self) -> bool:

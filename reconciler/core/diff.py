@@ -111,7 +111,7 @@ class _Guess:
         yield from islice(_pairs(likely, likely), _SHARE)
         yield from islice((*unlikely, *rarest), _SHARE)
         yield from unknown
-        for one, other in (
+        for first, second in (
             (likely, unlikely),
             (likely, rare),
             (likely, unknown),
@@ -119,7 +119,7 @@ class _Guess:
             (rare, unlikely),
             (unlikely, unlikely),
         ):
-            yield from islice(_pairs(one, other), _SHARE)
+            yield from islice(_pairs(first, second), _SHARE)
 
     # --- The likeliest declaration
 
@@ -155,7 +155,7 @@ class _Guess:
             case list(), list() if len(declared) == len(reported):
                 item = (rule and rule.item) or _NO_RULE
                 pairs = enumerate(zip(declared, reported, strict=True))
-                return [self._guess_both(one, other, item, (*path, index)) for index, (one, other) in pairs]
+                return [self._guess_both(old, new, item, (*path, index)) for index, (old, new) in pairs]
         if isinstance(declared, SecretName):
             self._add_unlikely(path, reported)
             if declared.value != reported:
@@ -198,7 +198,7 @@ class _Guess:
             return self._guess_object({}, reported, rule or _NO_RULE, path)
         if isinstance(reported, list):
             item = (rule and rule.item) or _NO_RULE
-            return [self._strip(one, item, (*path, index)) for index, one in enumerate(reported)]
+            return [self._strip(value, item, (*path, index)) for index, value in enumerate(reported)]
         self._add_secret(path)
         return reported
 

@@ -618,8 +618,8 @@ def _lists_by_name(tree: Mapping[str, Any]) -> Tree:
         return dict(tree)
     for kind in NAMED_LISTS:
         items = algorithm.get(kind) or ()
-        if items and all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in items):
-            algorithm[kind] = {one["name"]: {k: v for k, v in one.items() if k != "name"} for one in items}
+        if items and all(isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in items):
+            algorithm[kind] = {item["name"]: {k: v for k, v in item.items() if k != "name"} for item in items}
     return {**tree, "algorithm": algorithm}
 
 
@@ -644,7 +644,7 @@ def _section_patch(sections: Iterable[_Path], declared: Mapping[str, Any], entry
     algorithm = patch.get("algorithm") or {}
     for kind in NAMED_LISTS:
         if isinstance(items := algorithm.get(kind), Mapping):
-            algorithm[kind] = {n: one and _sugared(kind, one) for n, one in items.items()}
+            algorithm[kind] = {n: item and _sugared(kind, item) for n, item in items.items()}
     return {**patch, "raw": raw} if raw else patch
 
 

@@ -38,7 +38,7 @@ def mask(changes: tuple[Change, ...], declared: Iterable[Declared | None] = ()) 
     """
     if not any(map(_may_need_masking, changes)):
         return changes
-    recorded = _recorded(one for one in declared if one is not None)
+    recorded = _recorded(record for record in declared if record is not None)
     return tuple(
         _mask_change(change, ("before",), recorded, LOOKS_SECRET) if _may_need_masking(change) else change
         for change in changes
@@ -91,7 +91,7 @@ def _mask_change(change: Change, sides: tuple[str, ...], recorded: _Recorded, pl
 def _hide(path: str, value: Any, recorded: _Recorded, placeholder: str) -> Any:
     if isinstance(value, Mapping):
         above = path.split(".")
-        return {n: _hide(dotted_path([*above, n]), one, recorded, placeholder) for n, one in value.items()}
+        return {n: _hide(dotted_path([*above, n]), item, recorded, placeholder) for n, item in value.items()}
     if isinstance(value, list | tuple):
         return [_hide(path, item, recorded, placeholder) for item in value]
     secret, shown = recorded

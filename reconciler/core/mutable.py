@@ -193,7 +193,7 @@ def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> li
     marked, declared = marker.schedule, desired.schedule_mark
     if (marked and marked.digest) != (declared and declared.digest):
         # The start time is not shown, since it changes with each plan.
-        before, after = (str(one) if one else None for one in (marked, declared))
+        before, after = (str(mark) if mark else None for mark in (marked, declared))
         changes.append(Change(path=MARKER_SCHEDULE, before=before, after=after))
     return changes
 
@@ -290,7 +290,7 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change
     elif protect is None and was_protected:
         dropped.append(Change(path=_PROTECT, before="true"))
     if before.schedule_mark != after.schedule_mark:
-        spelled = [one[:2] if (one := job.schedule) else (None, None) for job in (before, after)]
+        spelled = [schedule[:2] if (schedule := job.schedule) else (None, None) for job in (before, after)]
         pairs = zip(SCHEDULE_OPTIONS, *spelled, strict=True)
         sent += [Change(path=option, before=old, after=new) for option, old, new in pairs if old != new]
     return sent, dropped

@@ -52,7 +52,7 @@ def not_evaluated(
     questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
 ) -> Sequence[Sequence[Answer]]:
     """Satisfy `ports.EvaluateExpressions` without evaluating anything."""
-    return [[NotJudged("no expressions are evaluated here")] * len(one.places) for one in questions]
+    return [[NotJudged("no expressions are evaluated here")] * len(question.places) for question in questions]
 
 
 def fields_in(text: str) -> tuple[str, ...]:

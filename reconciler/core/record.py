@@ -106,7 +106,7 @@ class HistorySnapshot:
         by_key = {
             key: kept
             for key, of_key in self.by_key.items()
-            if (kept := tuple(one for one in of_key if (key, one.number) in revisions))
+            if (kept := tuple(past for past in of_key if (key, past.number) in revisions))
         }
         return replace(self, by_key=by_key)
 

@@ -113,7 +113,7 @@ def numbered(tree: Any, number: object, completed: Callable[[str], object]) -> A
         members = tree.items()
         return {numbered(key, number, completed): numbered(one, number, completed) for key, one in members}
     if isinstance(tree, list):
-        return [numbered(one, number, completed) for one in tree]
+        return [numbered(value, number, completed) for value in tree]
     return tree.at(number, completed) if isinstance(tree, RevisionText) else tree
 
 
@@ -136,13 +136,13 @@ def _references(text: str) -> Iterator[Reference]:
 
 def variables_of(text: str) -> tuple[str, ...]:
     """Return the names of the variables in a text."""
-    return tuple(name for one in _references(text) if (name := one.variable) is not None)
+    return tuple(name for reference in _references(text) if (name := reference.variable) is not None)
 
 
 def outputs_in(text: str) -> tuple[tuple[Reference, OutputName], ...]:
     """Return the expressions in a text that refer to outputs of jobs."""
     references = _references(text) if "jobs." in text else ()
-    return tuple((one, named) for one in references if (named := one.output) is not None)
+    return tuple((reference, named) for reference in references if (named := reference.output) is not None)
 
 
 def escape(text: str, *, before_expression: bool = False) -> str:
@@ -193,8 +193,8 @@ def unresolvable_references(tree: Any) -> tuple[str, ...]:
         parts = list(_references(reference))
         return bool(parts) and all(part.variable for part in parts)
 
-    references = dict.fromkeys(one.reference for one in secrets_in(tree))
-    return tuple(one for one in references if not is_resolvable(one))
+    references = dict.fromkeys(secret.reference for secret in secrets_in(tree))
+    return tuple(reference for reference in references if not is_resolvable(reference))
 
 
 # --- Numbers and booleans that keep their spelling, and their conversion to text

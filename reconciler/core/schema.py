@@ -18,8 +18,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ENTRY: Schema = {"$ref": "#/$defs/JobEntry"}
 _EXPRESSION: Schema = {"type": "string", "pattern": r"\$\{"}
 _NULL: Schema = {"type": "null"}
-_AS_WRITTEN = {one.__name__ for one in (Variable, Limits, Prices, PolicyEntry, NotifyEntry)}
-_SECTIONS = {one.__name__ for one in (TargetEntry, DriftSettings, IgnoreEntry)} | _AS_WRITTEN
+_AS_WRITTEN = {item.__name__ for item in (Variable, Limits, Prices, PolicyEntry, NotifyEntry)}
+_SECTIONS = {item.__name__ for item in (TargetEntry, DriftSettings, IgnoreEntry)} | _AS_WRITTEN
 
 
 def manifest_schema() -> Schema:
@@ -52,16 +52,16 @@ def _with_null(schema: Schema) -> Schema:
     """Allow null for a key, which means that it is not set."""
     kept = {name: schema[name] for name in ("description", "default") if name in schema}
     options = schema.get("anyOf") or [{k: v for k, v in schema.items() if k not in (*kept, "title")}]
-    return kept | {"anyOf": [*(one for one in options if one != _NULL), _NULL]}
+    return kept | {"anyOf": [*(item for item in options if item != _NULL), _NULL]}
 
 
 def _with_expressions(schema: Schema) -> Schema:
     """Allow expressions, and null, which removes an inherited value, for a value and its items."""
     schema = _with_null(schema)
-    for one in schema["anyOf"]:
+    for item in schema["anyOf"]:
         for name in ("items", "additionalProperties"):
-            if isinstance(one.get(name), dict):
-                one[name] = _with_expressions(one[name])
+            if isinstance(item.get(name), dict):
+                item[name] = _with_expressions(item[name])
     schema["anyOf"].append(_EXPRESSION)
     return schema
 
@@ -108,18 +108,18 @@ def fields() -> tuple[EditedField, ...]:
     decides = "nothing on the service; later plans use it"
     return (
         *body,
-        *(EditedField(path, _OWN.get(path, decides), one.description or "") for path, one in own.items()),
+        *(EditedField(path, _OWN.get(path, decides), item.description or "") for path, item in own.items()),
     )
 
 
 def find_fields(name: str) -> tuple[EditedField, ...]:
     """Return the field at a path, or if there is none, all fields whose paths end in it."""
     suffix = _PLACE.sub("", name)
-    paths = {_PLACE.sub("", one.path): one for one in fields()}
+    paths = {_PLACE.sub("", item.path): item for item in fields()}
     return (
         (paths[suffix],)
         if suffix in paths
-        else tuple(one for path, one in paths.items() if path.endswith(f".{suffix}"))
+        else tuple(item for path, item in paths.items() if path.endswith(f".{suffix}"))
     )
 
 

@@ -504,7 +504,7 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
     """Return a question that suggests the nearest known key, or None if none is similar."""
     from difflib import get_close_matches  # only for errors
 
-    by_fold = {one.casefold(): one for one in sorted(known)}
+    by_fold = {name.casefold(): name for name in sorted(known)}
     near = get_close_matches(key.casefold(), by_fold, n=1)
     return f'did you mean "{by_fold[near[0]]}"?' if near else None
 
