@@ -43,11 +43,13 @@ def _split_url(endpoint: str) -> SplitResult | None:
     return parts if host and is_plain and parts.scheme in ("http", "https") else None
 
 
-def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False) -> tuple[str, str] | None:
+def endpoint_problem(
+    endpoint: str, insecure: bool | None, *, takes_path: bool = False
+) -> tuple[str, str] | None:
     """Return why an endpoint must not be used and how to fix it, or None.
 
     The texts do not contain the endpoint, which may hold a secret. `insecure` allows plain http to other
-    machines; `takes_path` is for URLs such as OS_AUTH_URL.
+    machines, None that nothing does; `takes_path` is for URLs such as OS_AUTH_URL.
     """
     endpoint = endpoint.strip()
     if holds_credentials(endpoint):
@@ -59,10 +61,8 @@ def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False)
     if parts.query or parts.fragment or (parts.path.strip("/") and not takes_path):
         return "an endpoint must not have a path, query or fragment", f"write {parts.scheme}://{parts.netloc}"
     if parts.scheme == "http" and not insecure and not is_loopback(host):
-        return (
-            f"credentials would be sent to {host} unencrypted",
-            f"write https://{parts.netloc}, or add insecure: true to the target",
-        )
+        fix = f"write https://{parts.netloc}" + ", or add insecure: true to the target" * (insecure is False)
+        return f"credentials would be sent to {host} unencrypted", fix
     return None
 
 

@@ -187,6 +187,10 @@ class Targets(NamedTuple):
         return entry.diagnose(steps, *words)
 
 
+#: Whether `insecure` of the target allows plain http to other machines, and whether a path may follow.
+_ENDPOINTS = {"endpoint": (True, False), "obs_endpoint": (None, False), "iam_endpoint": (True, True)}
+
+
 def _is_credential(name: str) -> bool:
     return name.lower().replace("_", "").replace("-", "") in _CREDENTIALS
 
@@ -199,12 +203,15 @@ def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) 
     if target.traits.has_address and not target.region and not target.endpoint:
         why = f'"region" or "endpoint" is required for kind {target.kind}'
         yield entry.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
-    if target.endpoint is not None and not isinstance(tree["endpoint"], Unexpanded):
-        if holds_credentials(target.endpoint):
+    for name, (insecure, takes_path) in _ENDPOINTS.items():
+        endpoint: str | None = getattr(target, name)
+        if endpoint is None or isinstance(tree[name], Unexpanded):
+            continue
+        if holds_credentials(endpoint):
             why, fix = f"the endpoint contains a password: {_NO_CREDENTIALS}", _WHERE_CREDENTIALS_BELONG
-            yield entry.diagnose(("endpoint",), "literal secret", why, fix, show_line=False)
-        elif problem := endpoint_problem(target.endpoint, target.insecure):
-            yield entry.diagnose(("endpoint",), "value not allowed", *problem)
+            yield entry.diagnose((name,), "literal secret", why, fix, show_line=False)
+        elif problem := endpoint_problem(endpoint, insecure and target.insecure, takes_path=takes_path):
+            yield entry.diagnose((name,), "value not allowed", *problem)
     workspace = target.workspace_id
     if not isinstance(tree.get("workspace_id"), Unexpanded) and workspace != "0" and len(workspace) != 32:
         why = f'must be "0" or an id of 32 characters, got {describe(tree["workspace_id"])}'

@@ -201,9 +201,6 @@ def service_endpoint(
             raise ManifestInvalid(Diagnostic(f"invalid {field}", why, fix))
         domain = _DOMAINS.get(f"{service}.{region}") or _DOMAINS.get(region, "myhuaweicloud.com")
         endpoint = f"https://{service}.{region}.{domain}"
-    if problem := endpoint_problem(endpoint, bool(insecure), takes_path=takes_path):
-        why, fix = problem
-        if insecure is None:
-            fix = fix.partition(", or add insecure")[0]
-        raise ManifestInvalid(Diagnostic(f"invalid {field}", why, fix))
+    if problem := endpoint_problem(endpoint, insecure, takes_path=takes_path):
+        raise ManifestInvalid(Diagnostic(f"invalid {field}", *problem))
     return endpoint

@@ -259,7 +259,7 @@ def test_iam_that_gives_no_keys_is_named_with_a_fix(
 def test_token_is_not_sent_in_the_clear(world: World, obs: ObsServer, named: str) -> None:
     text = Path("jobs.yaml").read_text(encoding="utf-8")
     write(text.replace(f"iam_endpoint: {obs.url}", f"iam_endpoint: {named}"))
-    world.ends(ExitCode.INVALID, "plan", err="invalid iam_endpoint", lacks="secret@")
+    world.ends(ExitCode.INVALID, "plan", err="targets.prod.iam_endpoint", lacks="secret@")
 
 
 # ── cut off ────────────────────────────────────────────────────────────────────────────────────────────
