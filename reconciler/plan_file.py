@@ -353,8 +353,8 @@ def read_document(data: Any, file: Path, version: str, *, strict: bool) -> ReadP
 
     def check(damages: Iterable[str]) -> None:
         fix = "create a new plan: reconciler plan --out FILE"
-        if found := [Diagnostic("invalid plan file", f"{file}: {said}", fix) for said in damages]:
-            raise ManifestInvalid(*found)
+        if problems := [Diagnostic("invalid plan file", f"{file}: {problem}", fix) for problem in damages]:
+            raise ManifestInvalid(*problems)
 
     if not isinstance(data, Mapping) or "options" not in data or _is_too_deep(data):
         check(["it differs from what `plan --out` wrote"])
@@ -528,8 +528,8 @@ def document_to_save(
 
 
 def _refuse(reasons: Iterable[tuple[str, str]]) -> None:
-    if found := [Diagnostic("a secret that cannot be saved", why, fix) for why, fix in reasons]:
-        raise Refused(*found)
+    if problems := [Diagnostic("a secret that cannot be saved", why, fix) for why, fix in reasons]:
+        raise Refused(*problems)
 
 
 def _why_not_saved(path: tuple[str, ...]) -> tuple[str, str]:

@@ -48,21 +48,21 @@ def review(
         GitFailed: git could not read what the repository should hold.
     """
     with _open_sources((base, head), paths, var_files) as sources:
-        found = [source.find() for source in sources]
-        if not any(found):
+        stacks = [source.find() for source in sources]
+        if not any(stacks):
             last = sources[1]
             places = [place or "." for place in last.places] or [last.name]
             why = f"{last.name} has no manifest file at {', '.join(map(repr, places))}"
             fix = "pass the PATH of the stack in the repository"
             raise ManifestInvalid(Diagnostic("no root file", why, fix))
         # A given variable may be declared on one side only.
-        known = frozenset(name for files in found for name in _names(files, "variables"))
-        if target is not None and target not in _names(found[0], "targets"):
-            found[0] = None  # BASE declares other targets only
+        known = frozenset(name for files in stacks for name in _names(files, "variables"))
+        if target is not None and target not in _names(stacks[0], "targets"):
+            stacks[0] = None  # BASE declares other targets only
         options = {"variables": variables, "var_files": var_files, "learn": learn, "target": target}
         sides: list[_Sides] = []
         problems: list[Diagnostic] = []
-        for source, files in zip(sources, found, strict=True):
+        for source, files in zip(sources, stacks, strict=True):
             if files is not None:
                 files = files._replace(known_variables=known)
             if files is not None and source.files is not None:
@@ -114,8 +114,8 @@ def _reviews(base: _Sides, head: _Sides, evaluate: EvaluateExpressions) -> Itera
 
 
 def _names(files: StackFiles | None, section: str) -> set[str]:
-    found = [document.tree.get(section) for document in files.documents] if files else []
-    return {name for names in found if isinstance(names, dict) for name in names}
+    sections = [document.tree.get(section) for document in files.documents] if files else []
+    return {name for names in sections if isinstance(names, dict) for name in names}
 
 
 def _read_sides(source: ManifestSource, files: StackFiles | None, options: Mapping[str, Any]) -> _Sides:

@@ -172,8 +172,8 @@ class _Wait:
             self.look()  # stopped during the last step
         self.announce(0.0)
         ended_elsewhere = {key for key, waited in self._over.items() if waited.end is WaitEnd.SUPERSEDED}
-        left = self._keys - self.failed - ended_elsewhere
-        blocked = skipped(a for a in self._newest.actions if a.key in left and a.traits.needs_attention)
+        open_keys = self._keys - self.failed - ended_elsewhere
+        blocked = skipped(a for a in self._newest.actions if a.key in open_keys and a.traits.needs_attention)
         self.result = _merged(self.result, Result(tuple(blocked)))
         return replace(self.result, waits=self._waits or (), interrupted=self.rollout.stop.is_set())
 

@@ -205,8 +205,8 @@ def _code_of(state: KeyState, revision: Revision | None) -> str | None:
         return ""
     if state.desired.code and state.desired.is_declared_by(revision.marker.digest):
         return state.desired.code.digest
-    if (then := state.previous_declaration(revision)) is not None:
-        return str(then.get(CODE, ""))
+    if (previous := state.previous_declaration(revision)) is not None:
+        return str(previous.get(CODE, ""))
     if (details := state.snapshot.details.get(revision.job.id)) is None:
         return None
     return known_code(details.body, state.snapshot.codes) if place_of(details.body) else ""

@@ -224,8 +224,8 @@ def release_warnings(desired: DesiredJob | None, actions: Iterable[PlannedAction
         return ()
     where = f" from {desired.location.file}" if desired.location else " from the manifest"
     is_in_the_way = any(parse_remote_name(job.name).key == desired.key for job in released)
-    then = "be in conflict (name taken)" if is_in_the_way else "create a new job"
-    why = f"the next plan will {then}"
+    consequence = "be in conflict (name taken)" if is_in_the_way else "create a new job"
+    why = f"the next plan will {consequence}"
     return (PlanWarning(what="still declared", why=why, fix=f"remove {desired.key}{where}", key=desired.key),)
 
 
@@ -243,14 +243,14 @@ class RenamedStack:
 
     def move(self, view: KeyView, desired: DesiredJob | None, key: str) -> list[PlannedAction]:
         """Move the revisions of one key; `view` is what the stack owns of it under its new name."""
-        theirs = state_of(key, None, Snapshot(self.ownership), self.context)
+        old = state_of(key, None, Snapshot(self.ownership), self.context)
         # Leave out what the new stack owns already: it is not touched.
-        state = replace(theirs, view=KeyView(key, self.context.stack), entry=desired)
-        if theirs.unreadable:
-            return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, theirs.unreadable)]
-        if (clash := _clash(view.owned, theirs.view.owned, self.old)) is not None:
+        state = replace(old, view=KeyView(key, self.context.stack), entry=desired)
+        if old.unreadable:
+            return [draft(state, Action.UNKNOWN, Reason.UNREADABLE, old.unreadable)]
+        if (clash := _clash(view.owned, old.view.owned, self.old)) is not None:
             return [draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]
-        return [self._move(state, revision) for revision in theirs.view.owned]
+        return [self._move(state, revision) for revision in old.view.owned]
 
     def _move(self, state: KeyState, revision: Revision) -> PlannedAction:
         job = revision.job
@@ -312,13 +312,13 @@ class RenamedStack:
         return (PlanWarning(what="no longer on the service", why=why),)
 
 
-def _clash(ours: Sequence[Revision], theirs: Sequence[Revision], old: str) -> str | None:
-    numbers = {revision.number for revision in ours} & {revision.number for revision in theirs}
+def _clash(ours: Sequence[Revision], others: Sequence[Revision], old: str) -> str | None:
+    numbers = {revision.number for revision in ours} & {revision.number for revision in others}
     if numbers:
         return f"both this stack and {old} own r{min(numbers)} of this key; release one of them"
     active = [
         next((r for r in revisions if r.job.is_active or r.job.phase is None), None)
-        for revisions in (ours, theirs)
+        for revisions in (ours, others)
     ]
     if all(active):
         return f"both this stack and {old} have an active revision of this key; terminate or release one"

@@ -78,9 +78,9 @@ def uses_of(
     A job uses the code named anywhere in its body, whoever owns it: rather keep too much than too little.
     """
     seen = {job.id for job in jobs}
-    aged_out = [one for one in past if one.job not in seen and one.released_at_s is None]
+    aged_out = [r for r in past if r.job not in seen and r.released_at_s is None]
     owned = [(job.marker.stack, job.marker.key, job.marker.revision) for job in jobs if job.marker]
-    owned += [(stack, one.key, one.number) for one in aged_out]
+    owned += [(stack, r.key, r.number) for r in aged_out]
     newest = {(of_stack, key): number for of_stack, key, number in sorted(owned)}
     named = re.compile(rf"(?<=/)(?=([a-z0-9-]+)/([0-9a-f]{{{DIGITS}}})/)")
     for job in jobs:
@@ -91,10 +91,10 @@ def uses_of(
             use = CodeUse(*use[:3], *owner, marker.revision, marker.revision == newest[owner])
         for place in {Place(*found) for found in named.findall(json.dumps(job.body))}:
             yield place, use
-    for one in aged_out:
-        if one.declared and (digest := one.declared.immutable.get("code")):
-            is_newest = one.number == newest[stack, one.key]
-            use = CodeUse(one.name, one.phase_text, False, stack, one.key, one.number, is_newest)
+    for r in aged_out:
+        if r.declared and (digest := r.declared.immutable.get("code")):
+            is_newest = r.number == newest[stack, r.key]
+            use = CodeUse(r.name, r.phase_text, False, stack, r.key, r.number, is_newest)
             yield Place(stack, digits(str(digest))), use
 
 

@@ -104,10 +104,10 @@ def of_lock(holder: Holder | None, at_s: float) -> Check:
     """Say who holds the lock, and for how long."""
     if holder is None:
         return passed("lock", "not held")
-    left = format_duration(max(0, round(holder.expires_s - at_s)))
+    remaining = format_duration(max(0, round(holder.expires_s - at_s)))
     detail = (
         f"held by {holder.who} on {holder.where} since {timestamp(holder.since_s)}, for "
-        f"{holder.command}; it expires in {left} unless renewed"
+        f"{holder.command}; it expires in {remaining} unless renewed"
     )
     fix = "wait until it is released; if its process is gone: reconciler unlock"
     return Check("lock", Health.NOTE, detail, fix)

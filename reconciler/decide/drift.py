@@ -456,9 +456,9 @@ class _KeyCheck:
         if state.declared is None:
             return
         # Names that the next revision may need, taken by other stacks.
-        for one in state.name_holders:
-            if one.standing is not OwnershipState.UNMANAGED:
-                why = f"{one.job.name} is held by job {one.job.id} ({one.why})"
+        for holder in state.name_holders:
+            if holder.standing is not OwnershipState.UNMANAGED:
+                why = f"{holder.job.name} is held by job {holder.job.id} ({holder.why})"
                 yield PlanWarning(what="name taken", why=why, key=key)
         if latest is None:
             return
@@ -498,8 +498,8 @@ class _KeyCheck:
         if lifecycle.on_failure == "retry":
             fix = fix.replace("set `lifecycle.on_failure: retry`", "raise `lifecycle.max_retries`")
         if lifecycle.on_terminated == "recreate":
-            again = "run reconciler apply, which starts it again while `lifecycle.max_retries` allows it"
-            fix = fix.replace("set `lifecycle.on_terminated: recreate`", again)
+            advice = "run reconciler apply, which starts it again while `lifecycle.max_retries` allows it"
+            fix = fix.replace("set `lifecycle.on_terminated: recreate`", advice)
         has_ended, on_change = class_ in (DriftClass.FAILED, DriftClass.TERMINATED), lifecycle.on_change
         if has_ended and self._is_edited and on_change in (None, "replace") and not state.desired.edits_wait:
             # The edit is made already, and starts a new count of retries.

@@ -249,7 +249,7 @@ class DriftComparison(NamedTuple):
 
 def compare(
     last: LastCheck,
-    found: Sequence[Drift],
+    drift: Sequence[Drift],
     is_judged: Callable[[str], bool],
     *,
     at_s: float,
@@ -263,26 +263,26 @@ def compare(
     the classes that count as reported only once a notification has been sent.
     """
     # Match each drift with an earlier one of the same job, else of the same class.
-    left = {one.id: one for one in last.standing}
-    exact = {id_: left.pop(id_, None) for id_ in map(DriftId.of, found)}
+    unmatched_by_id = {one.id: one for one in last.standing}
+    exact = {id_: unmatched_by_id.pop(id_, None) for id_ in map(DriftId.of, drift)}
     by_class: dict[tuple[str, str], list[StandingDrift]] = {}
-    for unmatched in left.values():
+    for unmatched in unmatched_by_id.values():
         by_class.setdefault(unmatched.id[:2], []).append(unmatched)
     pairs: list[tuple[StandingDrift, StandingDrift | None]] = []
-    for entry in found:
+    for entry in drift:
         id_ = DriftId.of(entry)
         same_class = by_class.get(id_[:2])
         old = exact[id_] or (same_class.pop(0) if same_class else None)
         pairs.append((_as_standing(entry, content_of(entry, redact), old, at_s, remind_s), old))
     seen = {old.id for _, old in pairs if old is not None}
-    over = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
+    ended = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
     # Drift that is about another job now has another id.
-    moved = seen.difference(now.id for now, _ in pairs)
+    replaced = seen.difference(now.id for now, _ in pairs)
     comparison = DriftComparison(
         at_s=at_s,
         compared_with_s=last.at_s,
         standing=tuple(now for now, _ in pairs),
-        removed=(*(one.id for one in over), *sorted(moved)),
+        removed=(*(one.id for one in ended), *sorted(replaced)),
         problem=last.problem,
     )
     if last.problem is not None:
@@ -311,8 +311,8 @@ def compare(
             is_shown = (at_s - since_s) // remind_s == (last.at_s - since_s) // remind_s
         if not (is_shown and now.entry.class_.value in notified):
             entries["reported"].append(now.entry)
-    lists: dict[str, Any] = {name: tuple(found) for name, found in entries.items()}
-    return comparison._replace(**lists, gone=tuple(one.entry for one in over if one.counts))
+    lists: dict[str, Any] = {name: tuple(drift) for name, drift in entries.items()}
+    return comparison._replace(**lists, gone=tuple(one.entry for one in ended if one.counts))
 
 
 def _as_standing(
@@ -326,7 +326,7 @@ def _as_standing(
             since_s = old.since_s
         if old.content == content:
             reported_at_s = old.reported_at_s
-            # Nobody saw it while it was ignored.
+            # Drift that is no longer ignored counts as not delivered.
             lasting = {} if old.is_hidden else old.delivered
             delivered = {name: sent_s for name, sent_s in lasting.items() if at_s - sent_s <= remind_s}
     seen = entry.model_copy(update={"since": timestamp(since_s)})

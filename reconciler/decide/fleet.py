@@ -109,8 +109,8 @@ class FleetReport:
     def last_line(self) -> str:
         """The last line of the text, with the totals."""
         parts, counts = [format_count(len(self.results), "stack")], self.counts
-        if found := _FOUND.get(self.command):
-            parts.append(f"{len(self.changed)} {found}")
+        if label := _FOUND.get(self.command):
+            parts.append(f"{len(self.changed)} {label}")
         if self.failed:
             parts.append(f"{len(self.failed)} failed")
         if self.command == "plan" or Action.CREATE in counts:  # worded as for one stack
@@ -118,8 +118,8 @@ class FleetReport:
         elif self.command == "apply":
             counted = f"{spell_counts(counts) or 'nothing to do'}."
         else:
-            spelt = {name.replace("_", " "): number for name, number in counts.items() if number}
-            listed = (f"{number} {n.removesuffix('s') if number == 1 else n}" for n, number in spelt.items())
+            words = {name.replace("_", " "): number for name, number in counts.items() if number}
+            listed = (f"{number} {n.removesuffix('s') if number == 1 else n}" for n, number in words.items())
             counted = f"{', '.join(listed) or 'none'}."
         return f"Fleet: {', '.join(parts)}; {counted}"
 

@@ -77,10 +77,10 @@ class CatalogCheck(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def blocks_of(found: Iterable[Denial | PreflightFinding]) -> dict[str, list[Block]]:
+def blocks_of(objections: Iterable[Denial | PreflightFinding]) -> dict[str, list[Block]]:
     """Return the blocks of each key that a policy denies, or that has findings of pre-flight."""
     blocks = defaultdict[str, list[Block]](list)
-    for one in found:
+    for one in objections:
         if isinstance(one, Denial):
             why = f": {one.explanation}" if one.message or one.problem else ""
             blocks[one.key].append((Reason.DENIED, one.policy, f"denied by {one.policy}{why}"))
@@ -322,17 +322,17 @@ def _too_much_lost_work(proposed: ProposedPlan) -> GuardFinding | None:
 
 def _too_many_reruns(proposed: ProposedPlan) -> GuardFinding | None:
     limits, stack, starting = proposed.stack.limits, proposed.stack, proposed.starting
-    again = proposed.unrequested([one for one in starting if one.rerun_of is not None], Guard.RERUNS)
+    reruns = proposed.unrequested([one for one in starting if one.rerun_of is not None], Guard.RERUNS)
     keys = len(stack.declared_keys)
-    if not _is_much(len(again), keys, limits.reruns, limits.reruns_percent):
+    if not _is_much(len(reruns), keys, limits.reruns, limits.reruns_percent):
         return None
     limit = f"the limits are {limits.reruns} keys and {limits.reruns_percent:g} %"
     why = (
-        f"{len(again)} of the {len(starting)} jobs to start run finished work again, of {keys} keys "
+        f"{len(reruns)} of the {len(starting)} jobs to start run finished work again, of {keys} keys "
         f"of stack {stack.name}; {limit}"
     )
-    said = f"{len(again)} of {keys} keys would run finished work again; {limit}"
-    return GuardFinding(why, again, said, ways_to_keep_work(again) + REVIEW)
+    summary = f"{len(reruns)} of {keys} keys would run finished work again; {limit}"
+    return GuardFinding(why, reruns, summary, ways_to_keep_work(reruns) + REVIEW)
 
 
 def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
@@ -356,8 +356,8 @@ def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
         return GuardFinding(why, starting, why, "set spec.auto_stop, or ")
     if limits.node_hours is not None and work > limits.node_hours:
         why = f"up to {work:,.1f} node-hours would be started; the limit is {limits.node_hours:,g}"
-        said = f"more than {limits.node_hours:,g} node-hours would be started in all"
-        return GuardFinding(why, starting, said)
+        summary = f"more than {limits.node_hours:,g} node-hours would be started in all"
+        return GuardFinding(why, starting, summary)
     if limits.cost is not None and money is None:
         entries = (stack.find(action.key) for action in starting)
         flavors = unpriced((one.body for one in entries if one and one.body), stack.prices)
@@ -365,8 +365,8 @@ def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
         return GuardFinding(why, starting, why, "add it to prices.node_hour, or ")
     if limits.cost is not None and money is not None and money > limits.cost:
         why = f"up to {total.currency} {money:,.2f} would be spent; the limit is {limits.cost:,g}"
-        said = f"more than {total.currency} {limits.cost:,g} would be spent in all"
-        return GuardFinding(why, starting, said)
+        summary = f"more than {total.currency} {limits.cost:,g} would be spent in all"
+        return GuardFinding(why, starting, summary)
     return None
 
 
@@ -411,14 +411,14 @@ def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ..
     If the text of the plan is shown, it explains blocks by policies and pre-flight; then only their places
     are given.
     """
-    found = [*plan.refusals]
+    shown = [*plan.refusals]
     if plan.denied:
         from reconciler.decide.policies import refusals_of
 
-        found += refusals_of(plan.denied)
-    found += (one._replace(fix=None) if is_text_shown else one for one in _findings(plan.preflight or ()))
+        shown += refusals_of(plan.denied)
+    shown += (one._replace(fix=None) if is_text_shown else one for one in _findings(plan.preflight or ()))
     if is_text_shown:
-        found = [one._replace(why="") if one.what in SHOWN_WITH_ACTIONS else one for one in found]
+        shown = [one._replace(why="") if one.what in SHOWN_WITH_ACTIONS else one for one in shown]
     by_guard: dict[Guard, list[PlannedAction]] = {}
     for action in plan.blocked:
         if action.reason is Reason.GUARD:
@@ -435,19 +435,19 @@ def blockers(plan: Plan, *, is_text_shown: bool = False) -> tuple[Diagnostic, ..
             figures += " would be started"
         keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_NAMES)
         fix = way_out(guard, ways_to_keep_work(actions) + REVIEW)
-        found.append(Diagnostic(GUARDS[guard].title, f"blocks {keys}: {figures}", fix))
-    return tuple(found)
+        shown.append(Diagnostic(GUARDS[guard].title, f"blocks {keys}: {figures}", fix))
+    return tuple(shown)
 
 
-def _findings(found: Iterable[PreflightFinding]) -> Iterator[Diagnostic]:
+def _findings(findings: Iterable[PreflightFinding]) -> Iterator[Diagnostic]:
     """Yield a diagnostic for each finding, with equal ones of many jobs folded into one."""
     groups: dict[Hashable, list[PreflightFinding]] = {}
-    for one in found:
-        groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)
-    for alike in groups.values():
-        for group in [alike] if len(alike) >= FOLD_FROM else [[one] for one in alike]:
+    for finding in findings:
+        groups.setdefault(finding.model_copy(update={"key": "", "source": None}), []).append(finding)
+    for equal in groups.values():
+        for group in [equal] if len(equal) >= FOLD_FROM else [[finding] for finding in equal]:
             first, place = group[0], group[0].source
             location = None if place is None else Location(place.file, place.line, place.column)
-            keys = few([one.key for one in group], _MOST_FINDINGS)
+            keys = few([finding.key for finding in group], _MOST_FINDINGS)
             path = ".".join(filter(None, ("jobs", first.key, first.path))) if len(group) == 1 else ""
             yield Diagnostic(first.reason.words, f"{keys}: {first.detail}", first.fix, location, path)

@@ -119,30 +119,30 @@ def codes_of(
     """Return the code of the listed revisions, with the previous code of the key; `read` gets digests."""
     last: dict[str, PastRevision] = {}
     since: dict[RevisionId, PastRevision | None] = {}
-    for one in sorted(every, key=lambda one: one.number):
-        if one.code_digest:
-            since[RevisionId(one.key, one.number)] = last.get(one.key)
-            last[one.key] = one
-    pairs = [(one, since.get(RevisionId(one.key, one.number))) for one in listed if one.code_digest]
-    codes = read({one.code_digest for pair in pairs for one in pair if one}) if pairs else {}
+    for r in sorted(every, key=lambda r: r.number):
+        if r.code_digest:
+            since[RevisionId(r.key, r.number)] = last.get(r.key)
+            last[r.key] = r
+    pairs = [(r, since.get(RevisionId(r.key, r.number))) for r in listed if r.code_digest]
+    codes = read({r.code_digest for pair in pairs for r in pair if r}) if pairs else {}
     return {
-        RevisionId(one.key, one.number): RevisionCode(
-            codes[one.code_digest],
-            one.declared.commit if one.declared else "",
+        RevisionId(r.key, r.number): RevisionCode(
+            codes[r.code_digest],
+            r.declared.commit if r.declared else "",
             before,
             codes.get(before.code_digest) if before else None,
         )
-        for one, before in pairs
-        if one.code_digest in codes
+        for r, before in pairs
+        if r.code_digest in codes
     }
 
 
 def newest_revisions(revisions: Iterable[PastRevision], limit: int | None) -> Sequence[PastRevision]:
     """Return the revisions of any key that were created last; all without a limit."""
 
-    def age(one: PastRevision) -> tuple[float, int, str]:
+    def age(r: PastRevision) -> tuple[float, int, str]:
         # A revision not observed yet was created just now.
-        return float("inf") if one.created_at_s is None else one.created_at_s, one.number, one.key
+        return float("inf") if r.created_at_s is None else r.created_at_s, r.number, r.key
 
     return sorted(revisions, key=age, reverse=True)[:limit]
 
@@ -176,28 +176,28 @@ def _step(step: PastStep) -> dict[str, Any]:
     return {name: fields[name] for name in before} | times | {name: fields[name] for name in after}
 
 
-def _revision(one: PastRevision, code: RevisionCode | None) -> dict[str, Any]:
+def _revision(revision: PastRevision, code: RevisionCode | None) -> dict[str, Any]:
     """Describe a revision, and how it went as far as it was observed."""
     return {
-        "key": one.key,
-        "revision": one.number,
-        "name": one.name,
-        "job": one.job,
-        "digest": one.digest,
-        "phase": one.phase_text or None,
-        "created_at": timestamp_or_none(one.created_at_s),
-        "started_at": timestamp_or_none(one.started_at_s),
-        "ended_at": timestamp_or_none(one.ended_at_s) if one.has_ended else None,
-        "duration_s": one.duration_s,
-        "node_count": one.node_count,
-        "seen_at": timestamp_or_none(one.seen_at_s),
+        "key": revision.key,
+        "revision": revision.number,
+        "name": revision.name,
+        "job": revision.job,
+        "digest": revision.digest,
+        "phase": revision.phase_text or None,
+        "created_at": timestamp_or_none(revision.created_at_s),
+        "started_at": timestamp_or_none(revision.started_at_s),
+        "ended_at": timestamp_or_none(revision.ended_at_s) if revision.has_ended else None,
+        "duration_s": revision.duration_s,
+        "node_count": revision.node_count,
+        "seen_at": timestamp_or_none(revision.seen_at_s),
         # When each phase was first seen; phases between two observations are missing.
-        "phases": [{"phase": text, "seen_at": timestamp(at_s)} for text, at_s in one.phases],
+        "phases": [{"phase": text, "seen_at": timestamp(at_s)} for text, at_s in revision.phases],
         # In canonical form, with the names of secrets; null if not recorded.
-        "declared": one.declared
-        and {name: value for name, value in asdict(one.declared).items() if name != "commit"},
+        "declared": revision.declared
+        and {name: value for name, value in asdict(revision.declared).items() if name != "commit"},
         "code": code and code.document(),
-        "released_at": timestamp_or_none(one.released_at_s),
+        "released_at": timestamp_or_none(revision.released_at_s),
     }
 
 
@@ -260,8 +260,8 @@ def make_timeline(report: HistoryReport) -> Timeline:
     # A job that we terminated may not have been observed since.
     ended = {step.job for step in steps if step.call == Call.TERMINATE and step.ok is not False}
     by_key: dict[str, list[PastRevision]] = {key: [] for key in report.selected_keys}
-    for one in sorted(shown.revisions, key=lambda one: one.number):
-        by_key.setdefault(one.key, []).append(one)
+    for r in sorted(shown.revisions, key=lambda r: r.number):
+        by_key.setdefault(r.key, []).append(r)
     marks = _marks_of_runs(runs)
     lanes = []
     for key in sorted(report.selected_keys or {*by_key, *marks}):
@@ -276,25 +276,25 @@ def make_timeline(report: HistoryReport) -> Timeline:
 def _bars(revisions: Sequence[PastRevision], created: Mapping[str, float], at_s: float) -> Iterator[Bar]:
     """Yield the bars of one key, oldest first. `created` has the time of our create call for each name."""
 
-    def begin_of(one: PastRevision) -> float:
+    def begin_of(revision: PastRevision) -> float:
         """Return its creation by the service, else by our call, else when it was first seen."""
-        seen_s = one.phases[0][1] if one.phases else one.seen_at_s
-        known = (one.created_at_s, created.get(one.name), seen_s, at_s)
+        seen_s = revision.phases[0][1] if revision.phases else revision.seen_at_s
+        known = (revision.created_at_s, created.get(revision.name), seen_s, at_s)
         return min(max(next(time for time in known if time is not None), 0.0), at_s)
 
-    begins = [begin_of(one) for one in revisions]
-    for one, begin_s, next_s in zip(revisions, begins, [*begins, at_s][1:], strict=True):
-        end_s = one.ended_at_s if one.has_ended else one.released_at_s
-        if end_s is None and one.has_ended:  # when it was first seen ended
-            end_s = one.phases[-1][1] if one.phases else begin_s
+    begins = [begin_of(revision) for revision in revisions]
+    for revision, begin_s, next_s in zip(revisions, begins, [*begins, at_s][1:], strict=True):
+        end_s = revision.ended_at_s if revision.has_ended else revision.released_at_s
+        if end_s is None and revision.has_ended:  # when it was first seen ended
+            end_s = revision.phases[-1][1] if revision.phases else begin_s
         elif end_s is None:
             end_s = next_s if next_s > begin_s else at_s
-        yield Bar(one, begin_s, min(max(begin_s, end_s), at_s))
+        yield Bar(revision, begin_s, min(max(begin_s, end_s), at_s))
 
 
 def _marks_of_runs(runs: Iterable[PastRun]) -> dict[str, list[TimelineMark]]:
     """Return the marks of each key; of equal results in consecutive runs only the first is marked."""
-    found: dict[str, list[TimelineMark]] = defaultdict(list)
+    marks: dict[str, list[TimelineMark]] = defaultdict(list)
     last: dict[str, tuple[MarkKind, str]] = {}
     for run in runs:
         times = {step.key: step.ended_at_s or step.at_s for step in run.steps}
@@ -306,44 +306,44 @@ def _marks_of_runs(runs: Iterable[PastRun]) -> dict[str, list[TimelineMark]]:
             last[action.key] = kind, text
             if not is_repeated or kind is MarkKind.APPLY:
                 at_s = times.get(action.key, run.ended_at_s or run.at_s)
-                found[action.key].append(TimelineMark(kind, at_s, text))
-    return found
+                marks[action.key].append(TimelineMark(kind, at_s, text))
+    return marks
 
 
 def _mark_of(run: PastRun, action: PastAction) -> tuple[MarkKind | None, str]:
     """Return the kind of mark for an outcome, if any, and its text. A created job is a bar instead."""
-    kind, status, what = None, action.status, f"{action.action} {spell_status(action.status)}"
+    kind, status, label = None, action.status, f"{action.action} {spell_status(action.status)}"
     if run.kind == RunKind.DRIFT:
         kind = {"new": MarkKind.OUTSIDE, "changed": MarkKind.OUTSIDE, "gone": MarkKind.GONE}.get(status)
-        what = f"{action.reason} {status}"
+        label = f"{action.reason} {status}"
     elif status == Status.DONE and action.action in (Action.UPDATE, Action.TERMINATE):
-        kind, what = MarkKind.APPLY, f"{action.action} ({action.reason.replace('_', ' ')})"
+        kind, label = MarkKind.APPLY, f"{action.action} ({action.reason.replace('_', ' ')})"
     elif action.reason == Reason.NAME_TAKEN:
-        kind, what = MarkKind.OUTSIDE, "name taken"
+        kind, label = MarkKind.OUTSIDE, "name taken"
     elif status in FAILURES:
         kind = MarkKind.FAILED
-    text = f"{what}: {action.detail}" if action.detail else what
+    text = f"{label}: {action.detail}" if action.detail else label
     return kind, f"{text} ({action.code})" if action.code and action.code not in text else text
 
 
 def _marks_of_revision(bar: Bar, ended: set[str | None]) -> Iterator[TimelineMark]:
     """Yield terminations by others, and restarts. `ended` are the jobs that we terminated."""
-    one = bar.revision
-    if one.phase is Phase.TERMINATED and not (one.stopped or one.job in ended or _stopped_itself(one)):
-        yield TimelineMark(MarkKind.OUTSIDE, bar.end_s, f"{one.name} was terminated, not by an apply")
+    past = bar.revision
+    if past.phase is Phase.TERMINATED and not (past.stopped or past.job in ended or _stopped_itself(past)):
+        yield TimelineMark(MarkKind.OUTSIDE, bar.end_s, f"{past.name} was terminated, not by an apply")
     has_ended = False
-    for text, at_s in one.phases:
+    for text, at_s in past.phases:
         phase = parse_phase(text)
         if has_ended and phase is not None and phase.is_active:
-            yield TimelineMark(MarkKind.OUTSIDE, at_s, f"{one.name} was seen {text} after it had ended")
+            yield TimelineMark(MarkKind.OUTSIDE, at_s, f"{past.name} was seen {text} after it had ended")
         has_ended = phase is not None and phase.is_terminal
 
 
-def _stopped_itself(one: PastRevision) -> bool:
+def _stopped_itself(revision: PastRevision) -> bool:
     """Whether it ran for its auto_stop (docs/concepts/decisions.md)."""
-    span = mapping_at(one.declared.immutable if one.declared else {}, "spec", "auto_stop")
+    span = mapping_at(revision.declared.immutable if revision.declared else {}, "spec", "auto_stop")
     with suppress(TypeError, ValueError):
         # The canonical form may have text for the number.
         amount = {**span, "duration": float(span["duration"])} if "duration" in span else {}
-        return has_run_for(one.duration_s, auto_stop_hours({"spec": {"auto_stop": amount}}))
+        return has_run_for(revision.duration_s, auto_stop_hours({"spec": {"auto_stop": amount}}))
     return False

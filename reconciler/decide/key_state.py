@@ -416,7 +416,7 @@ def bad_end_of(revision: Revision, desired: DesiredJob) -> str:
 
 
 class Completion(NamedTuple):
-    """The last completion of a key: its revision, when it completed, and when its job was created."""
+    """The last completion of a key: its revision, and when the job completed and was created."""
 
     key: str
     number: int
@@ -594,8 +594,8 @@ class KeyState:
         digest, past = revision.marker.digest, self.view.past_of(revision.job.id)
         if past is None or past.declared is None or not is_known(digest):
             return None
-        then = dict(past.declared.immutable)
-        return then if digest_of(then, digest[:1]) == digest else None
+        recorded = dict(past.declared.immutable)
+        return recorded if digest_of(recorded, digest[:1]) == digest else None
 
     def needs_details(self, revision: Revision) -> bool:
         """Whether only the details of the job can tell what was edited."""
@@ -611,8 +611,8 @@ class KeyState:
         yield self.revision
         lifecycle, is_bad = self.desired.lifecycle, _ENDED_OTHERWISE_THAN_WELL.__contains__
         retries = lifecycle.on_failure == "retry" or lifecycle.on_terminated == "recreate"
-        is_over = is_bad(self.revision.job.phase) or not self.has_declared_digest
-        if lifecycle.ignore_changes and retries and is_over:
+        may_retry = is_bad(self.revision.job.phase) or not self.has_declared_digest
+        if lifecycle.ignore_changes and retries and may_retry:
             others = (one for one in reversed(self.view.owned) if one is not self.revision)
             tries = islice(others, lifecycle.max_retries + 1)
             yield from takewhile(lambda one: is_bad(one.job.phase), tries)
@@ -734,7 +734,7 @@ class KeyState:
         return tuple(
             one
             for one in last
-            # What was created later has completed later, however soon.
+            # A job that was created later also completed later, even within the same second.
             if one.at_s > created_at_s + _SAME_TIME_S or one.created_at_s > created_at_s
         )
 

@@ -273,11 +273,11 @@ def judge_followed(
 
 def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
     """Whether an action tried to create it (its response may be lost), or the key waited for it."""
-    made = followed.after
-    if made is not None and (revision.job.name, revision.marker.digest) == (made.name, made.digest):
+    after = followed.after
+    if after is not None and (revision.job.name, revision.marker.digest) == (after.name, after.digest):
         return True
     is_waited_for = followed.job is None or (followed.is_deferred and followed.had_ended)
-    return made is None and is_waited_for and revision.marker.digest == digest
+    return after is None and is_waited_for and revision.marker.digest == digest
 
 
 def _is_retry(current: Revision | None, newest: Revision, owned: Sequence[Revision]) -> bool:

@@ -269,12 +269,12 @@ def code_changes(before: Iterable[CodeFile], after: Iterable[CodeFile]) -> tuple
     old, new = {file.path: file for file in before}, {file.path: file for file in after}
 
     def change(path: str) -> CodeChange:
-        was, now = old.get(path), new.get(path)
-        if now is None:
+        previous, current = old.get(path), new.get(path)
+        if current is None:
             return CodeChange(path=path, change="removed", size=old[path].size, old_size=old[path].size)
-        if was is None:
-            return CodeChange(path=path, change="added", size=now.size)
-        return CodeChange(path=path, change="changed", size=now.size, old_size=was.size)
+        if previous is None:
+            return CodeChange(path=path, change="added", size=current.size)
+        return CodeChange(path=path, change="changed", size=current.size, old_size=previous.size)
 
     paths = sorted(old.keys() | new.keys())
     return tuple(change(path) for path in paths if old.get(path) != new.get(path))

@@ -85,10 +85,10 @@ def hold_back_for_needs(
     if not desired.needs or not action.traits.starts_a_job:
         return action
     settled = {key: is_settled(action_by_key.get(key)) for key in desired.needs}
-    failed = [key for key, is_so in settled.items() if is_so is False]
-    waiting = [key for key, is_so in settled.items() if is_so is None]
+    failed = [key for key, verdict in settled.items() if verdict is False]
+    waiting = [key for key, verdict in settled.items() if verdict is None]
     if failed:
-        phases = {key: one.phase_before for key in failed if (one := action_by_key.get(key))}
+        phases = {key: upstream.phase_before for key in failed if (upstream := action_by_key.get(key))}
         causes = ", ".join(
             f"{key}, which ended as {phases[key]}" if phases.get(key) else f"{key}, which is absent"
             for key in failed

@@ -332,24 +332,24 @@ def _problems(expected: Expectation, verdicts: Verdicts) -> Iterator[str]:
     failed = {one.policy: one.problem for one in verdicts.denied if one.problem is not None}
     for name, problem in sorted(failed.items()):
         yield f"{name} could not be evaluated: {problem}"
-    for effect, names, found in (
+    for effect, names, actual in (
         ("deny", expected.deny, {one.policy for one in verdicts.denied} - failed.keys()),
         ("warn", expected.warn, {one.policy for one in verdicts.warned}),
     ):
         verb = {"deny": "denies", "warn": "warns"}[effect]
         expected_names = set(names) - failed.keys()
         yield from (
-            f"{name} is expected to {effect}, and does not" for name in sorted(expected_names - found)
+            f"{name} is expected to {effect}, and does not" for name in sorted(expected_names - actual)
         )
-        yield from (f"{name} {verb}, which is not expected" for name in sorted(found - expected_names))
+        yield from (f"{name} {verb}, which is not expected" for name in sorted(actual - expected_names))
     for name, field in verdicts.unevaluated.items():
         yield f"{name} needs {field}, which the case does not say"
 
 
 def _case_subject(case: PolicyCase, prices: Prices) -> Subject:
-    says = case.content.action
-    subject = declared(case.job, prices, kind=Action(says.kind), reason=says.reason)
+    given = case.content.action
+    subject = declared(case.job, prices, kind=Action(given.kind), reason=given.reason)
     assert subject is not None  # a case has a body, and is not absent
-    own = {name: getattr(says, name) for name in says.model_fields_set}
-    action = {**subject.action, "lost_node_hours": 0.0, **own, "reason": says.reason.value}
-    return Subject(subject.key, says.kind, subject.job, action)
+    own = {name: getattr(given, name) for name in given.model_fields_set}
+    action = {**subject.action, "lost_node_hours": 0.0, **own, "reason": given.reason.value}
+    return Subject(subject.key, given.kind, subject.job, action)

@@ -55,30 +55,30 @@ def find(
     """
     findings: list[PreflightFinding] = []
     for action in starting:
-        for one in refused_in_body(action.desired or {}, answers):
+        for refusal in refused_in_body(action.desired or {}, answers):
             fix = None
-            if command := _COMMANDS.get(one.reason):
+            if command := _COMMANDS.get(refusal.reason):
                 fix = f"use one of: reconciler {command} --target {target}"
-            elif one.reason is PreflightReason.NEEDS_ITS_CONTAINER_IMAGE:
+            elif refusal.reason is PreflightReason.NEEDS_ITS_CONTAINER_IMAGE:
                 fix = f"set `images: host` on target {target} to run the command without its image"
-            fields: dict[str, Any] = {
-                "reason": one.reason,
-                "path": one.path,
-                "detail": one.detail,
+            more: dict[str, Any] = {
+                "reason": refusal.reason,
+                "path": refusal.path,
+                "detail": refusal.detail,
                 "fix": fix,
             }
-            findings.append(PreflightFinding(key=action.key, source=action.source, **fields))
-    refused_keys = {one.key for one in findings}
+            findings.append(PreflightFinding(key=action.key, source=action.source, **more))
+    refused_keys = {refusal.key for refusal in findings}
     starting = [action for action in starting if action.key not in refused_keys]
     quota = answers.quota
     if quota is not None and quota.quota is not None and quota.used is not None and quota.quota >= 0:
-        left = max(0, quota.quota - quota.used)
-        detail = f"{left} of {quota.quota} job records are left in the project, "
+        remaining = max(0, quota.quota - quota.used)
+        detail = f"{remaining} of {quota.quota} job records are left in the project, "
         detail += f"and {len(starting)} would be created"
-        fields = {"reason": PreflightReason.QUOTA_EXCEEDED, "detail": detail, "fix": _DELETE}
-        for action in starting if len(starting) > left else ():
-            findings.append(PreflightFinding(key=action.key, source=action.source, **fields))
-    return tuple(sorted(findings, key=lambda one: one.key))
+        more = {"reason": PreflightReason.QUOTA_EXCEEDED, "detail": detail, "fix": _DELETE}
+        for action in starting if len(starting) > remaining else ():
+            findings.append(PreflightFinding(key=action.key, source=action.source, **more))
+    return tuple(sorted(findings, key=lambda refusal: refusal.key))
 
 
 def refused_in_body(body: Mapping[str, Any], answers: CatalogAnswers) -> list[Missing]:

@@ -46,11 +46,11 @@ class SweepEntries:
 
     @cached_property
     def members(self) -> Mapping[str, list[DesiredJob]]:
-        found: defaultdict[str, list[DesiredJob]] = defaultdict(list)
+        by_entry: defaultdict[str, list[DesiredJob]] = defaultdict(list)
         for job in (self._stack.whole or self._stack.jobs).values():
             if job.sweep is not None and not job.is_absent:
-                found[job.sweep].append(job)
-        return found
+                by_entry[job.sweep].append(job)
+        return by_entry
 
     def former_entry(self, key: str, recorded: Mapping[str, str]) -> DesiredJob | None:
         """Return a job of the entry that no longer produces a key; None if there is no such entry.
@@ -117,18 +117,18 @@ class Renaming(NamedTuple):
 
 def find_renaming(
     members: Sequence[DesiredJob],
-    came: Collection[str],
+    added: Collection[str],
     gone: Mapping[str, str],
     entry: str,
     declared: Collection[str],
 ) -> Renaming | None:
     """Find the `formerly` with which the new members of a sweep keep the jobs of former ones.
 
-    `came` are the keys of the new members, `gone` the digests of former keys, which begin with `entry`. None
+    `added` are the keys of the new members, `gone` the digests of former keys, which begin with `entry`. None
     if no expression gives each new member, and no other, a former key. Of several the best one gives the most
     members the declaration that their job had.
     """
-    new = [member for member in members if member.key in came]
+    new = [member for member in members if member.key in added]
     rows: defaultdict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
     for key in sorted(gone) if new else ():
         if (values := values_in(key, entry, axes_of(members))) is not None:
@@ -197,17 +197,17 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
         return
     entries = SweepEntries(stack)
     digests = {key: revision.marker.digest for key, revision in gone.items()}
-    left = defaultdict[str, dict[str, str]](dict)
+    former = defaultdict[str, dict[str, str]](dict)
     for key, digest in digests.items():
         if (member := entries.former_entry(key, snapshot.memory.sweeps)) is not None:
-            left[member.sweep or member.key][key] = digest
+            former[member.sweep or member.key][key] = digest
 
     def find(entry: str, keys: Mapping[str, str], former: str) -> Renaming | None:
         members = entries.members.get(entry, [])
-        came = {job.key for job in members if _is_new(job, snapshot)}
-        return find_renaming(members, came, keys, former, stack.declared_keys)
+        new_keys = {job.key for job in members if _is_new(job, snapshot)}
+        return find_renaming(members, new_keys, keys, former, stack.declared_keys)
 
-    for entry, keys in left.items():
+    for entry, keys in former.items():
         if renaming := find(entry, keys, entry):
             for key in renaming.pairs.values():
                 digests.pop(key)
@@ -219,7 +219,7 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
             candidates[digest].append(gone[key])
     letters = sorted({digest[:1] for digest in candidates})
     # If not every new member has a former one, `formerly` does not help.
-    hinted = set(left)
+    hinted = set(former)
     for key, job in new.items():
         known = (
             job.digest if job.digest[:1] == one else digest_of(job.covered_by(one), one) for one in letters
@@ -238,8 +238,8 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
         fix = f"add `formerly: {old}` to {key} to keep its job"
         if job.sweep is not None:  # the name of an entry, or all of its axes, were changed
             names = (snapshot.memory.sweeps.get(old), old.removesuffix(key.removeprefix(entry)), entry)
-            found = (find(entry, digests, name) for name in names if name)
-            renaming = next(filter(None, found), None)
+            matches = (find(entry, digests, name) for name in names if name)
+            renaming = next(filter(None, matches), None)
             fix = (
                 f"add `formerly` to {entry}, with ${{matrix.AXIS}} where {old} has a value, to keep its jobs"
             )

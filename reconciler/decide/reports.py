@@ -185,8 +185,8 @@ class StatusReport(Head):
     def last_line(self) -> str:
         """The counts of jobs by phase, and of keys without a job."""
         counts = {**self.summary, "without a job": self.without_a_job, "unknown": self.unknown}
-        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        return f"Status as of {self.created_at}: {found or 'no jobs'}."
+        counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        return f"Status as of {self.created_at}: {counted or 'no jobs'}."
 
 
 def make_status(proposed: ProposedPlan, plan: Plan, changes: Mapping[str, PastChange]) -> StatusReport:
@@ -203,8 +203,8 @@ def make_status(proposed: ProposedPlan, plan: Plan, changes: Mapping[str, PastCh
     for key in sorted({*stack.jobs, *keys_owned_in_view(stack, proposed.snapshot.ownership)}):
         state = _decision_on(key, proposed).state
         former_keys = state.entry.formerly if state.entry else ()
-        found = [changes[name] for name in (key, *former_keys) if name in changes]
-        change = max(found, key=lambda one: one.at_s, default=None)
+        recorded = [changes[name] for name in (key, *former_keys) if name in changes]
+        change = max(recorded, key=lambda one: one.at_s, default=None)
         jobs += _rows(state, actions.get(key, []), change, is_requested=key in (stack.chosen or ()))
     summary = Counter(one.phase for one in jobs if one.phase is not None)
     return StatusReport(
@@ -460,10 +460,10 @@ class Explanation(Head):
         return not any(action.action is Action.UNKNOWN for action in self.actions)
 
 
-def why_document(key: str, found: Sequence[Explanation]) -> dict[str, Any]:
+def why_document(key: str, explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return explanations as plain JSON data; those of a sweep's members as a list."""
-    documents = [one.document() for one in found]
-    if [one.key for one in found] == [key]:
+    documents = [explanation.document() for explanation in explanations]
+    if [explanation.key for explanation in explanations] == [key]:
         return documents[0]
     return {**{name: documents[0][name] for name in Head.model_fields}, "explanations": documents}
 

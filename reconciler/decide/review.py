@@ -270,23 +270,23 @@ def make_review(
 def merge_reviews(reviews: Iterable[Review]) -> Review:
     """Merge the reviews of several targets: equal ones become one, others omit what the first one has."""
     groups: list[list[Review]] = []
-    for one in reviews:
-        same = (group for group in groups if group[0].model_copy(update={"target": one.target}) == one)
+    for review in reviews:
+        same = (group for group in groups if group[0].model_copy(update={"target": review.target}) == review)
         if (group := next(same, None)) is None:
-            groups.append([one])
+            groups.append([review])
         else:
-            group.append(one)
+            group.append(review)
     first, *others = (
-        group[0].model_copy(update={"targets": tuple(one.target for one in group if one.target)})
+        group[0].model_copy(update={"targets": tuple(review.target for review in group if review.target)})
         for group in groups
     )
 
-    def without_common(one: Review) -> Review:
+    def without_common(review: Review) -> Review:
         common = {"settings": first.settings, "warnings": first.warnings}
         more = {
-            name: tuple(x for x in getattr(one, name) if x not in known) for name, known in common.items()
+            name: tuple(x for x in getattr(review, name) if x not in known) for name, known in common.items()
         }
-        return one.model_copy(update=more)
+        return review.model_copy(update=more)
 
     return first.model_copy(update={"others": tuple(map(without_common, others))})
 
@@ -382,7 +382,7 @@ class _Plan:
         """Return the review of a key; None if it does not differ."""
         before, after = self.before.get(key), self.after.get(key)
         old = self.before.get(self.former.get(key, ""))
-        job, was = after or before, old or before
+        job, previous = after or before, old or before
         assert job is not None
         if before is not None and not (_is_present(before) or _is_present(after)):
             return None
@@ -393,13 +393,13 @@ class _Plan:
             [action, *_], _, rule = decide(state_of(key, None, self.snapshot, self.context))
         chosen, reason = action.action, action.reason
         kind, summary, changes, starts = ChangeKind.CHANGED, "", list[Change](), ""
-        if after is not None and was is not None and _is_present(after) and _is_present(was):
+        if after is not None and previous is not None and _is_present(after) and _is_present(previous):
             edit: tuple[Change, ...] = ()
-            if was.digest != after.digest:
-                old_form, new_form = was.covered_by(CURRENT), after.covered_by(CURRENT)
+            if previous.digest != after.digest:
+                old_form, new_form = previous.covered_by(CURRENT), after.covered_by(CURRENT)
                 edit = changes_between(old_form, new_form, forces_new_job=True)
-            sent, left = declared_changes(was, after)
-            changes = [*edit, *sent, *left, *_policy_changes(was, after)]
+            sent, ignored = declared_changes(previous, after)
+            changes = [*edit, *sent, *ignored, *_policy_changes(previous, after)]
             if action.traits.keeps_the_job:
                 # The declarations tell what is sent, not the pretended service.
                 chosen = Action.UPDATE if sent else Action.KEEP
@@ -465,14 +465,14 @@ _CONSEQUENCES: Mapping[Reason, str] = {
 
 def _policy_changes(before: DesiredJob, after: DesiredJob) -> Iterator[Change]:
     """Yield changes of options that affect only later plans."""
-    was, now = _policy(before), _policy(after)
+    old, new = _policy(before), _policy(after)
     # A new schedule is a change of the marker, and a rename is reported separately.
     left_out = {*(SCHEDULE_OPTIONS if before.schedule_mark != after.schedule_mark else ())}
     if before.key != after.key:
         left_out.add("formerly")
-    for path in was:
-        if was[path] != now[path] and path not in left_out:
-            yield Change(path=path, before=was[path], after=now[path])
+    for path in old:
+        if old[path] != new[path] and path not in left_out:
+            yield Change(path=path, before=old[path], after=new[path])
 
 
 def _policy(job: DesiredJob) -> dict[str, Any]:

@@ -82,8 +82,8 @@ def details_needed_of(state: KeyState) -> list[str]:
 def assumes_absence(action: PlannedAction, state: KeyState) -> bool:
     """Whether the action is valid only if the key has no newer job, under any name.
 
-    True of every action that starts a job, and of one that takes a job last seen active for ended because it
-    is gone. If it had ended by then, the search for active jobs would find it, were it active again.
+    True if it starts a job, or takes a job that was last seen active as ended because it is gone. A job that
+    had ended before would be found by the search for active jobs if it had become active again.
     """
     if action.traits.starts_a_job:
         return True
@@ -519,7 +519,7 @@ def judge_completed(state: KeyState) -> Decision | None:
         return keep_or_update(state, Reason.COMPLETED, "completed")
     past, ended_at_s = state.view.past_of(state.revision.job.id), None
     if past is not None:
-        # Of an end of which the service did not say when, the first look that saw it will do.
+        # If the service did not report the time of the end, use when it was first seen ended.
         ended_at_s = past.ended_at_s or (past.phases[-1][1] if past.phases else None)
     when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
     return keep(state, Reason.AGED_OUT, f"completed{when}")
