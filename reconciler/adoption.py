@@ -140,7 +140,7 @@ def take_over_history(context: Context, move: MovePlan) -> None:
     if move.forgotten:
         jobs = {past.job for past in move.forgotten}
         count_ = context.recording.take_over(context.scope, move.old, jobs)
-        context.tell(f"took over {count_} revisions of the history of stack {move.old.stack}")
+        context.log_debug(f"took over {count_} revisions of the history of stack {move.old.stack}")
 
 
 def check_old_name(context: Context, old: str) -> None:
@@ -192,7 +192,7 @@ def export_jobs(
     details, secrets = read_details(target.backend, [*name_by_id]), DeclaredSecrets.of(loaded.stack)
     jobs = [job for job in details.values() if isinstance(job, ObservedJob)]
     for job in jobs:
-        secrets.hide(job, redactor.learn)
+        secrets.hide(job, redactor.add_secrets)
     name, declared = loaded.target(target.identity.name)
     if declared.traits.has_address and not declared.project_id:
         declared = declared.model_copy(update={"project_id": target.identity.project_id})
@@ -202,7 +202,7 @@ def export_jobs(
         declared,
         jobs,
         is_secret=lambda text: redactor(text) != text,
-        learn=redactor.learn,
+        add_secrets=redactor.add_secrets,
     )
     problems, notes = list[Diagnostic](), list[Diagnostic]()
     for job_id, failure in details.items():

@@ -133,7 +133,7 @@ class Stack:
         # Loads the same files for another target, even if they have changed on disk.
         self._on = partial(Stack, files, variables, environ, var_files)
         values: Any = {"variables": variables, "var_files": var_files, "environ": environ}
-        read = partial(load_manifest, files, **values, learn=self._redactor.learn, target=target)
+        read = partial(load_manifest, files, **values, add_secrets=self._redactor.add_secrets, target=target)
         self._missing: tuple[Diagnostic, ...] = ()
         try:
             self._loaded = read(offline=False)
@@ -143,7 +143,7 @@ class Stack:
                 self._loaded = read(offline=True)
             except ManifestInvalid:
                 raise invalid from None
-        self._redactor.learn(self._loaded.secrets)
+        self._redactor.add_secrets(self._loaded.secrets)
 
     @classmethod
     def from_dict(
@@ -220,7 +220,7 @@ class Stack:
             clock=clock.SystemClock(stop),
             redactor=redactor,
             warn=lambda text: _log.warning("%s", redactor(text)),
-            tell=lambda text: _log.debug("%s", redactor(text)),
+            log_debug=lambda text: _log.debug("%s", redactor(text)),
             on_request=log_request,
             stop=stop,
             command="python",
@@ -344,7 +344,7 @@ class Session:
         if isinstance(made, ReadPlan):
             stack, runtime = self.stack, self._runtime
             places = (stack._variables, stack._var_files, runtime.environ)
-            values = SecretSources(*places, runtime.redactor.learn)
+            values = SecretSources(*places, runtime.redactor.add_secrets)
             core = made.resolve(values)
             context = self._context._replace(loaded=made.as_loaded(), only=made.options.only)
         else:
@@ -490,7 +490,7 @@ class Session:
             is_lost.set()
             stop.set()
 
-        def tell(event: ApplyEvent) -> None:
+        def emit(event: ApplyEvent) -> None:
             event = without_secrets(event, redact)
             level = logging.ERROR if event.type is EventType.ACTION_FAILED else logging.INFO
             what = (event.type.value, event.key, event.action, event.message or event.detail)
@@ -501,7 +501,7 @@ class Session:
                 except Exception:  # a faulty listener must not stop the apply
                     _log.exception("on_event failed")
 
-        stream, result = EventStream(context.target.clock, tell), None
+        stream, result = EventStream(context.target.clock, emit), None
         with context.recording.lock(context.scope, lose_lock) as lock:
             core = make_plan()
             stream.begin(core)
@@ -729,12 +729,14 @@ class JobClient:
     def _find(self, job: str) -> ObservedJob:
         found = service.find_job(self._context.loaded.stack, self._target, job)
         self._hide(
-            found, self._redactor.learn
+            found, self._redactor.add_secrets
         )  # what is asked next, such as a log, may hold what the job was given
         return found
 
     def _shown(self, job: ObservedJob) -> ReportedJob:
-        return ReportedJob.model_validate(redacted(self._hide(job, self._redactor.learn), self._redactor))
+        return ReportedJob.model_validate(
+            redacted(self._hide(job, self._redactor.add_secrets), self._redactor)
+        )
 
 
 class _PlanInputs(NamedTuple):

@@ -86,7 +86,11 @@ def connect_target(
     """Connect to a target. `url` is that of the record store, None for the file next to the root file."""
     recording = open_recording(url, loaded.root, runtime, records)
     with closing(recording), connected(name, target, loaded.root, runtime) as place:
-        callbacks: Any = {"tell": runtime.tell, "stop": runtime.stop, "uploading": runtime.uploading}
+        callbacks: Any = {
+            "log_debug": runtime.log_debug,
+            "stop": runtime.stop,
+            "uploading": runtime.uploading,
+        }
         yield Context(loaded, place, recording, **callbacks)
 
 
@@ -105,7 +109,7 @@ def records_url(
     if not target.traits.is_embedded:
         return given or declared()
     if given:
-        runtime.redactor.learn(passwords_in(given))
+        runtime.redactor.add_secrets(passwords_in(given))
         parse_store_url(given)
     return None
 
@@ -115,7 +119,7 @@ def open_recording(
 ) -> Recording:
     """Return the records of the stack whose root file is in `root`. The store is opened on first use."""
     if url is not None:
-        runtime.redactor.learn(passwords_in(url))
+        runtime.redactor.add_secrets(passwords_in(url))
         url = absolute_url(url, str(root.resolve()))
 
     def origin() -> RunMetadata:
@@ -139,7 +143,7 @@ def open_recording(
         lock_timeout_s=options.lock_timeout_s,
         goes_on_without=options.without_records,
         warn=runtime.warn,
-        tell=runtime.tell,
+        log_debug=runtime.log_debug,
     )
 
 

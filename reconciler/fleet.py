@@ -132,10 +132,10 @@ def check_here(
     request: FleetRequest,
     tasks: Sequence[StackTask],
     take: TakeResult,
-    learn: Learn,
+    add_secrets: Learn,
     stop: threading.Event | None = None,
 ) -> None:
-    """Run the command for each stack on threads; `take` receives the results, `learn` the secrets.
+    """Run the command for each stack on threads; `take` receives the results, `add_secrets` the secrets.
 
     An interrupt ends it immediately; `stop` ends it in order.
     """
@@ -144,7 +144,7 @@ def check_here(
     at_once = max(AT_ONCE, len(tasks)) if request.options.get("goal") else AT_ONCE
     pool = ThreadPoolExecutor(at_once, "stack")
     try:
-        checks = [StackCheck(request, task, os.environ, stop, learn) for task in tasks]
+        checks = [StackCheck(request, task, os.environ, stop, add_secrets) for task in tasks]
         for checked in as_completed([pool.submit(check.run) for check in checks]):
             take(checked.result())
     except BaseException:
@@ -170,9 +170,9 @@ class _KnownSecrets(Redactor):
         self._elsewhere = elsewhere
         super().__init__(secrets)
 
-    def learn(self, secrets: Iterable[str]) -> None:
+    def add_secrets(self, secrets: Iterable[str]) -> None:
         values = tuple(secrets)
-        super().learn(values)
+        super().add_secrets(values)
         self._elsewhere(values)
 
 
@@ -188,12 +188,12 @@ class StackCheck:
         task: StackTask,
         environ: Mapping[str, str],
         stop: threading.Event | None = None,
-        learn: Learn = lambda _: None,
+        add_secrets: Learn = lambda _: None,
     ) -> None:
         self._request, self._task, self._stop = request, task, stop or threading.Event()
         self._options = options = request.options
         self._target: str | None = options.get("target")
-        self._redact = _KnownSecrets(learn, known_secrets(environ))
+        self._redact = _KnownSecrets(add_secrets, known_secrets(environ))
         self._messages: list[tuple[int, str]] = []
         self._problems: list[Diagnostic] = []
         self._unmatched: set[str] = set()
@@ -205,7 +205,7 @@ class StackCheck:
             clock=SystemClock(self._stop),
             redactor=self._redact,
             warn=lambda text: self._say(f"warning: {printable(text)}", 0),
-            tell=lambda text: self._say(printable(text), 1),
+            log_debug=lambda text: self._say(printable(text), 1),
             on_request=lambda method, path, status, seconds: self._say(
                 f"{method} {printable(path)}: {status or 'no answer'}, {seconds * 1000:.0f} ms", 2
             ),
@@ -217,7 +217,7 @@ class StackCheck:
             "variables": dict(options.get("variables") or ()),
             "var_files": request.var_files,
             "environ": environ,
-            "learn": self._redact.learn,
+            "add_secrets": self._redact.add_secrets,
         }
         records = options.get("records") or environ.get("RECONCILER_RECORDS") or None
         self._records = RecordOptions.of(options, records)
@@ -395,7 +395,7 @@ class StackCheck:
         return files._replace(known_variables=frozenset([*self._values["variables"], *given]))
 
     def _registered(self, loaded: LoadedStack) -> LoadedStack:
-        self._redact.learn(loaded.secrets)
+        self._redact.add_secrets(loaded.secrets)
         self._undeclared = frozenset(loaded.undeclared)
         self._warn(loaded.warnings)
         return loaded

@@ -65,12 +65,12 @@ if TYPE_CHECKING:
 class Context(NamedTuple):
     """One stack on one target.
 
-    `only` narrows the view, see `core.stack`; `rerun` are the keys to run again; `tell` takes messages of
-    `-v`. Observations are recorded in `recording`. If `is_applied`, the plan is about to be executed, which
-    requires a readable history; `catalog` then keeps the answers of pre-flight for the checks before each
-    replace. `unmatched` takes keys of `only` and of allowances that the stack lacks, if it is one of several;
-    otherwise these are wrong usage. Once `stop` is set, policies are not waited for. `uploading` is entered
-    while code is uploaded. If `with_history`, a plan lists ended jobs of the stack, too.
+    `only` narrows the view, see `core.stack`; `rerun` are the keys to run again; `log_debug` takes messages
+    of `-v`. Observations are recorded in `recording`. If `is_applied`, the plan is about to be executed,
+    which requires a readable history; `catalog` then keeps the answers of pre-flight for the checks before
+    each replace. `unmatched` takes keys of `only` and of allowances that the stack lacks, if it is one of
+    several; otherwise these are wrong usage. Once `stop` is set, policies are not waited for. `uploading` is
+    entered while code is uploaded. If `with_history`, a plan lists ended jobs of the stack, too.
     """
 
     loaded: LoadedStack
@@ -79,7 +79,7 @@ class Context(NamedTuple):
     only: tuple[str, ...] = ()
     rerun: tuple[str, ...] = ()
     parallelism: int = 8
-    tell: Callable[[str], None] = lambda _: None
+    log_debug: Callable[[str], None] = lambda _: None
     is_applied: bool = False
     catalog: CatalogReader | None = None
     unmatched: TakeUnmatched | None = None
@@ -204,7 +204,7 @@ class _SnapshotReader:
             _ = self._memory
         seen = self._backend.observe(self._names, needs_whole_list)
         requests = format_count(seen.requests, "request")
-        self._context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {requests}")
+        self._context.log_debug(f"read {len(seen.jobs)} jobs: {seen.strategy}, {requests}")
         snapshot = self._snapshot(seen)
         # A new job may be finished work of another stack, renamed.
         digests = digests_to_start(self._in_view(snapshot)[0], snapshot) if self._with_details else None

@@ -35,12 +35,12 @@ def review(
     target: str | None,
     variables: Mapping[str, str],
     var_files: Sequence[Path],
-    learn: Callable[[Iterable[str]], None],
+    add_secrets: Callable[[Iterable[str]], None],
 ) -> Review:
     """Compare the manifests of BASE and HEAD; `paths` are the PATHs in each of them.
 
-    `variables` and `var_files` apply to both sides. `learn` gets secrets before anything else is done with
-    them.
+    `variables` and `var_files` apply to both sides. `add_secrets` gets secrets before anything else is done
+    with them.
 
     Raises:
         WrongUsage: a directory, revision, path or target does not exist, or there are several stacks.
@@ -59,7 +59,12 @@ def review(
         known = frozenset(name for files in stacks for name in _names(files, "variables"))
         if target is not None and target not in _names(stacks[0], "targets"):
             stacks[0] = None  # BASE declares other targets only
-        options = {"variables": variables, "var_files": var_files, "learn": learn, "target": target}
+        options = {
+            "variables": variables,
+            "var_files": var_files,
+            "add_secrets": add_secrets,
+            "target": target,
+        }
         sides: list[_Sides] = []
         problems: list[Diagnostic] = []
         for source, files in zip(sources, stacks, strict=True):
@@ -127,7 +132,7 @@ def _read_sides(source: ManifestSource, files: StackFiles | None, options: Mappi
     left_out = [PlanWarning(what="not read", why=f"{name}: {why}") for name, why in source.left_out(files)]
     by_target = {}
     for name, on_target in loaded.on_targets(options["target"]).items():
-        options["learn"](on_target.secrets)
+        options["add_secrets"](on_target.secrets)
         policy_target: Mapping[str, Any] = {}
         if name is not None and on_target.stack.policies:
             policy_target = known_values(name, on_target.targets.get(name), os.environ)

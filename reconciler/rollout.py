@@ -397,7 +397,7 @@ class _Wait:
                 continue
             self._last_reported[waited.key] = (state, now_s)
             job = waited.job.id if waited.job else None
-            self.rollout.stream.tell(
+            self.rollout.stream.emit(
                 EventType.ACTION_PROGRESS, key=waited.key, action=waited.action, job=job, detail=summary
             )
 

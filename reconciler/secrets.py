@@ -135,9 +135,9 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms_by_secret: dict[str, tuple[Form, ...]] = {}
         self._known: tuple[int, tuple[tuple[str, Form], ...]] = (0, ())
-        self.learn(secrets)
+        self.add_secrets(secrets)
 
-    def learn(self, secrets: Iterable[str]) -> None:
+    def add_secrets(self, secrets: Iterable[str]) -> None:
         """Add values to remove from now on."""
         for secret in map(str, secrets):
             if len(secret) >= SHORTEST_SCANNED and not secret.isspace():

@@ -44,7 +44,7 @@ def validate_stack(
     variables: Mapping[str, str],
     var_files: Sequence[Path] = (),
     target: str | None = None,
-    learn: Callable[[Iterable[str]], None] = lambda _: None,
+    add_secrets: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> ValidatedStack:
     """Check a manifest on all targets or on one, and evaluate its policies; see `manifest.load.check`.
 
@@ -53,9 +53,14 @@ def validate_stack(
     """
     try:
         loaded, skipped = check(
-            paths, variables=variables, var_files=var_files, environ=environ, learn=learn, target=target
+            paths,
+            variables=variables,
+            var_files=var_files,
+            environ=environ,
+            add_secrets=add_secrets,
+            target=target,
         )
-        learn(loaded.secrets)
+        add_secrets(loaded.secrets)
         url_warnings: tuple[Diagnostic, ...] = ()
         if loaded.notifies:
             from reconciler.notify import check_destinations

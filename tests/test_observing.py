@@ -211,7 +211,7 @@ def test_store_that_cannot_be_made_changes_no_plan(service: Service, tmp_path: P
     service.run(a_job())
     (tmp_path / "file").write_text("")
     told: list[str] = []
-    context = context_on(service, tmp_path / "file", a_job(), tell=told.append)
+    context = context_on(service, tmp_path / "file", a_job(), log_debug=told.append)
     assert [a.action for a in reconcile.plan(context).actions] == [Action.KEEP]
     assert any("observations are not recorded" in text for text in told)
 

@@ -55,7 +55,7 @@ class EventStream:
         with self._lock:
             return Result(tuple(outcome for of_key in self._outcomes.values() for outcome in of_key))
 
-    def tell(self, type_: EventType, **fields: object) -> None:
+    def emit(self, type_: EventType, **fields: object) -> None:
         """Emit an event. Errors of the listener (`| head`, a full disk) are ignored."""
         with self._lock:
             if self._is_complete:
@@ -67,8 +67,8 @@ class EventStream:
                 self._listener(event)
 
     def begin(self, plan: Plan) -> None:
-        self.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
-        self.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
+        self.emit(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
+        self.emit(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
 
     def outcome(self, outcome: Outcome) -> None:
         action = outcome.action
@@ -81,12 +81,12 @@ class EventStream:
                 of_key = [earlier for earlier in of_key if not earlier.action.traits.is_skipped]
             self._outcomes[action.key] = [*of_key, outcome]
             if outcome.status is Status.SKIPPED:
-                self.tell(EventType.ACTION_SKIPPED, **fields)
+                self.emit(EventType.ACTION_SKIPPED, **fields)
             elif outcome.status is Status.DONE:
-                self.tell(EventType.ACTION_COMPLETED, **fields)
+                self.emit(EventType.ACTION_COMPLETED, **fields)
             else:
                 fields |= {"code": outcome.code, "message": outcome.message or outcome.detail}
-                self.tell(EventType.ACTION_FAILED, **fields, request_id=outcome.request_id)
+                self.emit(EventType.ACTION_FAILED, **fields, request_id=outcome.request_id)
 
     def complete(self, result: Result | None = None, message: str | None = None) -> None:
         """Emit the final event, from the result or else from the outcomes so far.
@@ -96,7 +96,7 @@ class EventStream:
         with self._lock:
             ended = result or self.so_far
             waits = [waited.document() for waited in ended.waits] or None
-            self.tell(EventType.APPLY_COMPLETED, summary=ended.summary, message=message, waits=waits)
+            self.emit(EventType.APPLY_COMPLETED, summary=ended.summary, message=message, waits=waits)
             self._is_complete = True
 
 
@@ -173,7 +173,7 @@ class Execution:
             backend.begin()  # the action may wait before its first call
             detail = job.phase_text if job.name == action.key else f"{job.name} {job.phase_text}"
             of_action = {"key": action.key, "action": action.action, "job": job.id, "detail": detail}
-            self._stream.tell(EventType.ACTION_PROGRESS, **of_action)
+            self._stream.emit(EventType.ACTION_PROGRESS, **of_action)
 
         steps = Steps(action, backend, self._terms, stack, tell_progress)
         job = action.before.id if action.before else None
@@ -201,7 +201,7 @@ class Execution:
 
     def _tell_start(self, action: PlannedAction) -> None:
         job = action.before.id if action.before else None
-        self._stream.tell(EventType.ACTION_STARTED, key=action.key, action=action.action, job=job)
+        self._stream.emit(EventType.ACTION_STARTED, key=action.key, action=action.action, job=job)
 
 
 def _outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, has_begun: bool) -> Outcome:

@@ -117,7 +117,7 @@ class Console:
 
     def say(self, text: str, level: str = "info") -> None:
         """Write a line to stderr. A closed stderr is ignored."""
-        self.tell(self._line(text, level))
+        self.write_stderr(self._line(text, level))
 
     def line(self, text: str) -> bytes:
         """Format a line for stderr."""
@@ -128,7 +128,7 @@ class Console:
             return self._json({"level": level, "message": text}, None)
         return self.clean(text) + "\n"
 
-    def tell(self, text: str) -> None:
+    def write_stderr(self, text: str) -> None:
         """Write text to stderr unchanged. It must not hold secrets."""
         if self.divert is not None:
             self.divert(text)
@@ -149,7 +149,7 @@ class Console:
             for one in diagnostics:
                 place = None if one.location is None else str(one.location)
                 words = {"level": one.severity.value, "message": one.what, "why": one.why, "fix": one.fix}
-                self.tell(self._json({**words, "path": one.path, "location": place}, None))
+                self.write_stderr(self._json({**words, "path": one.path, "location": place}, None))
             return
         from reconciler.render.text import render_diagnostics
 
@@ -202,7 +202,7 @@ def confirm(question: str) -> None:
     except click.Abort as abort:
         if not isinstance(abort.__context__, EOFError):
             raise
-        console.tell("\n")
+        console.write_stderr("\n")
     except OSError:
         why, fix = f"the prompt could not be shown; {why}", "keep stderr open, or add --yes"
     raise Refused(Diagnostic("not confirmed", why, fix))

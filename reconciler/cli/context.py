@@ -59,10 +59,12 @@ def load_stack(
     """Load the manifest for a target, and let the console redact its secrets."""
     from reconciler.manifest import load
 
-    places, learn = list(paths) or [Path()], console.redact.learn
+    places, add_secrets = list(paths) or [Path()], console.redact.add_secrets
     values: Any = {"variables": dict(variables), "var_files": list(var_files), "environ": os.environ}
     try:
-        return known(load(places, **values, offline=offline, learn=learn, traced=traced, target=target))
+        return known(
+            load(places, **values, offline=offline, add_secrets=add_secrets, traced=traced, target=target)
+        )
     except ManifestInvalid:
         if final_outputs.is_asked_for:
             # So that metrics are labelled with the stack even if its manifest is invalid.
@@ -77,7 +79,7 @@ def load_stack(
 def known(loaded: LoadedStack) -> LoadedStack:
     """Register the secrets of a stack with the console and its name with the outputs; show its warnings."""
     final_outputs.about(loaded.stack.name, loaded.target_name)
-    console.redact.learn(loaded.secrets)
+    console.redact.add_secrets(loaded.secrets)
     if loaded.warnings:
         console.diagnostics(loaded.warnings)
     return loaded
@@ -97,7 +99,7 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
         clock=clock.SystemClock(stop),
         redactor=console.redact,
         warn=lambda text: console.say(f"warning: {printable(text)}", "warning"),
-        tell=console.detail,
+        log_debug=console.detail,
         on_request=show_request,
         reading=reading,
         uploading=uploading,
@@ -136,12 +138,12 @@ class TargetSession(NamedTuple):
         from reconciler.core.masking import tokens_of
 
         if tokens := tokens_of(job.body):
-            console.redact.learn(tokens)
+            console.redact.add_secrets(tokens)
         self.seen[job.id] = job
 
     def shown(self, job: ObservedJob) -> dict[str, Any]:
         """The redacted body of a job. Later output redacts its secrets, too."""
-        return self.secrets.hide(job, console.redact.learn)
+        return self.secrets.hide(job, console.redact.add_secrets)
 
     def find(self, named: str) -> ObservedJob:
         """Return the job that an argument names; see `modelarts.jobs`."""

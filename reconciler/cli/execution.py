@@ -183,7 +183,7 @@ def report_early_failure(request: ApplyRequest) -> Iterator[None]:
     except BaseException as error:
         if request.tells_events:
             stream = EventStream(clock.SystemClock(), JsonLines())
-            stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
+            stream.emit(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
             words = "a system error" if isinstance(error, Exception) else "interrupted"
             if isinstance(error, ReconcilerError):
                 words = "; ".join(diagnostic.what for diagnostic in error.diagnostics)
@@ -334,7 +334,7 @@ def apply_saved(
             final_outputs.about(read.plan.stack, read.plan.target.name)
             read.check_approved(approved)
             values = SecretSources(
-                dict(options["variables"]), list(options["var_files"]), os.environ, console.redact.learn
+                dict(options["variables"]), list(options["var_files"]), os.environ, console.redact.add_secrets
             )
             plan, shaped_by, loaded = read.resolve(values), read.options, read.as_loaded()
             run_by, given = runtime(interrupt.stop), options["records"]

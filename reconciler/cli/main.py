@@ -121,7 +121,7 @@ def _learn_credentials() -> None:
     """Redact all credentials in the environment, used or not."""
     from reconciler.modelarts.known_secrets import known_secrets
 
-    console.redact.learn(known_secrets(os.environ))
+    console.redact.add_secrets(known_secrets(os.environ))
 
 
 def run(command: click.Command, args: list[str]) -> int:

@@ -139,7 +139,7 @@ def review_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
     from reconciler.review import review
 
     options["variables"] = dict(options["variables"])
-    found = review(**options, learn=console.redact.learn)
+    found = review(**options, add_secrets=console.redact.add_secrets)
     show(Content.REVIEW, found, requested_outputs(outputs))
     if denied := found.every_denial:
         from reconciler.decide.policies import refusals_of

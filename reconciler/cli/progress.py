@@ -112,7 +112,7 @@ class Display:
         # Messages that arrived during the end.
         while not self._news.empty():
             if text := self._news.get()[1]:
-                console.tell(text)
+                console.write_stderr(text)
 
     def _draw(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -225,9 +225,9 @@ def uploading() -> Iterator[Callable[[int, int], None]]:
     line = BusyLine()
     with ExitStack() as drawn:
 
-        def tell(done: int, total: int) -> None:
+        def show_progress(done: int, total: int) -> None:
             if not line.text and can_draw(sys.stderr):
                 drawn.enter_context(display.part(line, sys.stderr))
             line.text = f"uploading code, {format_size(done)} of {format_size(total)}"
 
-        yield tell
+        yield show_progress

@@ -98,9 +98,13 @@ def validate_command(
 
         return check_fleet()
     specs = requested_outputs(outputs)
-    learn = console.redact.learn
+    add_secrets = console.redact.add_secrets
     found = validate_stack(
-        list(paths) or [Path()], environ=os.environ, variables=dict(variables), learn=learn, **options
+        list(paths) or [Path()],
+        environ=os.environ,
+        variables=dict(variables),
+        add_secrets=add_secrets,
+        **options,
     )
     if found.skipped:
         console.diagnostics(found.skipped)
@@ -437,7 +441,7 @@ def serve(
     gc.enable()  # disabled for short runs
 
     secrets = (settings["token"], settings["secret_key"], settings["security_token"])
-    console.redact.learn(secret for secret in secrets if secret)
+    console.redact.add_secrets(secret for secret in secrets if secret)
     if bool(settings["access_key"]) != bool(settings["secret_key"]):
         raise click.UsageError("--access-key and --secret-key go together")
     if settings["security_token"] and not settings["access_key"]:

@@ -153,10 +153,11 @@ class DeclaredSecrets(NamedTuple):
         former = {old: job for job in entries.values() for old in job.formerly}
         return cls(stack.name, {**former, **entries})
 
-    def hide(self, job: ObservedJob, learn: Callable[[Iterable[str]], None]) -> dict[str, Any]:
+    def hide(self, job: ObservedJob, add_secrets: Callable[[Iterable[str]], None]) -> dict[str, Any]:
         """Return the service's response about a job without tokens and without values declared sensitive.
 
-        `learn` is called with the removed values, so that later output, such as a log, does not show them.
+        `add_secrets` is called with the removed values, so that later output, such as a log, does not show
+        them.
         """
         values = tokens_of(job.body)
         shown = {n: _without_tokens(one, []) if n == "endpoints" else one for n, one in job.body.items()}
@@ -167,7 +168,7 @@ class DeclaredSecrets(NamedTuple):
         if entry is not None and entry.body is not None:
             shown = _hide_declared(shown, entry.body, values)
             shown = _hide_named(shown, frozenset(_named_in(entry.body)), values)
-        learn(dict.fromkeys(values))
+        add_secrets(dict.fromkeys(values))
         return shown
 
 

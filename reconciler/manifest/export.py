@@ -239,12 +239,12 @@ def export_stack(
     jobs: Sequence[ObservedJob],
     *,
     is_secret: IsSecret = lambda _: False,
-    learn: Learn = lambda _: None,
+    add_secrets: Learn = lambda _: None,
 ) -> ExportedStack:
     """Return the stack that declares the jobs, sorted by key.
 
-    `is_secret` tells whether a text contains a known secret. `learn` is called with the secrets that were
-    found in the jobs, before all texts are searched for them.
+    `is_secret` tells whether a text contains a known secret. `add_secrets` is called with the secrets that
+    were found in the jobs, before all texts are searched for them.
     """
     stack = ExportedStack(name, target_name, target)
     variables, key_by_job = stack.variables, unique_keys(jobs)
@@ -260,7 +260,7 @@ def export_stack(
     # Twice, since a job may contain the secret of another one.
     for _ in range(2):
         results = [entry(job) for job in ordered]
-        learn(filter(is_distinctive, variables.value_by_name.values()))
+        add_secrets(filter(is_distinctive, variables.value_by_name.values()))
     entries = tuple(result for result in results if isinstance(result, ManifestEntry))
     skipped = tuple(result for result in results if isinstance(result, SkippedJob))
     return _without_invalid(replace(stack, entries=entries, skipped=skipped))

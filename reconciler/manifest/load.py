@@ -187,7 +187,7 @@ def load(
     var_files: Sequence[Path] = (),
     environ: Mapping[str, str],
     offline: bool = False,
-    learn: Callable[[Iterable[str]], None] = lambda _: None,
+    add_secrets: Callable[[Iterable[str]], None] = lambda _: None,
     traced: str | None = None,
     target: str | None = None,
 ) -> LoadedStack:
@@ -195,15 +195,16 @@ def load(
 
     `target` defaults to that of the manifest, else to the first whose expressions have a value. `paths` are
     PATH, or files that were found already, see `find_stack`. `variables` are those of `--var`. `offline` is
-    for commands that never send anything: sensitive variables need no value. `learn` is called with secrets
-    before they are used. `traced` is the key of a job, or the name of a sweep, whose values are traced.
+    for commands that never send anything: sensitive variables need no value. `add_secrets` is called with
+    secrets before they are used. `traced` is the key of a job, or the name of a sweep, whose values are
+    traced.
 
     Raises:
         ManifestInvalid: with all problems of all files, in file order.
         WrongUsage: a path or the target does not exist, or there are several stacks to choose from.
     """
     with _no_garbage_collection():
-        inputs = LoadInputs(variables, read_value_files(var_files), environ, offline, learn, traced)
+        inputs = LoadInputs(variables, read_value_files(var_files), environ, offline, add_secrets, traced)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         return _load(files, merge_files(files.documents), inputs, target)
 
@@ -214,7 +215,7 @@ def check(
     variables: Mapping[str, str] = MappingProxyType({}),
     var_files: Sequence[Path] = (),
     environ: Mapping[str, str],
-    learn: Callable[[Iterable[str]], None] = lambda _: None,
+    add_secrets: Callable[[Iterable[str]], None] = lambda _: None,
     target: str | None = None,
 ) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
     """Load a stack on each of its targets, or on one, without values of sensitive variables.
@@ -228,7 +229,7 @@ def check(
         WrongUsage: as `load`.
     """
     with _no_garbage_collection():
-        inputs = LoadInputs(variables, read_value_files(var_files), environ, True, learn)
+        inputs = LoadInputs(variables, read_value_files(var_files), environ, True, add_secrets)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
         is_default_known = merged.target in (None, *merged.targets)
@@ -272,7 +273,7 @@ def load_mapping(
     variables: Mapping[str, str] = MappingProxyType({}),
     environ: Mapping[str, str],
     offline: bool = False,
-    learn: Callable[[Iterable[str]], None] = lambda _: None,
+    add_secrets: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> LoadedStack:
     """Load a stack whose manifest is plain data. `root` is the directory of its records; else as `load`.
 
@@ -280,7 +281,13 @@ def load_mapping(
         ManifestInvalid: with all problems.
         WrongUsage: the directory does not exist.
     """
-    return load(stack_of(mapping, root), variables=variables, environ=environ, offline=offline, learn=learn)
+    return load(
+        stack_of(mapping, root),
+        variables=variables,
+        environ=environ,
+        offline=offline,
+        add_secrets=add_secrets,
+    )
 
 
 def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target: str | None) -> LoadedStack:
@@ -318,7 +325,7 @@ def _read(
     variables = VariableSection(merged.variables, merged.targets, target_entry, inputs)
     values = variables.values
     problems = [*merged.problems, *value_file_problems(inputs.value_files), *credential_problems(documents)]
-    inputs.learn(variables.secrets(documents))
+    inputs.add_secrets(variables.secrets(documents))
 
     target_entries = merged.targets  # so that the closure, which the stack keeps, does not keep `merged`
 
@@ -404,8 +411,8 @@ def _read(
     if problems:
         redact = Redactor(secrets | literals | misplaced_urls(documents))
         for document in documents:
-            redact.learn(looks_like_passwords(document.text))
-            redact.learn(marked_texts(document.tree))
+            redact.add_secrets(looks_like_passwords(document.text))
+            redact.add_secrets(marked_texts(document.tree))
         raise ManifestInvalid(*redact_diagnostics(distinct(in_file_order(problems)), redact))
     # Jobs that are not declared are terminated, so none may be dropped without a problem.
     assert jobs.keys() == entries.keys()

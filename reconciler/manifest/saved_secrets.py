@@ -30,13 +30,13 @@ _MAX_BYTES = 16 * 1024 * 1024
 class SecretSources(NamedTuple):
     """Where to look for values: `variables` (--var), then `var_files`, then the saved sources.
 
-    `learn` is called with each secret before the secret is used.
+    `add_secrets` is called with each secret before the secret is used.
     """
 
     variables: Mapping[str, str]
     var_files: Sequence[Path]
     environ: Mapping[str, str]
-    learn: Callable[[Iterable[str]], None]
+    add_secrets: Callable[[Iterable[str]], None]
 
 
 def resolve(tree: Any, sources: Mapping[str, VariableSource], base: Path, given: SecretSources) -> Any:
@@ -72,7 +72,7 @@ def resolve_records(
         problems = [problem for _, problem in problems_in(reference, expander)] or [error.problem]
         raise ManifestInvalid(*(Diagnostic(*problem[:3]) for problem in problems)) from None
     if isinstance(url, SecretText):
-        given.learn(passwords_in(url))
+        given.add_secrets(passwords_in(url))
     return url
 
 
@@ -115,7 +115,7 @@ def _current_values(
         if from_files.get(name) is None and name not in given.variables and source and source.file:
             from_files[name] = read(source.file)[0].get(name)
     values = VariableValues(declared, given.variables, from_files, given.environ)
-    given.learn(
+    given.add_secrets(
         text
         for name, variable in declared.items()
         for value in values.sources(name, variable.env)
@@ -136,7 +136,7 @@ def _current_values(
     problems: dict[str, Diagnostic] = {}
     for name in names:
         try:
-            given.learn([str(values.get(name))])
+            given.add_secrets([str(values.get(name))])
         except NoValue as error:
             for missing in without_value(name) or [name]:
                 problem = Diagnostic(*error.problem[:3])

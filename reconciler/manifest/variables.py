@@ -439,7 +439,7 @@ class LoadInputs:
     value_files: Sequence[Document]
     environ: Mapping[str, str]
     offline: bool
-    learn: Callable[[Iterable[str]], None]
+    add_secrets: Callable[[Iterable[str]], None]
     traced: str | None = None
     settings: ExpansionBudget = field(default_factory=settings_budget)
     jobs: ExpansionBudget = field(default_factory=ExpansionBudget)

@@ -86,7 +86,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
         listener=runtime.on_request,
         clock=runtime.clock,
         stop=runtime.stop,
-        learn=runtime.redactor.learn,
+        add_secrets=runtime.redactor.add_secrets,
         redact=runtime.redactor,
     )
     backend = connect(target, runtime.environ, options)
@@ -108,7 +108,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
             credentials,
             lambda: session(iam),
             runtime.clock.now,
-            runtime.redactor.learn,
+            runtime.redactor.add_secrets,
             address,
         )
         url = objects.bucket_url(target, address.removeprefix("obs://").partition("/")[0])

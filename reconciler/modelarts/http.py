@@ -210,9 +210,10 @@ class Network(NamedTuple):
 class SessionOptions(NamedTuple):
     """Options of a session, and its listeners.
 
-    `make_adapter` makes a transport for one request at a time. `listener` receives each request, `learn` each
-    secret, including tokens fetched later; `redact` redacts texts. `chance` returns a random number from 0 to
-    1. Once `stop` is set, requests that change something are not sent, and nothing is retried.
+    `make_adapter` makes a transport for one request at a time. `listener` receives each request,
+    `add_secrets` each secret, including tokens fetched later; `redact` redacts texts. `chance` returns a
+    random number from 0 to 1. Once `stop` is set, requests that change something are not sent, and nothing is
+    retried.
     """
 
     network: Network = Network()
@@ -221,7 +222,7 @@ class SessionOptions(NamedTuple):
     clock: Clock | None = None
     stop: threading.Event | None = None
     chance: Callable[[], float] = random.random
-    learn: Callable[[Iterable[str]], None] | None = None
+    add_secrets: Callable[[Iterable[str]], None] | None = None
     redact: Callable[[str], str] | None = None
 
 
@@ -343,10 +344,10 @@ class ServiceSession:
     def hide(self, values: Iterable[str]) -> None:
         """Redact further values in error messages."""
         values = list(values)
-        self._known.learn(values)
-        if self._options.learn:
+        self._known.add_secrets(values)
+        if self._options.add_secrets:
             # Registered there as well: if only a part is known, the whole must be redacted first.
-            self._options.learn(values)
+            self._options.add_secrets(values)
 
     def _redact(self, text: str) -> str:
         return self._known(self._options.redact(text) if self._options.redact else text)

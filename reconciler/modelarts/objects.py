@@ -178,11 +178,11 @@ class KeySource:
         credentials: Credentials,
         open_session: Callable[[], ServiceSession],
         now_s: Callable[[], float],
-        learn: Callable[[list[str]], object],
+        add_secrets: Callable[[list[str]], object],
         address: str,
     ) -> None:
         self._credentials, self._open_session = credentials, open_session
-        self._now_s, self._learn, self._address = now_s, learn, address
+        self._now_s, self._learn, self._address = now_s, add_secrets, address
         self._lock = threading.Lock()
         self._keys: Keys | None = None
 

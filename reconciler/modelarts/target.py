@@ -90,17 +90,17 @@ def _ignore(_: str) -> None:
 class Runtime:
     """The environment of a run: variables, clock, redactor and listeners.
 
-    `redactor` learns each secret and redacts texts of the service. `warn` receives warnings, `tell` messages
-    for `-v`, `on_request` each request. `reading` is entered while the list of jobs is read, `uploading`
-    while code is uploaded. Once `stop` is set, sleeps end and requests that change something are not sent.
-    `command` is the name of the command in the records.
+    `redactor` learns each secret and redacts texts of the service. `warn` receives warnings, `log_debug`
+    messages for `-v`, `on_request` each request. `reading` is entered while the list of jobs is read,
+    `uploading` while code is uploaded. Once `stop` is set, sleeps end and requests that change something are
+    not sent. `command` is the name of the command in the records.
     """
 
     environ: Mapping[str, str]
     clock: Clock
     redactor: Redactor = field(default_factory=Redactor)
     warn: Callable[[str], None] = _ignore
-    tell: Callable[[str], None] = _ignore
+    log_debug: Callable[[str], None] = _ignore
     on_request: RequestListener | None = None
     reading: ReadingListener | None = None
     uploading: UploadListener | None = None
@@ -123,7 +123,7 @@ def connected(name: str, target: Target, root: Path, runtime: Runtime) -> Iterat
         ManifestInvalid: the target has no usable endpoint, or no project.
     """
     # All of them, used or not: any of them may appear in output.
-    runtime.redactor.learn(known_secrets(runtime.environ))
+    runtime.redactor.add_secrets(known_secrets(runtime.environ))
     with ExitStack() as cleanup:
         yield _module_of(target).open_target(name, target, root, runtime, cleanup)
 

@@ -59,8 +59,8 @@ class Recording:
     """Access to the records of a stack, and the handling of an unavailable store.
 
     `url` is None for the file beside the root file. `origin` and `find_place` (the place of the manifests in
-    `root`) are called on first use. `tell` receives messages for `-v`. `unavailable` is set if the URL is
-    unknown, because a secret in it has no value.
+    `root`) are called on first use. `log_debug` receives messages for `-v`. `unavailable` is set if the URL
+    is unknown, because a secret in it has no value.
     """
 
     url: str | None
@@ -73,7 +73,7 @@ class Recording:
     lock_timeout_s: float = 0.0
     goes_on_without: bool = False
     warn: Callable[[str], None] = lambda _: None
-    tell: Callable[[str], None] = lambda _: None
+    log_debug: Callable[[str], None] = lambda _: None
     unavailable: tuple[Diagnostic, ...] | None = None
     _opened: Records | None = field(default=None, init=False)
     #: Set when an apply continues without the store, even if that becomes available again.
@@ -232,7 +232,7 @@ class Recording:
             if store := self._open(create=True):
                 store.remember(scope, seen, at_s)
         except RecordsUnavailable as unavailable:
-            self.tell(f"{unavailable}; observations are not recorded")
+            self.log_debug(f"{unavailable}; observations are not recorded")
 
     def declare(self, scope: Scope, sweeps: Mapping[str, str]) -> None:
         """Record the declarations of an apply, if there is a store. Failures are only warnings."""

@@ -340,7 +340,7 @@ def test_every_scalar_of_a_sensitive_variable_is_a_known_secret(tmp_path: Path, 
     )
     learnt: list[str] = []
     with suppress(ManifestInvalid):
-        load([tmp_path], environ={}, learn=learnt.extend)
+        load([tmp_path], environ={}, add_secrets=learnt.extend)
     assert {"anna-the-first", "48209", "0x1F2E3", "3.14159"} <= set(learnt)
 
 

@@ -35,7 +35,12 @@ SERVICE = Target(kind="modelarts", endpoint="https://service", project_id="p")
 def export(*jobs: ObservedJob, redact: Redactor | None = None) -> ExportedStack:
     redact = redact or Redactor()
     return export_stack(
-        "vision", "prod", SERVICE, jobs, is_secret=lambda text: redact(text) != text, learn=redact.learn
+        "vision",
+        "prod",
+        SERVICE,
+        jobs,
+        is_secret=lambda text: redact(text) != text,
+        add_secrets=redact.add_secrets,
     )
 
 

@@ -188,7 +188,7 @@ COMPOSED = {
 def test_composed_value_is_put_together_again() -> None:
     learned: list[str] = []
     environ = {"TOKEN": "hunter2!", "MORE": "more"}
-    found = again("<${var.line}>", COMPOSED, environ=environ, learn=learned.extend)
+    found = again("<${var.line}>", COMPOSED, environ=environ, add_secrets=learned.extend)
     assert found == "<Bearer hunter2!; ${x} more>"
     assert isinstance(found, SecretText)
     assert found.reference == "<${var.line}>"
@@ -232,7 +232,7 @@ def test_every_value_is_known_before_anything_is_refused() -> None:
     learned: set[str] = set()
     sources = {**TOKEN, "gone": VariableSource(env="GONE"), "unused": VariableSource(env="UNUSED")}
     environ = {"TOKEN": "hunter2!", "UNUSED": "swordfish"}
-    refused("${var.token} ${var.gone}", sources, environ=environ, learn=learned.update)
+    refused("${var.token} ${var.gone}", sources, environ=environ, add_secrets=learned.update)
     assert learned == {"hunter2!", "swordfish"}
 
 

@@ -70,7 +70,7 @@ def test_requests_of_a_plan_among_5000_finished_jobs(
             old_project.store.jobs()
         old_project.forget_requests()
         began = time.process_time()
-        context = old_project.context(a_stack(*jobs))._replace(tell=said.append)
+        context = old_project.context(a_stack(*jobs))._replace(log_debug=said.append)
         decided = reconcile.plan(context, with_preflight=False)
         assert time.process_time() - began < 10.0
     assert [planned.action for planned in decided.actions] == [action] * count

@@ -196,7 +196,7 @@ def test_project_comes_from_the_token() -> None:
     target = Target.model_validate({"kind": "modelarts", "endpoint": "https://private.example"})
     with running(Iam()) as url:
         environ = {**LOGIN, "OS_AUTH_URL": f"{url}/v3"}
-        with connect(target, environ, SessionOptions(learn=learnt.extend)) as backend:
+        with connect(target, environ, SessionOptions(add_secrets=learnt.extend)) as backend:
             assert backend.project_id == "p1"
     assert {PASSWORD, "token-1"} <= set(learnt)
 

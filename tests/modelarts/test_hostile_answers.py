@@ -96,7 +96,9 @@ def test_secret_in_an_error_is_redacted(said: str, secret: str, message: str) ->
 
 def test_part_of_a_hidden_value_does_not_show_the_rest() -> None:
     elsewhere = Redactor(["Pass"])
-    session = a_session((400, '{"error_msg": "Pass1234"}'), redact=elsewhere, learn=elsewhere.learn)
+    session = a_session(
+        (400, '{"error_msg": "Pass1234"}'), redact=elsewhere, add_secrets=elsewhere.add_secrets
+    )
     session.hide(["Pass1234"])
     assert failure_of(session).message == "(sensitive)"
 
@@ -142,7 +144,7 @@ def test_unusable_proxy_error_does_not_show_its_password(proxy: str, message: st
     learnt: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4", "project_id": PROJECT})
     environ = {"MODELARTS_AUTH_TOKEN": TOKEN, "HTTPS_PROXY": proxy}
-    with connect(target, environ, SessionOptions(learn=learnt.extend, clock=StoppedClock())) as backend:
+    with connect(target, environ, SessionOptions(add_secrets=learnt.extend, clock=StoppedClock())) as backend:
         failure = failure_of(backend.session)
     assert isinstance(failure, Unreachable)
     assert message in failure.message
