@@ -83,18 +83,13 @@ def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
     # A link is replaced wherever it leads, unless to a directory.
     if target.is_dir():
         raise NotRegular(errno.EISDIR, "a directory", str(target))
-    existing = None
+    old = None
     with suppress(OSError):  # there is none, or writing it will fail as well
-        existing = target.lstat()
-    if existing is not None and not stat.S_ISREG(existing.st_mode) and not stat.S_ISLNK(existing.st_mode):
-        raise NotRegular(errno.EINVAL, kind_of(existing.st_mode), str(target))
-    if (
-        mode is None
-        and existing is not None
-        and stat.S_ISREG(existing.st_mode)
-        and existing.st_uid == os.geteuid()
-    ):
-        mode = stat.S_IMODE(existing.st_mode)
+        old = target.lstat()
+    if old is not None and not stat.S_ISREG(old.st_mode) and not stat.S_ISLNK(old.st_mode):
+        raise NotRegular(errno.EINVAL, kind_of(old.st_mode), str(target))
+    if mode is None and old is not None and stat.S_ISREG(old.st_mode) and old.st_uid == os.geteuid():
+        mode = stat.S_IMODE(old.st_mode)
     temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
     _temporary.add(temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

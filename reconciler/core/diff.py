@@ -90,7 +90,6 @@ class _Guess:
 
     @classmethod
     def of(cls, reported: Canonical, declared: Canonical) -> _Guess:
-        """Compare both forms."""
         guess = cls(keeps_named_lists=not is_by_reference(declared))
         covered = {name: value for name, value in declared.items() if name != RERUN}
         guess.base = guess._guess_object(covered, reported, rules(), ())

@@ -114,7 +114,6 @@ def _movable_fields(tree: Tree, path: Sequence[str | int]) -> list[_Path]:
 
 
 def _without(tree: Tree, place: _Path) -> Tree:
-    """Return the tree without the value at a path."""
     name, *below = place
     rest = {other: value for other, value in tree.items() if other != name}
     return {**rest, name: _without(tree[name], tuple(below))} if below else rest

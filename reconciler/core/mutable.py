@@ -43,7 +43,6 @@ def is_changeable(path: _Path, phase: Phase, cloud: Cloud) -> bool:
 
 
 def changes_only_marker(changes: Iterable[Change]) -> bool:
-    """Whether only the marker changes."""
     return all(change.path in _MARKER_PATHS for change in changes)
 
 

@@ -168,5 +168,4 @@ def unseen(content: str, full_size: int | None, seen: int, *, is_last: bool) -> 
 
 
 def last_lines(content: str, count: int) -> str:
-    """Return the last `count` lines of a text."""
     return "".join(content.splitlines(keepends=True)[-count:]) if count else ""

@@ -174,9 +174,9 @@ class KeyView:
 class Ownership:
     """An observation, grouped by key for one stack.
 
-    `proves_absence`: a key without any job in it has none. The observation was whole, and no unreadable job
-    can belong to the key. `unattributed` are jobs of which not even the name could be read, `unmanaged` those
-    without a valid marker, by id.
+    `proves_absence`: a key without a job in it has none at all, since it is whole and names each unreadable
+    job. `unattributed` are jobs of which not even the name could be read, `unmanaged` those without a valid
+    marker, by id.
     """
 
     views: Mapping[str, KeyView]

@@ -45,7 +45,6 @@ class Scope(NamedTuple):
 
     @classmethod
     def of(cls, stack: str, target: TargetIdentity) -> Scope:
-        """The scope of a stack on a target."""
         parts = urlsplit(target.endpoint)
         host = parts.netloc.lower().removesuffix(_DEFAULT_PORTS.get(parts.scheme, "")) or target.endpoint
         return cls(stack, host, target.project_id, target.workspace_id)

@@ -63,7 +63,6 @@ class Source(Frozen):
 
     @classmethod
     def of(cls, location: Location | None) -> Source | None:
-        """Convert a location."""
         return (
             None if location is None else cls(file=location.file, line=location.line, column=location.column)
         )
