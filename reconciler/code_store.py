@@ -414,6 +414,8 @@ class CodeStore:
             return printable(self._redact(match[1]))[:300] if match else ""
 
         code, message = search(r"<Code>(\w+)</Code>"), unescape(search(r"(?s)<Message>(.*?)</Message>"))
+        if "Received redirect without" in text:  # obstore drops the body of one without a header
+            code = "PermanentRedirect"
         status = int(search(r"status code: (\d{3})") or 0) or None
         if verb != "write" and code in ("", "AccessDenied", "SignatureDoesNotMatch", "NoSuchBucket"):
             code = "PermanentRedirect" if self._access.is_elsewhere() else code

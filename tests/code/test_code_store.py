@@ -234,13 +234,15 @@ def test_missing_right_is_named(obs: ObsServer, code: Code, method: str, right: 
 
 @pytest.mark.parametrize("status", [301, 307])
 @pytest.mark.parametrize("method", ["GET", "PUT"])
+@pytest.mark.parametrize("is_told_where", [True, False])
 def test_bucket_of_another_region_is_told_by_the_redirect(
-    obs: ObsServer, code: Code, status: int, method: str
+    obs: ObsServer, code: Code, status: int, method: str, is_told_where: bool
 ) -> None:
     # What is met there says nothing: obstore follows some redirects, without its signature.
     with running() as other:
         other.answers = [Answer(403, "AccessDenied", times=None)]
-        elsewhere = Answer(status, "PermanentRedirect", method, None, {"Location": f"{other.url}/vision"})
+        where = {"Location": f"{other.url}/vision"} if is_told_where else {}
+        elsewhere = Answer(status, "PermanentRedirect", method, None, where)
         obs.answers = [elsewhere]
         refusal = refused(obs, code, is_elsewhere=lambda: method == "GET")
     assert "the bucket is in another region" in str(refusal)
