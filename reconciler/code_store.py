@@ -130,6 +130,12 @@ REFUSALS: Mapping[str, _Refusal] = {
     "MissingContentLength": _Refusal("the length of the file did not arrive", _BUG),
     "PreconditionFailed": _Refusal("the store saw a condition that was not sent", _BUG),
     "NotImplemented": _Refusal("the store does not have this operation", _BUG),
+    "EntityTooSmall": _Refusal("the store took the file for a part of an upload", _BUG),
+    "NoSuchUpload": _Refusal("the store took the file for a part of an upload that it does not know", _BUG),
+    "BucketAlreadyExists": _Refusal("the store took the file for a new bucket", _BUG),
+    "ObjectAlreadyExists": _Refusal(
+        "the bucket keeps what it has under this name", "allow overwriting below `code_store`"
+    ),
 }
 #: Equivalent error codes, and status codes of responses without one.
 _ALIASES = {
