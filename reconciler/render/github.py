@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.values import SHOWN_WITH_ACTIONS
+from reconciler.decide.outcome import Status
 from reconciler.render import Content, Place, View
 from reconciler.render.sheet import Level, Row, sheet_of
 from reconciler.text import printable
@@ -80,8 +81,9 @@ def outputs_of(content: Content, value: Any, view: View) -> str:
     """Render `has_changes`, `digest`, `summary` and the counts; for a result only `summary`."""
     values: dict[str, object]
     if content is Content.FLEET:
-        values = {"has_changes": bool(value.changed), "summary": value.last_line}
-        values |= {"stacks": len(value.results), "failed": len(value.failed), **value.counts}
+        values = {"summary": value.last_line, "stacks": len(value.results), "failed": len(value.failed)}
+        if Status.DONE not in value.counts:  # those of an apply are of its plans
+            values = {"has_changes": bool(value.changed), **values, **value.counts}
     else:
         sheet = sheet_of(content, value, view)
         values = {"summary": sheet.last_line, **sheet.counts}

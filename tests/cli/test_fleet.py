@@ -460,6 +460,18 @@ def test_every_format_of_a_command_is_one_of_its_fleet(world: World, command: st
     assert shown.get("markdown", "<!-- reconciler: fleet -->\n").startswith("<!-- reconciler: fleet -->\n")
 
 
+def test_step_outputs_of_an_apply_count_the_actions_of_its_plans(world: World) -> None:
+    put(world.url, one="a")
+    world.ends(0, "apply --fleet --yes")
+    edited = stack("one", "a", url=world.url).replace("lr: 0.1", "lr: 0.2")
+    put(world.url, one=f"{edited}    lifecycle: {{on_change: fail}}\n", two="b")
+    world.setenv("GITHUB_OUTPUT", "outputs")
+    world.ends(3, "apply --fleet --yes -o github")
+    outputs = dict(line.split("=", 1) for line in Path("outputs").read_text(encoding="utf-8").splitlines())
+    assert (outputs["has_changes"], outputs["create"], outputs["conflict"]) == ("true", "1", "1")
+    assert outputs["summary"].startswith("Fleet: 2 stacks, 1 with changes; 1 succeeded")
+
+
 def test_keys_of_status_and_history_are_those_of_any_stack(reconciler: Reconciler) -> None:
     put(one="a", two="b")
     reconciler("apply --fleet --yes")
