@@ -111,6 +111,8 @@ def load(
         ManifestInvalid: with every problem of every file as `diagnostics`.
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
+    if "" in paths:  # pathlib takes it for the current directory
+        raise WrongUsage(Diagnostic("no such path", "the path is empty"))
     given, values = [*map(Path, paths)] or [Path()], _as_texts(variables)
     files = [*map(Path, [var_files] if isinstance(var_files, str | os.PathLike) else var_files)]
     seen = os.environ if environ is None else environ

@@ -266,7 +266,7 @@ def _open_sources(
 
 def _exists(name: str) -> bool:
     try:
-        return Path(name).exists()
+        return bool(name) and Path(name).exists()
     except (OSError, ValueError):  # not a valid file name
         return False
 

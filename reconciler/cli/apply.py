@@ -175,7 +175,7 @@ def adopt_command(
         for why in (why for why, is_wrong in wrong.items() if is_wrong):
             usage = "KEY JOB_ID [PATH]... or --from-stack OLD [PATH]..."
             raise WrongUsage(Diagnostic("invalid arguments", why, f"reconciler adopt {usage}"))
-    paths = [Path(word) for word in (words if old is not None else words[2:])]
+    paths = [opt.ANY_PATH.convert(word, None, None) for word in (words if old is not None else words[2:])]
     opening: Any = {**options, "paths": paths, "only": ()}
     if old is not None:
         request = request._replace(question=f"Take over what stack {old} owns?")

@@ -135,8 +135,17 @@ def _split_values(text: str) -> list[str]:
     return [value.replace("\\,", ",") for value in re.split(r"(?<!\\),", text)]
 
 
-FILE = click.Path(path_type=Path, dir_okay=False)
-ANY_PATH = click.Path(path_type=Path)
+class PathType(click.Path):
+    """A path. An empty one is refused: pathlib takes it for the current directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = PathType(path_type=Path, dir_okay=False)
+ANY_PATH = PathType(path_type=Path)
 DURATION = Parsed("duration", parse_duration)
 #: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (default: UTC), or a duration before now.
 MOMENT = Parsed("time", _parse_moment)
@@ -464,7 +473,8 @@ def split_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, 
     A path has a separator, ends in .yaml or .yml, or is `.` or `..`. If there is no such path, a word that
     exists as a file or directory is one, too.
     """
-
+    if "" in words:
+        raise click.UsageError("An argument is empty.")
     paths = [word for word in words if _is_path(word)] or [word for word in words if Path(word).exists()]
     keys = dict.fromkeys(word for word in words if word not in paths)
     return tuple(keys), tuple(map(Path, paths))

@@ -45,7 +45,7 @@ CI: .github/workflows/reconciler.yml names the variable and secrets to set."""
 @opt.command(
     "init",
     click.argument(
-        "directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path, file_okay=False)
+        "directory", metavar="[DIR]", default=".", type=opt.PathType(path_type=Path, file_okay=False)
     ),
 )
 def init_command(directory: Path) -> int:
@@ -274,7 +274,9 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     if not words:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
     key, *paths = words
-    loaded = load_stack([Path(path) for path in paths], **options, offline=True, traced=key)
+    loaded = load_stack(
+        [opt.ANY_PATH.convert(path, None, None) for path in paths], **options, offline=True, traced=key
+    )
     keys = loaded.stack.named_by(key, loaded.stack.whole)
     if not keys:
         raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))

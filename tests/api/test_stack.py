@@ -110,6 +110,7 @@ def connect(root: Path, **options: Any) -> object:
 
 WRONG_USAGES: dict[str, Callable[[Path], object]] = {
     "a path that does not exist": lambda root: load(root / "none"),
+    "a path that is empty": lambda root: load(root, ""),
     "a root that does not exist": lambda root: Stack.from_dict(manifest("a"), root / "none"),
     "a target that does not exist": lambda root: connect(root, target="prod"),
     "a store that is none": lambda root: connect(root, records="nonsense"),

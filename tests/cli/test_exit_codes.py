@@ -62,6 +62,31 @@ def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, command: str) -> No
         reconciler.ends(64, f"{command} {words}", out="", err="error: ", lacks=["Commands:", "Traceback"])
 
 
+#: An empty argument is a variable of the shell without a value; it must not mean the current directory.
+EMPTY = (
+    *(
+        "validate ~",
+        "plan ~",
+        "plan --fleet ~",
+        "apply --yes ~",
+        "destroy --yes ~",
+        "drift ~",
+        "fmt --check ~",
+    ),
+    *("validate jobs.yaml ~", "plan --var-file ~", "watch ~ --every 15m", "init ~", "unlock --yes ~"),
+    *("why a ~", "history ~", "status ~", "status a ~", "release a ~ --yes", "adopt a x ~ --yes"),
+    *("adopt --from-stack old ~ --yes", "explain origin a ~", "review ~ .", "review . ~", "review . . ~"),
+    *("jobs list ~", "jobs show a --in ~", "export --all --in ~", "doctor ~", "notify test ~"),
+)
+
+
+@pytest.mark.parametrize("line", EMPTY)
+def test_empty_path_is_wrong_use(reconciler: Reconciler, line: str) -> None:
+    write(manifest("a"))
+    said = reconciler("", *("" if word == "~" else word for word in line.split()))
+    assert (said.code, said.out) == (64, "")
+
+
 def test_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
