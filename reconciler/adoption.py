@@ -216,12 +216,12 @@ def export_jobs(
 
 def _losses(exported: ExportedStack) -> Iterator[Diagnostic]:
     for entry in exported.unmatched:
-        why = f"apply would create {entry.key} beside {entry.job.name}, which is no name of this key"
+        why = f"apply would create {entry.key} beside {entry.job.name}, whose name is not one of this key"
         fix = f"before anything is applied, {adopt_command(entry.key, entry.job.id)}"
         yield _left_out("not in conflict with its job", why, f"jobs.{entry.key}", fix)
     for entry in exported.entries:
         for path, why in entry.omissions:
-            yield _left_out("not exported as it is", why, f"jobs.{entry.key}.{path}")
+            yield _left_out("omitted from the export", why, f"jobs.{entry.key}.{path}")
     if exported.unreported:
         why = f"the service does not report {', '.join(exported.unreported)}"
         yield _left_out("fields not reported", why, fix="add them if the jobs have them")

@@ -93,7 +93,7 @@ def adopt(candidate: Candidate) -> Adoption:
     desired, job, revision = candidate.desired, candidate.job, candidate.revision
     comparison = candidate.comparison
     fields = ", ".join(change.path for change in comparison.changes)
-    is_taken = "the job is taken to have the declared value"
+    is_taken = "the job is assumed to have the declared value"
     is_rotated = "of the job is not the declared value; a rotated secret is no difference"
     uncompared = [
         ("field not compared", f"the service does not report {p}; {is_taken}") for p in comparison.unreported

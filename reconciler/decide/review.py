@@ -497,8 +497,8 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
         if base.stack.name != head.stack.name:
             yield PlanWarning(
                 what="another stack",
-                why=f"the jobs of stack {base.stack.name} stay its own, and go on; stack {head.stack.name} "
-                "has none yet, and their names are taken",
+                why=f"the jobs of stack {base.stack.name} remain its own and keep running; stack "
+                f"{head.stack.name} has none yet, and their names are taken",
                 fix=f"if it is the same stack, first run: {rename_command(base.stack.name)}",
             )
         defaults = (base.default_target, head.default_target)
@@ -509,7 +509,7 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
         if any(was is not None and now is not None and identity(was) != identity(now) for was, now in pairs):
             yield PlanWarning(
                 what="another target",
-                why="the jobs on the former one go on there; on the new one every job is created",
+                why="the jobs on the former one keep running there; on the new one every job is created",
             )
     if head.stack is None:
         yield PlanWarning(
@@ -521,7 +521,7 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
         yield PlanWarning(
             what="no jobs",
             why="a manifest without any job is refused",
-            fix="if that is meant, apply with --allow empty",
+            fix="if this is intended, apply with --allow empty",
         )
 
 

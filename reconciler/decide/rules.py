@@ -185,7 +185,7 @@ HINTS: Mapping[Reason, tuple[str, ...]] = {
 _TERMINATE_MEMBER = "set `lifecycle.on_change: replace` on its entry, and the job is terminated"
 _PRODUCE_MEMBER = (
     "let the entry produce the key again, and the job is kept",
-    "name the key under `formerly` of the entry, and the job is that of a new member",
+    "name the key under `formerly` of the entry, and the job becomes that of a new member",
 )
 #: Overrides for a member that its sweep no longer produces.
 _HINTS_OF_MEMBER: Mapping[Reason, tuple[str, ...]] = {
@@ -348,7 +348,7 @@ def judge_name_taken(state: KeyState) -> Decision | None:
     if holder.standing is OwnershipState.FOREIGN and marker is not None:
         fix = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
         if marker.key == state.key:
-            fix += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
+            fix += f", adopt its jobs if this stack was renamed ({rename_command(marker.stack)})"
     detail = f"{job.name} is taken by job {job.id} ({holder.why}); {fix}, or rename the key"
     return single(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
 

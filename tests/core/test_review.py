@@ -258,7 +258,7 @@ def on_target(project_id: str) -> Side:
             "another stack",
             f"reconciler adopt --from-stack {a_stack().name}",
         ),
-        (side(a_job()), side(), "no jobs", "if that is meant, apply with --allow empty"),
+        (side(a_job()), side(), "no jobs", "if this is intended, apply with --allow empty"),
     ],
 )
 def test_what_follows_for_all_jobs_is_a_warning(base: Side, head: Side, what: str, fix: str) -> None:
