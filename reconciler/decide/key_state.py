@@ -199,7 +199,18 @@ class Difference(NamedTuple):
         is_unknown = any(_meets(one, paths) for one in self.unreported)
         if self.is_known and not (self.is_exact or is_unknown) and (self.unreported or not self.changes):
             return False
-        return all(_is_change_below(change, paths) for change in self.changes)
+        return all(_is_below(field, paths) for field in self.fields)
+
+    @property
+    def fields(self) -> list[str]:
+        """The paths of the values that changed: a change may be of a whole object, with all its members."""
+        return [
+            field
+            for change in self.changes
+            for value in (change.before, change.after)
+            if value is not None
+            for field in _fields(change.path, value)
+        ]
 
     @property
     def summary(self) -> str:
@@ -220,17 +231,13 @@ def _meets(path: str, paths: Iterable[str]) -> bool:
     return any(_is_below(path, [one]) or _is_below(one, [path]) for one in paths)
 
 
-def _is_change_below(change: Change, paths: Collection[str]) -> bool:
-    """Whether a change lies at or below these paths, or is of an object of which all members do."""
-
-    def covers(path: str, value: Any) -> bool:
-        if _is_below(path, paths):
-            return True
-        members = value.items() if isinstance(value, Mapping) else ()
-        return bool(members) and all(covers(f"{path}.{name}", one) for name, one in members)
-
-    values = [one for one in (change.before, change.after) if one is not None]
-    return all(covers(change.path, value) for value in values or [None])
+def _fields(path: str, value: Any) -> Iterator[str]:
+    """Yield the paths of all values in an object; of anything else its own."""
+    if not (isinstance(value, Mapping) and value):
+        yield path
+        return
+    for name, member in value.items():
+        yield from _fields(f"{path}.{name}", member)
 
 
 #: Placeholder for an unknown revision number.
@@ -642,9 +649,8 @@ class KeyState:
         found, paths = self._ignored_since(self.revision), self.desired.lifecycle.ignore_changes
         if found is None:
             return ""
-        changed = [
-            one for one in paths if any(_meets(change.path, [one]) for change in found.changes)
-        ] or paths
+        fields = found.fields
+        changed = [one for one in paths if any(_is_below(field, [one]) for field in fields)] or paths
         unknown = "" if found.is_exact else "; what was declared before is not on record"
         return f"ignored: {', '.join(changed)}{unknown}"
 
@@ -657,7 +663,7 @@ class KeyState:
         found, paths = self._difference, self.desired.lifecycle.ignore_changes
         if found is None or found.is_empty or self.ignored:
             return None
-        is_elsewhere = not found.is_exact and all(_is_change_below(one, paths) for one in found.changes)
+        is_elsewhere = not found.is_exact and all(_is_below(field, paths) for field in found.fields)
         return found._replace(changes=()) if is_elsewhere else found
 
     def declaration_of(self, revision: Revision) -> DesiredJob:

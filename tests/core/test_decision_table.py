@@ -321,7 +321,7 @@ ignored, one of several | ignore_changes: [spec.auto_stop, algorithm] | old | ke
     | ignored: algorithm
 ignored, the last of an object | ignore_changes: [algorithm.parameters.lr], algorithm__parameters: {} \
     | old | keep unchanged r1 | running; ignored: algorithm.parameters.lr
-ignored, all of an object | ignore_changes: [algorithm.inputs.a, algorithm.inputs.b], \
+ignored, all of an object | ignore_changes: [algorithm.inputs.a, algorithm.inputs.c, algorithm.inputs.b], \
     algorithm__inputs: {a: 'obs://b/a/', b: 'obs://b/b/'} | plain | keep unchanged r1 \
     | ignored: algorithm.inputs.a, algorithm.inputs.b
 ignored, fail | ignore_changes: [algorithm], on_change: fail | old | keep unchanged r1
