@@ -199,7 +199,7 @@ def schedule_problem(text: str) -> str | None:
     except CronSimError as error:
         return f"must be a cron expression of five fields ({error})"
     if Schedule(text).next_after(_ANY_TIME_S) is None:
-        return "must come at some time, and no date is ever like this"
+        return "never matches any date"
     return None
 
 
@@ -274,7 +274,7 @@ class Lifecycle(Strict):
         default="keep",
     )
     replace_order: ReplaceOrder = optional("terminate_first or create_first.", default="terminate_first")
-    protect: Flag | None = optional("true: never terminated or replaced; false: releases the protection.")
+    protect: Flag | None = optional("true: never terminated or replaced; false: removes the protection.")
     rerun: RerunText | None = optional("Any text; edit it to run the same thing again.")
     ignore_changes: Annotated[tuple[str, ...], Field(strict=False)] = described(
         "Fields, or whole sections, whose edits alone start no new job; the next revision has them.",
@@ -283,7 +283,7 @@ class Lifecycle(Strict):
     schedule: CronText | None = optional(
         "Cron expression of five fields; at each of its times the next revision starts."
     )
-    timezone: TimeZoneName = optional("Time zone that the schedule is read in.", default="UTC")
+    timezone: TimeZoneName = optional("Time zone of the schedule.", default="UTC")
     overlap: Literal["skip", "replace"] = optional(
         "If the job is active at its time: skip lets it finish first, replace ends it.", default="skip"
     )

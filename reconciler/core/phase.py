@@ -102,9 +102,9 @@ class PhaseRules(NamedTuple):
 
 
 _NOT_PENDING = _no("the service changes the priority of queued jobs only", "while the job is Pending")
-_STILL_ACTIVE_DELETE = _no("the job is active; its record is its history", "once the job has ended")
+_STILL_ACTIVE_DELETE = _no("the record of an active job cannot be deleted", "once the job has ended")
 _STILL_ACTIVE_CREATE = _no("active: two revisions would run at once", "once the job has ended")
-_ENDING = _no("already terminating", "never: once it has ended there is nothing to terminate")
+_ENDING = _no("already terminating", "never: an ended job cannot be terminated")
 _WAIT = _no("wait: the job is being terminated", "once the job has ended")
 _ENDED = _no("nothing to terminate: the job has ended", "only if the service restarts it")
 

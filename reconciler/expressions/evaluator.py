@@ -38,7 +38,7 @@ _TOO_SLOW = f"it exceeds the limit of {TIME_LIMIT_S:g} s for the policies of a p
 _NO_TIME_LEFT = f"others used up the limit of {TIME_LIMIT_S:g} s for the policies of a plan"
 _TOO_LARGE = f"it exceeds the limit of {MEMORY_LIMIT // 1024**2} MB of memory, or is nested too deeply"
 
-_NO_PROCESS = "no process can be started to evaluate it"
+_NO_PROCESS = "cannot start a process to evaluate it"
 
 
 class _Failed(Exception):

@@ -256,7 +256,7 @@ class Outputs:
         if job is None:
             return _REPORTED_ELSEWHERE
         if job.is_absent:
-            why = f"{place} says state: absent, so nothing writes its outputs"
+            why = f"{place} has state: absent, so nothing writes its outputs"
             return Problem("reference to an absent job", why)
         if name not in outputs:
             declared = f"it has {listed(tuple(map(shorten, outputs)))}" if outputs else "it declares none"
@@ -270,7 +270,7 @@ class Outputs:
             return _REPORTED_ELSEWHERE
         if isinstance(url, RevisionText):
             if url.is_of_outputs:
-                why = f"the path of {place} has the number of another job's revision in it already"
+                why = f"the path of {place} already contains another job's revision number"
                 return Problem(
                     "reference to a numbered path", why, "write the path, or name that job's output"
                 )
@@ -300,7 +300,7 @@ def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
         for path in (("tasks", number, "algorithm"), ("tasks", number, "algorithm", "job_config")):
             for name, (url, steps) in _outputs_at(tree, path):
                 if in_tasks.setdefault(name, (url, steps))[0] != url:
-                    why = f'more than one task declares "{shorten(name)}", each with a path of its own'
+                    why = f'more than one task declares "{shorten(name)}", with different paths'
                     in_tasks[name] = Problem("ambiguous output", why, "write the path"), steps
     return in_tasks | dict(_outputs_at(tree, ("algorithm",))) | dict(_outputs_at(tree, ("raw", "algorithm")))
 
@@ -424,7 +424,7 @@ class JobReader:
         for name in OWN_KEYS - {"raw"} & tree.keys():
             for path, value in _leaves(tree[name], (name,)):
                 if isinstance(value, RevisionText):
-                    why = "the number of a revision may stand only in what is sent to the service"
+                    why = "a revision number is allowed only in fields sent to the service"
                     steps = steps_of(path, job.tree)
                     self.problems.append(job.origin.diagnose(steps, "expression not allowed here", why))
                     tree[name] = mark_unknown(tree[name], lambda text: isinstance(text, RevisionText))
@@ -608,7 +608,7 @@ class JobReader:
         # With the longest revision numbers that `room_for_description` allows for.
         length = len(numbered(description, 9999, lambda _: 9999))
         if length > (room := room_for_description(self.stack, entry.name)):
-            why = f"it has {length} characters; with our marker at most {room} are allowed"
+            why = f"it has {length} characters; next to the marker at most {room} are allowed"
             problems.append(origin.diagnose(("description",), "description too long", why))
         for steps, secret in secrets:
             if is_numbered and "${job.revision}" in str.__str__(secret):
@@ -748,9 +748,9 @@ class CodeReader:
         if not source.is_dir():
             near = [f"./{path.name}" for path in directory.iterdir() if path.is_dir()]
             fix = did_you_mean(f"./{os.path.normpath(entry.source)}", near) or fix
-            raise CodeRejected(f"{entry.source} is no directory", fix=fix)
+            raise CodeRejected(f"{entry.source} is not a directory", fix=fix)
         if not source.is_relative_to(self._within):
-            raise CodeRejected(f"{entry.source} lies outside {self._within}", fix=fix)
+            raise CodeRejected(f"{entry.source} is outside {self._within}", fix=fix)
         spec = CodeSource(source, tuple(entry.exclude), tuple(entry.include), entry.max_size)
         # Use the name as written, since the target of a link may change.
         name = Path(os.path.normpath(directory.absolute() / entry.source)).name
@@ -827,11 +827,11 @@ def _ignored_problems(
             rule = member_rule(rule, part) if rule and not rule.update else rule
         if rule is None and value_at(merged.get("raw") or {}, parts) is None:
             known = (".".join(names) for names, _ in walk_rules() if "[]" not in names)
-            problem = "unknown path", f'"{shorten(path)}" is no field of a job', did_you_mean(path, known)
+            problem = "unknown path", f'"{shorten(path)}" is not a field of a job', did_you_mean(path, known)
         elif rule is not None and rule.update:
             problem = (
                 "field is not fixed at creation",
-                f"{path} is changed on the job, which goes on",
+                f"{path} is updated in place",
                 "remove it",
             )
         else:

@@ -210,7 +210,7 @@ class Sweeps:
             raise NoValue("wrong type", f"expected text, got {describe(template)}")
         required = (f"${{matrix.{axis}}}" for axis in sorted(axes))
         if missing := ", ".join(text for text in required if text not in template):
-            why = f"{_format(named_by)}: every axis must stand in it, {missing} does not"
+            why = f"{_format(named_by)}: the name must contain every axis; {missing} is missing"
             raise NoValue("invalid name", why)
         try:
             key = self.expander.for_job(entry.name, texts).text(template)
@@ -218,7 +218,7 @@ class Sweeps:
             what, why, fix, _ = error.problem
             raise NoValue(what, f"{_format(named_by)}: {why}", fix) from None
         if isinstance(key, SecretText):
-            raise NoValue(_SENSITIVE, f"{key.reference} is sensitive, but everybody sees the names of jobs")
+            raise NoValue(_SENSITIVE, f"{key.reference} is sensitive, but job names are public")
         if isinstance(key, RevisionText):
             raise NoValue("expression not allowed here", "every revision of a job has the same key")
         return str(key)

@@ -176,13 +176,13 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
     if document.tree and not is_manifest:
         # Not a manifest at all: one problem for the file, and none for each key.
         why = f"no key of this file is one of {known}"
-        fix = "name the manifests by include in the root file; files of values are given by --var-file"
+        fix = "name the manifests by include in the root file; pass variable files with --var-file"
         first = next(iter(document.tree))
         yield diagnose(document, (first,), "unknown field", why, fix, at_key=True)._replace(path="")
         return
     for name, value in document.tree.items():
         if name in JobEntry.model_fields and name not in _KINDS:
-            why = f'"{name}" is a field of a job, and stands on the first level of the file'
+            why = f'"{name}" is a field of a job, but is at the top level of the file'
             fix = f"indent it below a job, as jobs.KEY.{name}, or below defaults"
             yield diagnose(document, (name,), _MISPLACED, why, fix, at_key=True)._replace(path="")
         elif name not in _KINDS:
@@ -223,7 +223,7 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterat
     # Of many root files, only the first is reported.
     for root in () if len(roots) < 2 else roots if len(roots) <= MAX_LISTED else roots[:1]:
         others = listed([other.file for other in roots if other.file != root.file])
-        why = f"a stack has a single root file; stack: also stands in {others}"
+        why = f"a stack has a single root file; stack: is also in {others}"
         yield diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
     for root in roots[:1]:
         name = root.tree["stack"]
@@ -239,7 +239,7 @@ def _include_problems(document: Document) -> Iterator[Diagnostic]:
     """Check the globs of a file strictly: jobs in files that they leave out are terminated."""
     value = document.tree.get("include")
     if value is not None and not document.is_root_file:
-        why, fix = "the root file says which files are manifests", "move it beside stack:"
+        why, fix = "the root file says which files are manifests", "move it next to stack:"
         yield diagnose(document, ("include",), "not allowed here", why, fix, at_key=True)
         return
     for steps, glob in one_or_more(value, "include"):
@@ -250,7 +250,7 @@ def _include_problems(document: Document) -> Iterator[Diagnostic]:
         *_, last = parts = glob.removeprefix("./").split("/")
         tail, why = re.split(r"[*?\]]", last)[-1], ""
         if "{" in glob or glob.startswith("!"):
-            why = "only *, **, ? and [...] stand for something else"
+            why = "only *, **, ? and [...] are wildcards"
         elif glob.startswith("/") or "" in parts[:-1] or any(part.startswith(".") for part in parts):
             why = "it must be a path below the directory of the root file, without hidden names, . and .."
         elif len(glob) > MAX_GLOB:
@@ -269,7 +269,7 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> Iterato
         if _is_field_of_job(entry):
             is_below = above is not None and above.document is entry.document
             below = f'"{above.name}"' if above is not None and is_below else "the key of a job"
-            here = f'"{entry.name}" is a field of a job, and stands where the key of a job stands'
+            here = f'"{entry.name}" is a field of a job, but is where the key of a job belongs'
             yield entry.diagnose((), _MISPLACED, here, f"indent it further, below {below}", at_key=True)
             if above is not None and is_below and isinstance(above.value or {}, dict):
                 # Read it as intended, or the field would also be reported as missing in the job.

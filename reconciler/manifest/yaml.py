@@ -586,7 +586,7 @@ def _explain_parser_error(document: Document, place: tuple[int, int], message: s
     """Return the why and fix of a syntax error; the parser's message if there is no better one."""
     line = document.lines[place[0]]
     if "that cannot start any token" in message and "\t" in line[: place[1] + 1]:
-        return "a tab stands where YAML allows spaces only", "replace it by spaces"
+        return "a tab where YAML allows only spaces", "replace it with spaces"
     if message.startswith("while scanning an alias"):
         return "a text that begins with * needs quotes", "put it in quotes"
     if "flow" in message or not message.endswith(_INDENTATION_ERRORS):

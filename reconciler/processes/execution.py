@@ -302,7 +302,7 @@ def _copy_code(
     if files is None:
         source = machine.directory(address)
         if not source.is_dir():
-            why = f"code_dir: {source} is no directory"
+            why = f"code_dir: {source} is not a directory"
             raise CannotRun(why, fix=f"put {address} there, or declare `code`")
         shutil.copytree(source, code, ignore_dangling_symlinks=True, dirs_exist_ok=True)
     return code

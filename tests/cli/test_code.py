@@ -343,15 +343,15 @@ def test_code_is_inherited_taken_away_and_differs_by_target_and_member(reconcile
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("./src", "./none", "./none is no directory"),
+        ("./src", "./none", "./none is not a directory"),
         ("./src", "scr", 'did you mean "./src"?'),
-        ("./src", "../..", "lies outside"),
+        ("./src", "../..", "is outside"),
         ("boot_file: train.py", "boot_file: trian.py", 'did you mean "train.py"?'),
         ("boot_file: train.py", "code_dir: obs://b/x/", "`code` gives code_dir"),
         ("[data/]", "[data/], max_size: 10B", "`max_size` is 10 B"),
         ("[data/]", "[data/], max_size: 10", "a size must be text"),
         (', code_store: "obs://vision/code/"', "", "add code_store: obs://BUCKET/PREFIX/ to the target"),
-        ("./src", "${env.HOME}/..", "lies outside"),
+        ("./src", "${env.HOME}/..", "is outside"),
     ],
 )
 def test_what_cannot_be_uploaded_is_told_before_anything_is_sent(

@@ -278,11 +278,11 @@ def test_evaluations_in_several_threads_do_not_meet() -> None:
 @pytest.mark.usefixtures("limited")
 def test_interpreter_that_cannot_be_started_denies_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    why = "no process can be started to evaluate it: No such file or directory"
+    why = "cannot start a process to evaluate it: No such file or directory"
     assert answer("true") == NotJudged(why)
     assert find_invalid(["true"]) == [InvalidExpression(why)]
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert answer("true") == NotJudged("no process can be started to evaluate it (exit code 1)")
+    assert answer("true") == NotJudged("cannot start a process to evaluate it (exit code 1)")
 
 
 def test_nothing_is_started_where_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

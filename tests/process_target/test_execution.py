@@ -248,7 +248,7 @@ def test_folder_of_the_code_has_the_name_of_its_address_wherever_that_lies(here:
         ({"inputs": [channel("data", "none/")]}, "input data: .*/obs/b/none does not exist"),
         ({"inputs": [channel("data", "../../../etc/")]}, "leads out of"),
         ({"inputs": [{"name": "d", "remote": {"dataset": {"id": "1"}}}]}, "d is not in OBS"),
-        ({"code_dir": "obs://b/none/"}, "code_dir: .*/obs/b/none is no directory"),
+        ({"code_dir": "obs://b/none/"}, "code_dir: .*/obs/b/none is not a directory"),
         ({"boot_file": "obs://b/code/src/other.py"}, "boot_file: .*other.py does not exist"),
         ({"code_dir": None}, "neither a `command` nor a `boot_file`"),
         ({"inputs": [channel("d", "code/", local_dir="/home/ma-user/modelarts")]}, "modelarts is taken by"),

@@ -121,7 +121,7 @@ class Output(Strict):
 
 
 class Engine(Strict):
-    """What the job runs in: a preset framework, an image of one's own, or both."""
+    """What the job runs in: a preset framework, a custom image, or both."""
 
     engine_id: FilledText = optional("Id of a preset framework.")
     engine_name: FilledText = optional("Name of a preset framework.")

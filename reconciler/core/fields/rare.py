@@ -169,7 +169,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class CustomizedFlavor(Strict):
-    """A size of one's own on a dedicated pool."""
+    """A custom size on a dedicated pool."""
 
     cpu_core_num: Positive | None = optional("CPU cores, more than 0.")
     mem_size: Positive | None = optional("Memory in GB, more than 0.")
@@ -256,7 +256,7 @@ class NodeSelector(Strict):
 
 
 class PreferredTerm(Strict):
-    """Nodes on which a job rather runs."""
+    """Preferred nodes."""
 
     weight: int = described("Weight of the term.", ge=0, le=100)
     preference: NodeSelectorTerm = described("Which nodes.")
