@@ -221,7 +221,7 @@ def _losses(exported: ExportedStack) -> Iterator[Diagnostic]:
         yield _left_out("not in conflict with its job", why, f"jobs.{entry.key}", fix)
     for entry in exported.entries:
         for path, why in entry.omissions:
-            yield _left_out("omitted from the export", why, f"jobs.{entry.key}.{path}")
+            yield _left_out("not exported exactly", why, f"jobs.{entry.key}.{path}")
     if exported.unreported:
         why = f"the service does not report {', '.join(exported.unreported)}"
         yield _left_out("fields not reported", why, fix="add them if the jobs have them")

@@ -190,7 +190,7 @@ class _SnapshotReader:
         self._with_details = with_details
         # The keys to search for, active or not.
         self._names = self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
         self._gone: frozenset[str] = frozenset()
         self._unread: dict[str, str] = {}
@@ -231,7 +231,7 @@ class _SnapshotReader:
         # An undeclared key may own jobs that no search covered.
         if not all(map(is_glob, unmatched)):
             return True
-        if planner.needs_whole_list(stack, snapshot, self._plan_context, asked=self._asked):
+        if planner.needs_whole_list(stack, snapshot, self._plan_context, requested=self._requested):
             return True
         if self._with_details or self._plan_context.destroys:
             return False
@@ -254,9 +254,9 @@ class _SnapshotReader:
             for job_id in planner.details_needed(
                 self._in_view(snapshot)[0], snapshot, for_plan=self._with_details
             )
-            if job_id not in self._asked
+            if job_id not in self._requested
         ]:
-            self._asked.update(needed)
+            self._requested.update(needed)
             read = read_details(self._backend, needed, self._context.parallelism)
             self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
             self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}

@@ -170,17 +170,17 @@ def _is_as_declared(state: KeyState, newest_recorded: int) -> bool:
 
 
 def needs_whole_list(
-    stack: Stack, snapshot: Snapshot, context: PlanContext, *, asked: Collection[str] = ()
+    stack: Stack, snapshot: Snapshot, context: PlanContext, *, requested: Collection[str] = ()
 ) -> bool:
     """Whether a decision depends on a job being absent, so that filtered searches are not enough.
 
     This is checked before deciding: a partial observation that would start a job requires a full scan,
-    however large the workspace (docs/concepts/crash-safety.md, "Reading"). `asked` are the jobs whose details
-    were requested; if others are needed, any job may be started.
+    however large the workspace (docs/concepts/crash-safety.md, "Reading"). `requested` are the jobs whose
+    details were requested; if others are needed, any job may be started.
     """
     if context.destroys:
         return False
-    if any(job_id not in asked for job_id in details_needed(stack, snapshot)):
+    if any(job_id not in requested for job_id in details_needed(stack, snapshot)):
         return True
     return not all(decided.is_proven for decided in decisions_of(stack, snapshot, context).values())
 
@@ -206,7 +206,7 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
             tuple(one.state for one in needed.values()),
             tuple(other for other, one in needed.items() if runs_again(one.own)),
         )
-        decisions[key] = _decided(state, {other: one.own for other, one in needed.items()}, finished)
+        decisions[key] = _decide_key(state, {other: one.own for other, one in needed.items()}, finished)
     return decisions
 
 
@@ -218,7 +218,7 @@ def upstream_reruns(stack: Stack, snapshot: Snapshot, context: PlanContext) -> d
     return {key: why for key, decision in decisions.items() if (why := decision.upstream_rerun)}
 
 
-def _decided(
+def _decide_key(
     state: KeyState, needed: Mapping[str, PlannedAction | None], finished: FinishedElsewhere
 ) -> KeyDecision:
     desired = state.declared

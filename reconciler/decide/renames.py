@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Title of a hint at a rename, in plans and reviews.
 MAY_BE_RENAME = "may be a rename"
 #: Maximum number of expressions to try, and of constants for each value in one.
-_MAX_EXPRESSIONS, _MAX_CONSTANTS = 1_000, 8
+_MAX_TRIES, _MAX_CONSTANTS = 1_000, 8
 #: Maximum number of jobs to compare with a new key whose name is in its texts.
 _MAX_NAMED = 20
 
@@ -136,9 +136,7 @@ def find_renaming(
     best: tuple[int, Renaming] | None = None
     for axes, values_of_axes in rows.items():
         columns = zip(axes, zip(*values_of_axes, strict=True), strict=True)
-        for texts in islice(
-            product(*(_candidates(axis, column, new) for axis, column in columns)), _MAX_EXPRESSIONS
-        ):
+        for texts in islice(product(*(_texts(axis, column, new) for axis, column in columns)), _MAX_TRIES):
             parts = (f"-{axis}-{text}" for axis, text in zip(axes, texts, strict=True))
             expression = "".join((entry, *parts))
             if _filled(expression, new[0]) not in gone:
@@ -156,8 +154,8 @@ def find_renaming(
     return None if best is None else best[1]
 
 
-def _candidates(axis: str, column: Sequence[str], new: Sequence[DesiredJob]) -> list[str]:
-    """Return candidates for a value: the axis of that name, a constant, or another axis."""
+def _texts(axis: str, column: Sequence[str], new: Sequence[DesiredJob]) -> list[str]:
+    """Return candidate texts for a value: the axis of that name, a constant, or another axis."""
     texts = set(column)
     fitting = [name for name in new[0].matrix if all(job.matrix.get(name) in texts for job in new)]
     # The axis of the same name comes first; a constant comes before other axes if there is only one.
