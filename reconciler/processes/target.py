@@ -50,9 +50,9 @@ def machine_of(target: Target, root: Path) -> Machine:
     own = str(record_directory(root) / "obs")
     storage = target.storage or own
     by_prefix = {"obs://": storage} if isinstance(storage, str) else storage
-    if "obs://" not in by_prefix and not target.code_store:
-        # The default code store.
-        address = target.code_address
+    address = target.code_address
+    if not any(f"{address}/".startswith(prefix.rstrip("/") + "/") for prefix in by_prefix):
+        # A store that no prefix covers is in the default place.
         by_prefix = {address: f"{own}/{address.removeprefix('obs://')}", **by_prefix}
     given = {
         "python": target.python and str(_absolute(root, target.python)),

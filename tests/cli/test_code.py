@@ -279,10 +279,22 @@ def test_what_follows_from_a_mistake_is_not_told(
     assert lacks not in said.err
 
 
-def test_code_has_a_place_where_storage_names_none_for_it(reconciler: Reconciler) -> None:
-    write(MANIFEST.replace("storage: store", 'storage: {"obs://b/data/": ./data}'))
+@pytest.mark.parametrize(
+    ("storage", "code_store", "place"),
+    [
+        ('{"obs://b/data/": ./data}', "", ".reconciler/obs/local/code"),
+        ('{"obs://b/data/": ./data}', "code_store: obs://b/code\n", ".reconciler/obs/b/code"),
+        ('{"obs://b/": ./b}', "code_store: obs://b/code/\n", "b/code"),
+        ('{"obs://b": ./b}', "code_store: obs://b\n", "b"),
+        ('{"obs://local/": ./mine}', "", "mine/code"),
+    ],
+)
+def test_code_has_a_place_where_storage_names_none_for_it(
+    reconciler: Reconciler, storage: str, code_store: str, place: str
+) -> None:
+    write(MANIFEST.replace("storage: store", f"storage: {storage}") + code_store)
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="1 succeeded")
-    assert [*Path(".reconciler/obs/local/code/vision").iterdir()]
+    assert [*Path(place, "vision").iterdir()]
 
 
 def test_job_is_not_started_where_its_code_cannot_be_uploaded(reconciler: Reconciler) -> None:
