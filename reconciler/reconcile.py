@@ -314,7 +314,7 @@ class _SnapshotReader:
 
     @cached_property
     def _skew_s(self) -> float:
-        """How far our clock is ahead of the service's, fixed by its first response."""
+        """How far our clock is ahead, by the service's first response: all decisions use one time."""
         return getattr(self._backend, "skew_s", None) or 0.0
 
     def _in_view(self, snapshot: Snapshot) -> tuple[Stack, list[str]]:

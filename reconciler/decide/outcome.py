@@ -53,7 +53,7 @@ def spell_counts(summary: Mapping[str, int]) -> str:
 
 
 class Outcome(NamedTuple):
-    """The outcome of one action. `code`, `message` and `request_id` are those of its error, if any."""
+    """The outcome of one action; `code`, `message` and `request_id` are those of its error, if any."""
 
     action: PlannedAction
     status: Status
@@ -312,7 +312,7 @@ class Step(NamedTuple):
 
 
 class StepEnd(NamedTuple):
-    """How a call ended. `is_certain`: whether it is known if it took effect."""
+    """How a call ended; `is_certain` if it is known whether it took effect."""
 
     ok: bool
     is_certain: bool = True
@@ -336,7 +336,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class RunReport:
-    """How a command went, with its stack and target as far as known."""
+    """The result of a command, with its stack and target as far as known."""
 
     command: str
     stack: str

@@ -185,7 +185,7 @@ BLOCKERS = frozenset({Reason.GUARD, Reason.DENIED, Reason.PREFLIGHT})
 
 
 class Guard(StrEnum):
-    """What refuses a plan, or blocks keys of it, unless somebody allows it by this name."""
+    """A rule that refuses a plan, or blocks keys of it, unless `--allow` names it."""
 
     LOST_WORK = "lost-work"
     TERMINATIONS = "terminations"

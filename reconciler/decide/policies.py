@@ -234,7 +234,7 @@ def refusals_of(denied: Iterable[Denial]) -> tuple[Diagnostic, ...]:
 
 
 class CaseAction(Strict):
-    """What is done about the job; what it does not say is that of a create."""
+    """The action on the job; the defaults are those of a create."""
 
     kind: Literal["create", "update", "replace"] = Field("create", description="Kind of action.")
     reason: Annotated[Reason, Field(strict=False)] = Field(Reason.NOT_FOUND, description="Reason.")
@@ -244,14 +244,14 @@ class CaseAction(Strict):
 
 
 class Expectation(Strict):
-    """The names of the policies that are to deny the job and to warn of it; all others are silent."""
+    """The policies that must deny the job, or warn of it; no others may."""
 
     deny: list[str] = Field(default_factory=list, description="Policies that deny the job.")
     warn: list[str] = Field(default_factory=list, description="Policies that warn of the job.")
 
 
 class CaseFile(Strict):
-    """One file of cases: a job, and what the policies of the stack are to say of it."""
+    """A file of cases: a job, and the expected verdicts of the stack's policies."""
 
     job: dict[str, Any] = Field(description="Entry as under `jobs`, or as much of it as matters.")
     key: str | None = Field(None, description="Key of the job; default: the name of the file.")

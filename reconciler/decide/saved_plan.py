@@ -10,7 +10,7 @@ from reconciler.core.values import Frozen
 
 
 class Refusal(Frozen):
-    """The word of a guard that refuses the whole plan, as it was when the plan was made."""
+    """A guard's refusal of the whole plan, as of when the plan was made."""
 
     what: str
     why: str = ""
@@ -18,7 +18,7 @@ class Refusal(Frozen):
 
 
 class SavedOptions(Frozen):
-    """What shaped the plan, and what is needed to carry it out."""
+    """The options that shaped the plan, and what is needed to apply it."""
 
     target: Target = Field(description="Target entry, expanded; must not contain a secret.")
     root: str = Field(description="Directory of the stack's root file, relative to the plan file.")
