@@ -6,14 +6,12 @@ import errno
 import gc
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,7 +26,6 @@ from reconciler.render import Content
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.emulator import Server
     from reconciler.render import Style
 
 
@@ -465,16 +462,10 @@ def serve(
         faults=emulator.chaos(chaos, chaos_seed) if chaos else (),
     )
 
-    def ready(server: Server) -> None:
-        def end(number: int, frame: FrameType | None) -> None:
-            server.stop()
-
-        signal.signal(signal.SIGINT, end)
-        signal.signal(signal.SIGTERM, end)
-        console.result(f"listening on {server.url}\n")
-
     try:
-        emulator.serve(app, host, port, on_ready=ready)
+        emulator.serve(
+            app, host, port, on_ready=lambda server: console.result(f"listening on {server.url}\n")
+        )
     except OSError as error:
         reason = str(error.strerror or error).partition(" (while")[0]
         fix = "choose another --port; 0 picks a free one" if error.errno == errno.EADDRINUSE else None

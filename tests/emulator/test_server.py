@@ -101,7 +101,7 @@ def served(*options: str) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=10)
-    assert process.returncode == 0
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 # ── the address ────────────────────────────────────────────────────────────────────────────────
