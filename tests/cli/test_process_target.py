@@ -81,7 +81,8 @@ def test_failed_job_tells_its_exit_code_and_is_retried(reconciler: Reconciler) -
 def test_job_that_is_taken_out_is_ended(reconciler: Reconciler) -> None:
     write(MANIFEST + job("a", file="wait.py"))
     reconciler.ends(ExitCode.DONE, "apply --yes --wait running")
-    reconciler.ends(ExitCode.DONE, "jobs logs a", out="waits")
+    while "waits" not in reconciler("jobs logs a").out:  # it has only just started
+        time.sleep(0.05)
     write(MANIFEST + job("b"))
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="2 succeeded")
     with ProcessStore(Path(".reconciler/processes")) as store:
