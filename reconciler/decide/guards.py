@@ -103,10 +103,8 @@ def block(
             action = action.block(reasons[0], tuple(dict.fromkeys(names)), "; ".join(details))
         desired = stack.find(action.key) if action.traits.starts_a_job else None
         if needed := tuple(key for key in (desired.needs if desired else ()) if key in blocks):
-            cause = f"waiting for {', '.join(needed)}, which is blocked; then"
-            action = action.hold_back(
-                Action.DEFER, Reason.NEEDS_PENDING, cause, waits_for=needed, follows=None
-            )
+            why = f"waiting for {', '.join(needed)}, which is blocked; then"
+            action = action.hold_back(Action.DEFER, Reason.NEEDS_PENDING, why, waits_for=needed, follows=None)
         blocked.append(action)
     return blocked
 
@@ -210,7 +208,7 @@ def way_out(guard: Guard, before: str) -> str:
 def guard(proposed: ProposedPlan) -> tuple[Sequence[PlannedAction], dict[Guard, GuardFinding]]:
     """Apply all guards in order; a guard does not count what an earlier one blocks.
 
-    Returns the remaining actions, and each guard's finding.
+    Returns the actions, some of them blocked, and each guard's finding.
     """
     findings: dict[Guard, GuardFinding] = {}
     for name, traits in GUARDS.items():
