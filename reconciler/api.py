@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -1058,6 +1059,10 @@ def _invalid(what: str, why: str) -> WrongUsage:
     return WrongUsage(Diagnostic(f"invalid {what}", why))
 
 
+#: How JSON escapes a character beyond U+FFFF.
+_HALVES = re.compile(r"\\ud[89ab]\w\w\\ud[c-f]\w\w")
+
+
 def _as_texts(variables: Mapping[str, object] | None) -> dict[str, str]:
     """Convert values of variables to the texts that `--var` takes.
 
@@ -1070,7 +1075,8 @@ def _as_texts(variables: Mapping[str, object] | None) -> dict[str, str]:
             return str.__str__(value)  # the value of an enum member
         try:
             if isinstance(value, bool | list | tuple | dict):
-                return json.dumps(value)
+                # YAML has no escapes in two halves.
+                return _HALVES.sub(lambda match: str(json.loads(f'"{match[0]}"')), json.dumps(value))
             return str(value if isinstance(value, Number | date) else Path(value))
         except (TypeError, ValueError):
             raise _invalid(f'value of variable "{name}"', f"type {type(value).__name__}") from None

@@ -219,6 +219,13 @@ def test_variable_of_a_list_or_a_mapping_takes_one(tmp_path: Path) -> None:
     assert stack.keys == ("a-lr-0_1", "a-lr-1")
 
 
+def test_variable_of_a_list_takes_any_character(tmp_path: Path) -> None:
+    word = "\U0001f600 \\ud83d \u00e9\u2028\x7f"
+    variable = {"type": "list", "allowed": [[word]]}
+    data = manifest("a") | {"variables": {"words": variable}}
+    assert Stack.from_dict(data, tmp_path, variables={"words": [word]}).keys == ("a",)
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
