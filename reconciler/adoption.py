@@ -125,7 +125,9 @@ def move_plan(context: Context, old: str) -> MovePlan:
         stacks = {job.marker.stack for job in seen.jobs if job.marker is not None} - {stack.name}
         if old not in stacks and (fix := suggest_key(old, stacks)):
             # A close match with a stack on the target is taken for a typo.
-            raise WrongUsage(Diagnostic("no such stack", f"no job on this target is of stack {old}", fix))
+            raise WrongUsage(
+                Diagnostic("no such stack", f"no job on this target belongs to stack {old}", fix)
+            )
         why = f"stack {old} owns no job of a key declared here"
         warnings.append(PlanWarning(what="nothing to do", why=why))
     return MovePlan(_make_plan(context, snapshot, actions, warnings), scope, forgotten)
@@ -146,7 +148,7 @@ def take_over_history(context: Context, move: MovePlan) -> None:
 def check_old_name(context: Context, old: str) -> None:
     """Raise WrongUsage if a name cannot be that of another stack."""
     if old == context.loaded.stack.name:
-        why = f"{old} is the name of this stack; name the one that it had before"
+        why = f"{old} is the current name of this stack; give its former name"
         raise WrongUsage(Diagnostic("not another stack", why))
     if problem := stack_problem(old):
         raise WrongUsage(Diagnostic("not a stack name", f'"{old}": {problem}'))
@@ -207,7 +209,7 @@ def export_jobs(
     problems, notes = list[Diagnostic](), list[Diagnostic]()
     for job_id, failure in details.items():
         if isinstance(failure, NotFound):
-            notes.append(_left_out("a job is gone", f"{name_by_id[job_id]} was deleted meanwhile"))
+            notes.append(_left_out("a job is gone", f"{name_by_id[job_id]} has been deleted"))
         elif isinstance(failure, ServiceError):
             problems.append(_left_out("a job cannot be read", f"{name_by_id[job_id]}: {failure.message}"))
     problems += (_left_out("a job cannot be declared", f"{job.name}: {why}") for job, why in exported.skipped)
@@ -216,9 +218,9 @@ def export_jobs(
 
 def _losses(exported: ExportedStack) -> Iterator[Diagnostic]:
     for entry in exported.unmatched:
-        why = f"apply would create {entry.key} beside {entry.job.name}, whose name is not one of this key"
+        why = f"apply would create {entry.key} beside {entry.job.name}, whose name does not match the key"
         fix = f"before anything is applied, {adopt_command(entry.key, entry.job.id)}"
-        yield _left_out("not in conflict with its job", why, f"jobs.{entry.key}", fix)
+        yield _left_out("key does not match the job's name", why, f"jobs.{entry.key}", fix)
     for entry in exported.entries:
         for path, why in entry.omissions:
             yield _left_out("not exported exactly", why, f"jobs.{entry.key}.{path}")

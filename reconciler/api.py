@@ -334,7 +334,7 @@ class Session:
             ServiceError: the workspace could not be read.
         """
         if wait not in (None, Goal.RUNNING, Goal.COMPLETED):
-            raise _invalid("wait", f'"{wait}" is not running or completed')
+            raise _invalid("wait", f'"{wait}" is not one of running, completed')
         how = RunKind.APPLY, timeout_s, on_event, None if wait is None else Goal(wait)
         if plan is None:
             self._check_values()
@@ -342,7 +342,7 @@ class Session:
             return self._run(context, partial(reconcile.plan, context), *how)
         core, made, allowances = plan._core, plan._made, NO_ALLOWANCES
         if core.stack != self.stack.name:
-            why = f"the plan is for stack {core.stack}, and the session for {self.stack.name}"
+            why = f"the plan is for stack {core.stack}, but the session is for {self.stack.name}"
             raise WrongUsage(Diagnostic("plan of another stack", why, f"connect stack {core.stack}"))
         if isinstance(made, ReadPlan):
             stack, runtime = self.stack, self._runtime
@@ -890,8 +890,8 @@ class Plan(_Report):
             return made.to_save(file)
         # Its paths are relative to where it was read.
         if file is not None and file.resolve().parent != made.file.resolve().parent:
-            why, fix = f"it names files relative to {made.file}", "copy it to a file beside that one"
-            raise WrongUsage(Diagnostic("a saved plan stays in its directory", why, fix))
+            why, fix = f"its paths are relative to {made.file}", "copy it to the same directory"
+            raise WrongUsage(Diagnostic("cannot save the plan in another directory", why, fix))
         return made.document
 
     @property

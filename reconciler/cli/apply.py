@@ -49,7 +49,7 @@ _OF_THE_PLAN = {
     ),
     opt.option(
         "--approve DIGEST",
-        "With --plan: refuse the plan unless it has this digest, whole, as plan and show print it.",
+        "With --plan: refuse the plan unless this is its full digest, as plan and show print it.",
         "approved",
     ),
     opt.RERUN,
@@ -167,8 +167,8 @@ def adopt_command(
     from reconciler.manifest.format import yaml_text
 
     wrong = {
-        "--from-stack compares nothing, so there is nothing for --accept": old is not None and accept,
-        "a key and the id of a job are needed": old is None and len(words) < 2,
+        "--accept has no effect with --from-stack, which compares nothing": old is not None and accept,
+        "a key and a job id are required": old is None and len(words) < 2,
     }
     request = ApplyRequest("Adopt this job?", RunKind.ADOPT, outputs, yes, timeout_s)
     with report_early_failure(request):
@@ -226,7 +226,7 @@ def _rename_stack(old: str, request: ApplyRequest, opening: StackOptions) -> int
 def release_command(
     key: str, outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, **options: Any
 ) -> int:
-    """Take the marker off every revision of KEY, active or ended, after asking.
+    """Remove the marker from every revision of KEY, active or ended, after asking.
 
     Running jobs continue, unmanaged, and keep their descriptions. Remove the key from the manifest as well:
     while it is declared, it is in conflict with the released job, which has its name. Sensitive variables
@@ -236,7 +236,7 @@ def release_command(
     from reconciler.cli.execution import ApplyRequest, change
     from reconciler.core.past import RunKind
 
-    question = f"Release {key}? Its jobs go on, unmanaged."
+    question = f"Release {key}? Its jobs continue, unmanaged."
     request = ApplyRequest(question, RunKind.RELEASE, outputs, yes, timeout_s)
     return change(request, lambda context: release_plan(context, key), offline=True, only=(), **options)
 

@@ -73,8 +73,8 @@ def list_(as_json: bool, **options: Any) -> int:
 def collect(age_s: float, yes: bool, as_json: bool, **options: Any) -> int:
     """Delete code of the stack that is no longer used, after asking.
 
-    Code that an active job or the newest revision of a key uses is kept, for any stack in the workspace, and
-    so is the code of other stacks. Nothing is deleted unless all jobs can be listed.
+    Code used by an active job or by the newest revision of a key is kept, for any stack in the workspace, as
+    is the code of other stacks. Nothing is deleted unless all jobs can be listed.
     """
     from reconciler.cli.execution import Interrupt, hold_lock, interruptible
 

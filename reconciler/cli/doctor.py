@@ -162,7 +162,7 @@ class Examination:
         elif diagnosis:
             yield passed("credentials", diagnosis.credentials_origin)
         else:
-            yield _unsupported(place, "credentials", "say where its credentials come from")
+            yield _unsupported(place, "credentials", "report the source of its credentials")
         failure = listing.problem if isinstance(listing.problem, ServiceError) else None
         is_answer = isinstance(failure, errors.Unauthorized | errors.Rejected)
         if failure and (isinstance(failure, LocalFileFailed) or not is_answer):
@@ -175,7 +175,7 @@ class Examination:
         elif diagnosis:
             clock = judge.of_clock(diagnosis.skew_s)
         else:
-            clock = _unsupported(place, "clock", "tell the time of its service")
+            clock = _unsupported(place, "clock", "report the time of its service")
         yield clock
         if failure and clock.health is Health.WRONG:
             # More failed signatures might lock the key.
@@ -264,7 +264,7 @@ def _read(place: Connected, listing: Listing) -> Check:
     try:
         place.backend.details(listing.jobs[0].id)
     except errors.NotFound:
-        return Check(_MAY_READ, Health.UNCHECKED, "the job was deleted meanwhile")
+        return Check(_MAY_READ, Health.UNCHECKED, "the job has been deleted")
     except ServiceError as failure:
         return _denied(_MAY_READ, _GET, failure)
     return passed(_MAY_READ, _GET)

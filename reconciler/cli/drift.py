@@ -101,10 +101,10 @@ def status_command(
 ) -> int:
     """Show the stack's jobs: revision, phase, times, nodes, last change, and what each is waiting for.
 
-    The service is read once, and no lock is taken. An argument that is . or .., holds a / or ends in
-    .yaml or .yml is a PATH; where there is none, one that exists is. Any other is a KEY. --watch
-    redraws a terminal; elsewhere it prints changes, at most once a minute. With --json each update
-    is one line. Exits 8 if something could not be read.
+    The service is read once, and no lock is taken. An argument is a PATH if it is . or .., contains a /,
+    or ends in .yaml or .yml; if there is none, an argument that exists is a PATH. Any other is a KEY.
+    --watch redraws a terminal; elsewhere it prints changes, at most once a minute. With --json each
+    update is one line. Exits 8 if something could not be read.
     """
     specs, (keys, paths) = requested_outputs(outputs), opt.split_arguments(words)
     if fleet:
@@ -113,8 +113,8 @@ def status_command(
         return check_fleet(paths=paths, only=(*keys, *only))
     as_json = specs == [_JSON]
     if watch and not as_json and specs != [_TEXT]:
-        why, fix = "what goes on is shown on stdout, as text or JSON", "leave -o out, or use --json"
-        raise WrongUsage(Diagnostic("a format with --watch", why, fix))
+        why, fix = "--watch prints updates as text or JSON only", "omit -o, or use --json"
+        raise WrongUsage(Diagnostic("format not available with --watch", why, fix))
     with opened(paths=paths, only=(*keys, *only), offline=True, **options) as context:
         if watch:
             return _watch(context, as_json=as_json)
@@ -235,7 +235,7 @@ def history_command(
         # `history --html jobs.yaml` probably means the stack, and would overwrite the manifest.
         why = f"{html} is a manifest, which the page would overwrite"
         fix = f"reconciler history {html} --html history.html"
-        raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
+        raise WrongUsage(Diagnostic("--html needs the file name of a page", why, fix))
 
     keys, paths = opt.split_arguments(words)
     if strays := [key for key in keys if key != words[0]]:

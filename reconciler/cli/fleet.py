@@ -67,8 +67,8 @@ def check_fleet(**more: Any) -> int:
     specs = requested_outputs(options.get("outputs") or ())
     for (of_command, name), (flag, usage) in _OF_ONE_STACK.items():
         if command == of_command and options.get(name) not in (None, False):
-            why = f"{flag} is for one stack; with --fleet there are many"
-            raise WrongUsage(Diagnostic(f"{flag} with --fleet", why, f"reconciler {usage}"))
+            why = f"{flag} works on a single stack"
+            raise WrongUsage(Diagnostic(f"{flag} cannot be used with --fleet", why, f"reconciler {usage}"))
     # A fleet is many runs in one process, so memory has to be reclaimed.
     gc.enable()
     exits.redirect()

@@ -240,11 +240,11 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
     """Print the manifest of jobs that exist already.
 
     JOB is an id, a name, or a key of the stack in PATH or the current directory; jobs that a stack owns are
-    exported only when named. --all takes jobs that run or have completed, or those in the phases of
+    exported only when named. --all exports jobs that are active or completed, or those in the phases of
     --phase.
 
-    Secrets become variables whose values the environment gives, and what all jobs share becomes
-    defaults. The stack has the name of the one in the current directory.
+    Secrets become variables that take their values from the environment, and settings that all jobs share
+    become defaults. The stack has the name of the one in the current directory.
     """
     from reconciler.adoption import export_jobs
     from reconciler.core.phase import ACTIVE, Phase
@@ -256,7 +256,7 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
     if bool(jobs) is all_jobs:
         raise click.UsageError("name jobs, or use --all for all that no stack owns")
     if jobs and any(options.values()):
-        raise click.UsageError("filters choose among all jobs; use them with --all")
+        raise click.UsageError("filters can only be used with --all")
     usual = sorted(phase.value for phase in (ACTIVE | {Phase.COMPLETED}) - {Phase.TERMINATING})
     filters = JobFilters(**{**options, "phases": options["phases"] or usual})
     with open_target(**where) as session:
@@ -269,7 +269,7 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
         return code
     text = result.text(head_of_export(result.target_name))
     if console.redact(text) != text:
-        why = "a name holds a value that is known to be secret, and stands there as (sensitive)"
+        why = "a name contains a known secret, and is printed as (sensitive)"
         fix = "edit the manifest before you use it"
         console.diagnostics([Diagnostic("a secret is hidden", why, fix, severity=Severity.WARNING)])
     console.result(text)
@@ -307,8 +307,8 @@ def _unmanaged_jobs(session: TargetSession, filters: JobFilters) -> tuple[list[O
         session.see(job)
     unmanaged = [job for job in listing.jobs if job.marker is None]
     if owned := len(listing.jobs) - len(unmanaged):
-        are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"
-        console.say(f"{are} left out; name a job to export it all the same.")
+        are = "1 job owned by a stack is" if owned == 1 else f"{owned} jobs owned by a stack are"
+        console.say(f"{are} left out; name a job to export it anyway.")
     return unmanaged, [report_unreadable(listing)]
 
 

@@ -31,7 +31,7 @@ COMMANDS = {
     "run": ("run", "Run a job once in the foreground, on this machine."),
     "destroy": ("apply", "Terminate the jobs that the stack owns."),
     "adopt": ("apply", "Make an unmanaged job the next revision of a key; nothing restarts."),
-    "release": ("apply", "Take the marker off every revision of a key; running jobs continue."),
+    "release": ("apply", "Remove the marker from all revisions of a key; its jobs continue."),
     "show": ("plan", "Show a saved plan, in any format."),
     "drift": ("drift", "Show what changed on the service since the last apply."),
     "watch": ("drift", "Check for drift on a schedule, or apply, until stopped."),

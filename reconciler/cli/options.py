@@ -299,7 +299,7 @@ RERUN = _keys(
     "Run these keys again, although nothing was edited; a sweep or glob takes those that "
     "have ended; repeatable.",
 )
-NO_PREFLIGHT = flag("--no-preflight", "Do not ask the target for quota, flavors, engines and pools first.")
+NO_PREFLIGHT = flag("--no-preflight", "Do not check quota, flavors, engines and pools on the target first.")
 #: Target, parallelism and records, for a command whose first arguments are keys.
 TARGET_OF_KEYS = (
     *VARIABLES,
@@ -315,7 +315,7 @@ TARGET = (PATHS, *TARGET_OF_KEYS[:3], ONLY, *TARGET_OF_KEYS[3:])
 LOCK = (
     option(
         "--lease",
-        "How long the lock is kept after its holder died.",
+        "How long the lock is kept after its holder dies.",
         "lease_s",
         type=Parsed("duration", at_least_1s("a lease ")),
         default="60s",
@@ -330,7 +330,8 @@ LOCK = (
 )
 WAIT = option(
     "--wait",
-    "Then wait until every declared job gets there; start retries and dependent jobs meanwhile.",
+    "After applying, wait until every declared job reaches this phase; "
+    "start retries and dependent jobs meanwhile.",
     "goal",
     type=click.Choice(["running", "completed"]),
 )
@@ -351,7 +352,9 @@ GUARDS = (
 )
 DETAILED = flag("--detailed-exitcode", "Exit 2 if there are changes.")
 SHOW_KEEP = flag("--show-keep", "Also list unchanged jobs.")
-SHOW_HISTORY = flag("--show-history", "Also list ended jobs that no longer stand for a key.")
+SHOW_HISTORY = flag(
+    "--show-history", "Also list ended jobs of older revisions and of keys no longer declared."
+)
 
 
 def _check_has_fleet(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -363,11 +366,13 @@ def _check_has_fleet(ctx: click.Context, param: click.Parameter, value: str | No
 #: Options that run a command for all stacks of a tree; see `cli.fleet.check_fleet`.
 FLEET = (
     flag(
-        "--fleet", "Process each stack in and below PATH by itself; one report, one exit code.", is_eager=True
+        "--fleet",
+        "Process each stack in and below PATH separately; one report, one exit code.",
+        is_eager=True,
     ),
     option(
         "--scheduler tcp://HOST:PORT",
-        "With --fleet: use the workers of this dask scheduler, which see the same files.",
+        "With --fleet: use the workers of this dask scheduler, which must see the same files.",
         expose_value=False,
         callback=_check_has_fleet,
     ),

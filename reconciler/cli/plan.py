@@ -110,8 +110,8 @@ def why_command(key: str, as_json: bool, **options: Any) -> int:
     observed, and what would change it.
 
     KEY may be an entry with a matrix, which means its members. Also shows what blocks the action:
-    policies, guards, and what the target would reject. -v shows all rules that were asked. Nothing is
-    changed. Exits 8 if the key could not be decided.
+    policies, guards, and what the target would reject. -v shows all rules that were checked. Nothing
+    is changed. Exits 8 if the key could not be decided.
     """
     from reconciler import reconcile
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 #: Next steps shown by `init`.
 NEXT = """\
 Next:
-{cd}  reconciler plan                     what would be started, as a process of this machine
+{cd}  reconciler plan                     shows what would start, as a process of this machine
   reconciler apply --wait completed   starts it, and waits for its end
-  reconciler jobs logs hello          what it printed
-  reconciler plan -t prod             the same on ModelArts; set targets.prod first
-CI: .github/workflows/reconciler.yml names the variable and secrets to set."""
+  reconciler jobs logs hello          shows its output
+  reconciler plan -t prod             does the same for ModelArts; set targets.prod first
+CI: .github/workflows/reconciler.yml lists the variable and secrets to set."""
 
 
 @opt.command(
@@ -86,7 +86,7 @@ def validate_command(
     PATH is one or more manifest files or directories; default: the current directory. Neither
     the service nor credentials are needed, and sensitive variables may have no value. A target is
     skipped, with a warning, if its variables or defaults use an environment variable that is not set.
-    Policies are asked about every job as if it had to be created.
+    Policies are evaluated for every job as if it had to be created.
     """
     from reconciler.validation import validate_stack
 
@@ -389,19 +389,19 @@ def emulator_command() -> None:
     opt.option("--security-token", "Require this X-Security-Token of temporary credentials; default: any."),
     opt.option(
         "--speed",
-        "Speed-up factor for job time; with 60 a second counts as a minute.",
+        "Speed-up factor for job time; with 60, a second counts as a minute.",
         type=FiniteRange(min=0, min_open=True, max=1_000_000),
     ),
     opt.option("--cloud", "API variant to emulate.", type=click.Choice(["huawei", "otc"]), default="huawei"),
     opt.flag(
         "--strict",
-        "Reject flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on "
-        "public pools whatever requires a dedicated one.",
+        "Reject flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and, on "
+        "public pools, features that require a dedicated one.",
     ),
     opt.many("--flavor ID", "Also list this flavor, such as one of another account; repeatable.", "flavors"),
     opt.many("--engine ID", "Also list this engine; repeatable.", "engines"),
     opt.flag("--item-offsets", "Count search offsets in items, as some documents say, instead of pages."),
-    opt.flag("--no-noise", "Return jobs as they were sent, without the changes that the service makes."),
+    opt.flag("--no-noise", "Return jobs exactly as sent, without the changes that the service makes."),
     opt.option(
         "--chaos P",
         "Fail this fraction of the requests at random, e.g. 0.05: status 429, 500, 503 and 504, "

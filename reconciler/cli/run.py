@@ -42,14 +42,14 @@ def run_command(
     name, target = loaded.target(options["target"])
     if target.kind != PROCESS:
         why = f"target {name} is of kind {target.kind}; run needs one of kind {PROCESS}"
-        raise WrongUsage(Diagnostic("not a target of processes", why, "name one: --target NAME"))
+        raise WrongUsage(Diagnostic("not a process target", why, "select one: --target NAME"))
     if key not in loaded.stack.jobs:
         raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.jobs))
     job = loaded.stack.jobs[key].numbered(
         "run", lambda upstream: completed_number(loaded.root, loaded.stack.name, upstream)
     )
     if not job.body:
-        raise WrongUsage(Diagnostic("nothing to run", f"{key} declares no job: `state: absent`"))
+        raise WrongUsage(Diagnostic("nothing to run", f"{key} has `state: absent`"))
     body = with_parameters(job.body, parameters, key)
     scratch = Path(tempfile.mkdtemp(prefix=f"reconciler-{key}-"))
     machine = machine_of(target, loaded.root)

@@ -99,12 +99,12 @@ def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Con
 def _check_options(request: WatchRequest, specs: Sequence[OutputSpec]) -> None:
     for format_ in (spec.format for spec in specs if spec.file is None):
         if FORMATS[format_].is_final:
-            why, fix = "the metrics are written anew after each check", ", or use --listen"
+            why, fix = "the metrics are rewritten after each check", ", or use --listen"
         elif format_ not in ("text", "json"):
-            why, fix = f"{format_} is one document, and stdout has a line for each check", ""
+            why, fix = f"{format_} is a single document, but stdout has a line for each check", ""
         else:
             continue
-        raise WrongUsage(Diagnostic("not on stdout", why, f"write -o {format_}=FILE{fix}"))
+        raise WrongUsage(Diagnostic("format not available on stdout", why, f"write -o {format_}=FILE{fix}"))
     unused = {"--max-actions": request.max_actions is not None, "--window": bool(request.windows)}
     for name in (name for name, is_given in unused.items() if is_given and not request.applies):
         console.say(f"warning: {name} has no effect without --apply", "warning")

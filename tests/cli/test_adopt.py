@@ -128,13 +128,13 @@ def test_job_that_is_ours_already_is_nothing_to_do(world: World) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ("", 64, "a key and the id of a job are needed"),
-        ("a", 64, "a key and the id of a job are needed"),
+        ("", 64, "a key and a job id are required"),
+        ("a", 64, "a key and a job id are required"),
         ("aa ID", 64, 'did you mean "a"?'),
         ("a twice", 64, "2 jobs have the name twice: "),
         ("a 0b5e7a1e-0000-0000-0000-000000000000", 1, "no such job"),
         ("--from-stack x --accept", 64, "compares nothing"),
-        ("--from-stack test", 64, "is the name of this stack"),
+        ("--from-stack test", 64, "is the current name of this stack"),
         ("--from-stack Not-A-Stack", 64, "not a stack name"),
         ("not.a.key ID", 64, "reconciler export ID prints its entry"),
     ],

@@ -120,7 +120,7 @@ def test_job_that_a_stack_owns_is_exported_only_by_name(world: World, export: Ex
     make("free")
     said = export("--all")
     assert list(tree(said.out)["jobs"]) == ["free"]
-    assert "1 job that a stack owns is left out" in said.err
+    assert "1 job owned by a stack is left out" in said.err
     named = tree(export("owned").out)
     assert named["jobs"]["owned"]["description"] == "owned of the test"
     assert "reconciler." not in str(named["jobs"])

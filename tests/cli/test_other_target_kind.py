@@ -72,7 +72,7 @@ WALKS = (
     works("schema", "manifest"),
     works("explain", "states"),
     works("doctor", says="may read a job"),
-    works("doctor", "--json", says=f"{LACKS}say where its credentials come from"),
+    works("doctor", "--json", says=f"{LACKS}report the source of its credentials"),
     works("emulator", "serve", "--help"),
     works("init", "new"),
     works("export", KEY, says="stack: test"),
