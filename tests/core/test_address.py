@@ -14,7 +14,7 @@ ELSEWHERE = ("", "10.0.0.1", "0.0.0.0", "localhost.a", "127.0.0.1.a", "mylocalho
 
 
 @pytest.mark.parametrize("host", [*HERE, *ELSEWHERE])
-def test_only_a_name_of_the_local_machine_is_loopback(host: str) -> None:
+def test_only_local_host_names_are_loopback(host: str) -> None:
     assert is_loopback(host) is (host in HERE)
 
 
@@ -65,7 +65,7 @@ def test_invalid_endpoint_is_refused_with_why_and_fix(endpoint: str, said: str) 
     assert "hunter2" not in why + fix
 
 
-def test_url_other_than_an_endpoint_may_have_a_path() -> None:
+def test_url_that_is_no_endpoint_may_have_a_path() -> None:
     assert endpoint_problem("https://iam.example.com/v3", insecure=False, takes_path=True) is None
     assert endpoint_problem("https://iam.example.com/v3?a=b", insecure=False, takes_path=True) is not None
 
@@ -73,7 +73,7 @@ def test_url_other_than_an_endpoint_may_have_a_path() -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [("https://here", "https://HERE:443"), ("http://127.0.0.1", "http://127.0.0.1:80")]
 )
-def test_port_that_goes_without_saying_makes_no_other_scope(one: str, other: str) -> None:
+def test_default_port_does_not_change_the_scope(one: str, other: str) -> None:
     def scope(endpoint: str) -> Scope:
         return Scope.of("test", TARGET.model_copy(update={"kind": MODELARTS, "endpoint": endpoint}))
 

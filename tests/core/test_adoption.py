@@ -141,7 +141,9 @@ def test_adopted_revision_number_follows_owned_recorded_and_named_revisions() ->
     ("name", "number", "is_equal"),
     [("a", 1, True), ("a-r3", 3, True), ("a-r3", 4, False), ("by-hand", 1, True), ("by-hand", 2, False)],
 )
-def test_number_in_the_texts_of_a_job_is_that_of_its_name(name: str, number: int, is_equal: bool) -> None:
+def test_adopted_job_keeps_the_revision_number_of_its_name_in_texts(
+    name: str, number: int, is_equal: bool
+) -> None:
     """Else it is that of the revision which it becomes."""
     desired = a_job(algorithm__outputs={"o": "obs://b/o/${job.revision}/"}, description="r${job.revision}")
     job = unmanaged(seen(desired, revision=number), name=name, text=f"r{number}")
@@ -158,7 +160,9 @@ def test_number_in_the_texts_of_a_job_is_that_of_its_name(name: str, number: int
     ],
     ids=["unreported", "rerun"],
 )
-def test_what_no_job_shows_is_assumed_as_declared(desired: DesiredJob, warned: list[str]) -> None:
+def test_unreported_fields_of_an_adopted_job_are_assumed_as_declared(
+    desired: DesiredJob, warned: list[str]
+) -> None:
     adoption = taken(desired, unmanaged(reported(desired)))
     assert adoption.action.reason is Reason.ADOPTED
     assert [warning.what for warning in adoption.warnings] == warned
@@ -214,7 +218,7 @@ def test_adoption_is_refused_with_action_and_reason(
         ({"unreadable": (Unreadable("odd"),)}, "odd; it may be a revision of this key"),
     ],
 )
-def test_adoption_is_unknown_where_another_job_of_the_key_may_be_unread(seen_as: Any, said: str) -> None:
+def test_adoption_is_unknown_if_another_job_of_the_key_may_be_unread(seen_as: Any, said: str) -> None:
     found = taken(A, FREE_JOB, **seen_as).action
     assert (found.action, found.reason, found.desired) == (Action.UNKNOWN, Reason.UNREADABLE, None)
     assert said in found.detail
@@ -330,7 +334,7 @@ def test_revision_that_cannot_change_stack_says_why(
     assert said in found.detail
 
 
-def test_revision_moved_to_the_stack_before_is_no_clash() -> None:
+def test_revision_moved_earlier_does_not_block_the_stack_rename() -> None:
     [action] = moved(of_old(revision=2), seen(A, phase=Phase.COMPLETED))
     assert action.reason is Reason.STACK_RENAMED
 
@@ -359,7 +363,7 @@ def test_aged_out_revisions_move_with_the_renamed_stack() -> None:
         (release_command("-a"), ["release", "--", "-a"]),
     ],
 )
-def test_key_that_begins_with_a_hyphen_is_no_option_of_the_command_that_is_shown(
+def test_suggested_command_does_not_parse_a_hyphenated_key_as_an_option(
     command: str, words: list[str]
 ) -> None:
     assert shlex.split(command) == ["reconciler", *words]

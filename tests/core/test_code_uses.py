@@ -55,7 +55,7 @@ ACTIVE, NEWEST = "used by an active job", "used by the newest revision of a key"
         ([job("t-r2", "vision.t.r2", code=B)], [past("t", 3, A)], NEWEST),
     ],
 )
-def test_what_is_used_is_kept(jobs: list[ObservedJob], history: list[PastRevision], why: str | None) -> None:
+def test_used_code_is_kept(jobs: list[ObservedJob], history: list[PastRevision], why: str | None) -> None:
     uses = tuple(use for place, use in uses_of(jobs, "vision", history) if place == ("vision", A))
     upload = Prefix(Place("vision", A), None, False, 1, 1, 100.0, (), uses)
     assert why_kept(upload, until_s=100.0) == why

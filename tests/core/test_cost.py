@@ -60,7 +60,7 @@ def test_maximum_cost_of_a_create_follows_from_auto_stop(
 
 
 @pytest.mark.parametrize("hours", [0, -5, 1e308, True, "48", [48], float("nan")])
-def test_auto_stop_that_is_no_time_bounds_nothing(hours: Any) -> None:
+def test_invalid_auto_stop_leaves_the_cost_unknown(hours: Any) -> None:
     raw = {"spec": {"auto_stop": {"time_unit": "HOURS", "duration": hours}}}
     plan = plan_for(a_stack(bounded("a", raw=raw), bounded("b"), prices=PRICES))
     assert (cost(plan).node_hours_max, cost(plan).cost_max) == (None, None)
@@ -69,14 +69,14 @@ def test_auto_stop_that_is_no_time_bounds_nothing(hours: Any) -> None:
 
 
 @pytest.mark.parametrize("nodes", [0, -8, 1.5, True, "8", {"a": 1}, [8]])
-def test_node_count_that_is_none_is_unknown(nodes: Any) -> None:
+def test_invalid_node_count_leaves_the_cost_unknown(nodes: Any) -> None:
     raw = {"spec": {"resource": {"node_count": nodes}}}
     plan = plan_for(a_stack(bounded("a", raw=raw), bounded("b"), prices=PRICES))
     assert (cost(plan).node_hours_max, cost(plan).cost_max) == (None, None)
     assert total(plan).cost_max is None
 
 
-def test_amount_beyond_all_numbers_is_unknown() -> None:
+def test_overflowing_cost_is_unknown() -> None:
     prices = Prices.model_validate({"currency": "CNY", "node_hour": {FLAVOR: 1e308}})
     plan = plan_for(a_stack(bounded(nodes=1, hours=1), bounded("b", nodes=1, hours=1), prices=prices))
     assert (cost(plan).cost_max, total(plan).cost_max) == (1e308, None)
@@ -139,7 +139,7 @@ def test_total_cost_is_the_sum_and_unknown_if_one_cost_is_unknown() -> None:
     assert (nothing.node_hours_max, nothing.cost_max) == (0.0, 0.0)
 
 
-def test_create_that_waits_for_its_turn_costs_what_it_will() -> None:
+def test_create_waiting_for_its_turn_has_its_full_cost() -> None:
     members = [replace(bounded(key, hours=1, nodes=1), sweep="s", max_parallel=1) for key in "ab"]
     plan = plan_for(a_stack(*members))
     assert plan.summary[Action.DEFER] == 1
@@ -192,7 +192,7 @@ def test_flavor_without_a_price_exceeds_a_limit_of_cost() -> None:
     assert "what it costs is unknown: no price for new.flavor; add it to prices.node_hour" in action.detail
 
 
-def test_figure_of_a_budget_includes_what_waits_for_a_blocked_key() -> None:
+def test_budget_detail_includes_creates_waiting_for_a_blocked_key() -> None:
     waiting = replace(bounded("b"), needs=("a",))
     [said] = blockers(plan_for(a_stack(bounded("a"), waiting, limits=Limits(node_hours=500))))
     assert said.why == "blocks a: at most 768 node-hours would be started"

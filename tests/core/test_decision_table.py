@@ -472,7 +472,9 @@ absent | absent | Completed |
         5,
     ),
 )
-def test_rerun_of_what_has_ended_is_requested(declared: str, observed: str, expected: str, says: str) -> None:
+def test_requested_rerun_applies_to_ended_jobs_only(
+    declared: str, observed: str, expected: str, says: str
+) -> None:
     desired = declared_as(declared)
     plan = plan_everywhere(a_stack(desired), *observed_as(observed, desired), rerun=("a*",))
     assert [spelled(action) for action in plan.actions] == [one for one in [expected] if one]
@@ -480,7 +482,7 @@ def test_rerun_of_what_has_ended_is_requested(declared: str, observed: str, expe
 
 
 @pytest.mark.parametrize("phase", [C, P, R, T])
-def test_active_job_that_is_named_itself_is_not_run_again(phase: Phase) -> None:
+def test_requested_rerun_of_an_active_job_is_wrong_usage(phase: Phase) -> None:
     desired = a_job()
     with pytest.raises(WrongUsage, match=f"a is {phase}; --rerun a starts only what has ended"):
         plan_among_foreign_jobs(
@@ -507,7 +509,7 @@ def test_active_job_that_is_named_itself_is_not_run_again(phase: Phase) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_on_record", [False, True])
-def test_edit_that_is_not_reported_is_ignored_only_where_it_may_be_below_an_ignored_path(
+def test_unreported_edit_is_ignored_only_if_it_may_be_below_an_ignored_path(
     ignored: list[str],
     was: dict[str, Any],
     now: dict[str, Any],
@@ -552,7 +554,7 @@ NUMBERED: dict[str, Any] = {
     ],
 )
 @pytest.mark.parametrize("is_on_record", [False, True])
-def test_number_of_the_revision_is_no_difference(
+def test_revision_number_in_texts_is_no_difference(
     revision: int, phase: Phase, lr: float, lifecycle: dict[str, Any], expected: str, is_on_record: bool
 ) -> None:
     desired = a_job(
@@ -583,7 +585,7 @@ def test_number_of_the_revision_is_no_difference(
         ("from elsewhere", "update mutable_changed r1"),
     ],
 )
-def test_description_keeps_the_path_that_the_job_was_sent(text: str, expected: str) -> None:
+def test_description_keeps_the_upstream_path_sent_with_the_job(text: str, expected: str) -> None:
     """Its upstream has completed a newer revision since."""
     path = (OutputName("p", "o"), RevisionText(["obs://b/o/", None, "/"]))
     desired = replace(a_job(), needs=("p",), description=RevisionText(["from ", path]), is_numbered=True)
@@ -605,7 +607,7 @@ def test_description_keeps_the_path_that_the_job_was_sent(text: str, expected: s
         ("o/${job.revision}/", "p/${job.revision}/", "replace immutable_changed r4", ["/b/o/3/"]),
     ],
 )
-def test_number_written_out_is_that_of_the_job(
+def test_literal_revision_number_equals_the_reference_for_that_revision(
     was: str, now: str, expected: str, before: list[str], is_on_record: bool
 ) -> None:
     made, desired = (a_job(algorithm__outputs={"o": f"obs://b/{path}"}) for path in (was, now))
@@ -615,7 +617,7 @@ def test_number_written_out_is_that_of_the_job(
     assert [change.before for change in action.changes if change.forces_new_job] == before
 
 
-def test_path_whose_number_differs_is_an_edit() -> None:
+def test_path_with_another_revision_number_is_an_edit() -> None:
     desired = a_job(algorithm__outputs={"o": "obs://b/o/${job.revision}/"})
     action = decided_everywhere(desired, seen(a_job(algorithm__outputs={"o": "obs://b/o/2/"}), revision=3))
     assert spelled(action) == "replace immutable_changed r4"
@@ -774,12 +776,12 @@ def test_running_time_without_a_readable_start_counts_from_creation() -> None:
     assert decided_everywhere(a_job(), running).action is Action.CONFLICT
 
 
-def test_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:
+def test_of_lifecycle_only_rerun_changes_the_digest() -> None:
     assert a_job(lifecycle={"on_change": "fail", "max_retries": 9}).digest == a_job().digest
     assert a_job(lifecycle={"rerun": "2026-11-21"}).digest != a_job().digest
 
 
-def test_rerun_runs_the_same_thing_again() -> None:
+def test_edited_rerun_creates_a_revision_that_reruns_the_same_work() -> None:
     again, job = a_job(lifecycle={"rerun": "again"}), seen(a_job(), phase=DONE)
     found, known = (
         decided_everywhere(again, job),
@@ -811,7 +813,7 @@ def test_edited_description_is_written_before_the_marker() -> None:
     assert found.desired == {"description": f"new reconciler.vision.a.r1.{desired.digest}"}
 
 
-def test_update_sends_the_marker_whatever_raw_calls_a_description() -> None:
+def test_update_sends_the_marker_despite_a_description_in_raw() -> None:
     desired = a_job(description="new", raw={"description": "theirs"})
     found = decided_everywhere(desired, seen(desired, text="old"))
     assert found.desired == {"description": f"new reconciler.vision.a.r1.{desired.digest}"}
@@ -891,7 +893,9 @@ def test_undeclared_or_absent_active_job_is_terminated(phase: Phase, is_ended: b
         (seen(a_job(), digest="z" + "0" * 12), Reason.UNKNOWN_DIGEST),
     ],
 )
-def test_undeclared_job_that_must_not_be_touched_is_blocked(job: ObservedJob, reason: Reason) -> None:
+def test_undeclared_job_that_is_protected_or_has_an_unknown_digest_is_blocked(
+    job: ObservedJob, reason: Reason
+) -> None:
     actions = plan_everywhere(a_stack(a_job("b")), job, seen(a_job("b"))).actions
     assert [(a.key, a.action) for a in actions] == [("a", Action.BLOCKED), ("b", Action.KEEP)]
     assert actions[0].reason is reason
@@ -904,7 +908,7 @@ def test_partial_view_terminates_only_keys_declared_absent() -> None:
     assert [w.why for w in plan.warnings] == ["1 key is owned but not in view; left alone"]
 
 
-def test_former_key_of_one_in_view_is_not_counted_as_left_alone() -> None:
+def test_former_key_of_a_key_in_view_is_not_counted_as_left_alone() -> None:
     stack = a_stack(declared_as("formerly: old", "b"), is_partial=True)
     plan = plan_everywhere(stack, seen(a_job("old")), seen(a_job("a")))
     assert [(a.key, a.action) for a in plan.actions] == [("b", Action.UPDATE)]

@@ -57,7 +57,7 @@ def test_change_of_an_aged_out_job_without_recorded_declaration_names_no_fields(
     assert action.changes == ()
 
 
-def test_job_of_which_no_end_is_told_completed_when_it_was_first_seen_so() -> None:
+def test_job_without_an_end_time_completed_when_first_seen_completed() -> None:
     looks = (("Running", NOW - 9 * 86_400), ("Completed", NOW - 2 * 86_400))
     done = past(NEW)._replace(duration_s=None, phases=looks)
     action = decided_everywhere(NEW, memory=a_memory(done))
@@ -114,7 +114,7 @@ def test_restored_marker_replaces_the_description_and_has_the_digest_of_the_crea
     assert (found.before and found.before.id) == wiped.id
 
 
-def test_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> None:
+def test_wiped_marker_of_an_adopted_job_is_restored_under_any_name() -> None:
     by_hand: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
     wiped = seen(NEW, description="", **by_hand)
     found = decided_everywhere(NEW, wiped, memory=a_memory(past(NEW, 1, R, id_part="12345678", **by_hand)))

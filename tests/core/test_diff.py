@@ -92,7 +92,7 @@ def test_changed_field_has_its_path_and_its_values_before_and_after(
         ),
     ],
 )
-def test_what_may_not_be_declared_counts_as_removed_only_by_digest(
+def test_field_with_a_service_default_counts_as_removed_only_by_digest(
     then: dict[str, Any], now: dict[str, Any]
 ) -> None:
     assert differing(then, now, UNKNOWN).is_empty
@@ -205,7 +205,7 @@ def flat(body: dict[str, Any]) -> None:
         pytest.param(flat, id="volumes flat"),
     ],
 )
-def test_same_job_in_another_spelling_has_no_change(respell: Callable[[dict[str, Any]], object]) -> None:
+def test_job_reported_in_another_spelling_has_no_change(respell: Callable[[dict[str, Any]], object]) -> None:
     job = a_job(**DECLARED)
     assert difference(job, respelled(job, respell), UNKNOWN).is_empty
 
@@ -237,7 +237,7 @@ def test_fields_added_to_a_task_by_the_service_are_no_change() -> None:
     assert difference(job, respelled(job, noise), UNKNOWN).is_empty
 
 
-def test_removed_argument_without_a_value_is_a_change_beside_what_is_not_reported() -> None:
+def test_removed_empty_argument_is_a_change_beside_unreported_fields() -> None:
     then = {"algorithm__parameters": {"lr": 0.1, "resume": ""}, "annotations": {"team": "x"}}
     found = differing(then, {"algorithm__parameters": {"lr": 0.1}})
     assert [change.path for change in found.changes] == ["algorithm.parameters.resume"]

@@ -211,7 +211,7 @@ EXPECTATIONS: dict[str, list[Row]] = {
         for number, row in enumerate(rows)
     ],
 )
-def test_drift_and_what_is_pending_of_a_key(
+def test_drift_and_pending_change_of_a_key(
     entry: Stack | DesiredJob,
     jobs: list[ObservedJob],
     memory: HistorySnapshot,
@@ -232,17 +232,17 @@ def test_drift_and_what_is_pending_of_a_key(
         assert [item.job for item in found.drift] == [None] * len(drift)
 
 
-def test_missing_job_says_who_has_its_name() -> None:
+def test_missing_job_names_the_job_that_holds_its_name() -> None:
     [item] = report(a_stack(NEW, OTHER), seen(OTHER), seen(NEW, stack="other")).drift
     assert "declared, but no job exists; a is held by job" in item.detail
 
 
-def test_stack_that_was_never_applied_is_pending() -> None:
+def test_never_applied_stack_is_pending() -> None:
     found = report(a_stack(NEW))
     assert (classes(found), [item.detail for item in found.pending]) == ([], ["new in the manifest"])
 
 
-def test_several_active_revisions_of_a_key_that_was_removed_are_named_together() -> None:
+def test_active_revisions_of_a_removed_key_are_named_together() -> None:
     found = report(IN_NO_FILE, seen(OTHER), seen(APPLIED), seen(APPLIED, revision=2), memory=RAN)
     [pending] = found.pending
     said = "no longer in the manifest; a (Running), a-r2 (Running) will be terminated"
@@ -315,7 +315,7 @@ def test_modified_field_is_shown_before_and_after(
             assert ("(none)" if value is None else json.dumps(value)) in item.detail
 
 
-def test_secret_that_differs_is_not_shown() -> None:
+def test_changed_secret_is_not_shown() -> None:
     secret = SecretText("tell-nobody-1", "${var.topic}")
     declared = replace(a_job(spec__notification={"topic_urn": secret, "events": []}), description=secret)
     old = a_job(spec__notification={"topic_urn": "tell-nobody-2", "events": []})
@@ -344,7 +344,7 @@ def test_drift_entry_has_changes_only_when_modified() -> None:
         (600.0, "r1 ended as Failed; attempt 1 of 1 is due"),
     ],
 )
-def test_failed_job_that_is_retried_is_pending_with_the_time(ended_s_ago: float, detail: str) -> None:
+def test_failed_job_with_a_retry_is_pending_with_its_time(ended_s_ago: float, detail: str) -> None:
     found = report(a_stack(RETRIED), seen(RETRIED, phase="Failed", ended_s_ago=ended_s_ago, text="by hand"))
     assert (classes(found), [item.detail for item in found.pending]) == ([], [detail])
 
@@ -365,7 +365,7 @@ def test_failed_job_that_is_retried_is_pending_with_the_time(ended_s_ago: float,
         ({"on_change": "keep", "rerun": "2"}, "Failed", "set `lifecycle.on_failure: retry`"),
     ],
 )
-def test_fix_names_nothing_that_is_set_already(lifecycle: dict[str, Any], phase: str, fix: str) -> None:
+def test_fix_omits_settings_already_set(lifecycle: dict[str, Any], phase: str, fix: str) -> None:
     jobs = [a_job(key, lifecycle=lifecycle) for key in "abcde"]
     found = report(a_stack(*jobs), *(seen(a_job(job.key), phase=phase) for job in jobs))
     assert all(fix in (item.fix or "") for item in found.drift)
@@ -391,14 +391,14 @@ def test_unreadable_job_is_unknown_and_hides_no_other_drift() -> None:
     assert found.compared == 1
 
 
-def test_key_out_of_a_partial_view_or_unknown_is_not_judged() -> None:
+def test_key_out_of_view_or_unknown_is_not_compared() -> None:
     whole, partial = report(a_stack(NEW), seen(NEW)), report(a_stack(NEW, is_partial=True), seen(NEW))
     unknown = report(a_stack(NEW), seen(NEW, phase="Frozen"))
     judged = [[found.is_conclusive(key) for key in ("a", "gone")] for found in (whole, partial, unknown)]
     assert judged == [[True, True], [True, False], [False, True]]
 
 
-def test_unreadable_list_leaves_no_key_compared() -> None:
+def test_unreadable_list_compares_no_key() -> None:
     found = report(a_stack(NEW), problem="timeout", is_whole=False)
     assert classes(found) == ["unknown"]
     assert found.compared == 0
@@ -489,7 +489,7 @@ def test_modified_detail_names_both_sides_of_each_difference() -> None:
 @pytest.mark.parametrize("was_protected", [True, False, None])
 @pytest.mark.parametrize("is_protected", [True, False])
 @pytest.mark.parametrize("is_declared", [True, False, None])
-def test_protection_is_compared_with_the_one_that_was_applied(
+def test_protection_is_compared_with_the_applied_one(
     was_protected: bool | None, is_protected: bool, is_declared: bool | None
 ) -> None:
     applied = a_job(lifecycle={"protect": was_protected})
@@ -512,7 +512,9 @@ RESTARTED = "a was Completed and is Running; expected next: Creating, Pending"
         (APPLIED, a_memory(past(APPLIED, 1, DONE)), "unexpected phase", RESTARTED),
     ],
 )
-def test_history_gives_a_warning(declared: DesiredJob, memory: HistorySnapshot, what: str, why: str) -> None:
+def test_history_mismatch_is_a_warning(
+    declared: DesiredJob, memory: HistorySnapshot, what: str, why: str
+) -> None:
     [warning] = report(a_stack(declared), seen(APPLIED), memory=memory).warnings
     assert (warning.what, why in warning.why) == (what, True)
 
@@ -544,7 +546,7 @@ SENT: dict[str, Any] = {"topic_urn": "urn:x", "events": []}
         ),
     ],
 )
-def test_edit_that_was_not_applied_is_pending_and_no_drift(declared: DesiredJob, expected: str) -> None:
+def test_unapplied_edit_is_pending_and_no_drift(declared: DesiredJob, expected: str) -> None:
     found = report(a_stack(declared), seen(APPLIED, phase=P), memory=a_memory(past(APPLIED, 1, P)))
     assert (classes(found), [item.detail for item in found.pending]) == ([], [expected])
 

@@ -88,7 +88,7 @@ def keys(entries: Sequence[Drift]) -> list[tuple[str, str]]:
         ([an_entry(class_="unknown")], [], [], [], [], []),
     ],
 )  # fmt: skip
-def test_drift_since_the_last_check_is(
+def test_drift_since_the_last_check_is_classified(
     before: list[Drift],
     now: list[Drift],
     new: list[str],
@@ -120,9 +120,7 @@ def duplicate(job: str, *others: str) -> Drift:
         (duplicate("j2", "j1"), duplicate("j3", "j1", "j2"), True),
     ],
 )
-def test_since_is_the_first_check_that_saw_it_also_where_it_changed(
-    before: Drift, now: Drift, is_kept: bool
-) -> None:
+def test_since_of_changed_drift_is_its_first_check(before: Drift, now: Drift, is_kept: bool) -> None:
     last = after(check(NO_CHECK, before))
     compared = check(last, now, at_s=NOW + HOUR)
     [standing] = compared.standing
@@ -134,7 +132,7 @@ def test_since_is_the_first_check_that_saw_it_also_where_it_changed(
     assert again.new[0].since == timestamp(NOW + 10 * HOUR)
 
 
-def test_key_that_could_not_be_judged_keeps_its_drift_and_is_not_new_afterwards() -> None:
+def test_unreadable_key_keeps_its_drift_and_is_not_new_afterwards() -> None:
     last = after(check(NO_CHECK, an_entry("a"), an_entry("b")))
     unread = check(last, an_entry("a", "unknown"), is_judged=lambda key: key != "a")
     assert keys(unread.gone) == [("b", "failed")]
@@ -153,14 +151,14 @@ def test_lasting_drift_is_due_again_once_remind_is_over(hours: float, is_due: bo
         last = after(compared, last, is_reported=False)
 
 
-def test_report_counts_for_everything_that_stands() -> None:
+def test_report_settles_all_standing_drift() -> None:
     last = after(check(NO_CHECK, an_entry("a")))
     last = after(check(last, an_entry("a"), an_entry("b"), at_s=NOW + 20 * HOUR), last)
     assert not check(last, an_entry("a"), an_entry("b"), at_s=NOW + 30 * HOUR).due
     assert len(check(last, an_entry("a"), an_entry("b"), at_s=NOW + 45 * HOUR).due) == 2
 
 
-def test_drift_whose_notification_failed_stays_due_and_the_exit_code_reports_it_when_due() -> None:
+def test_drift_with_a_failed_notification_stays_due_and_sets_the_exit_code_on_schedule() -> None:
     last = after(check(NO_CHECK, an_entry()), is_reported=False)
     codes = []
     for hours in (1, 23, 25, 26, 47, 49, 50):
@@ -194,7 +192,7 @@ def test_ignored_drift_is_in_no_list_and_is_new_when_its_rule_ends() -> None:
     assert found.new[0].since == timestamp(NOW)
 
 
-def test_check_whose_predecessor_cannot_be_read_takes_nothing_for_new() -> None:
+def test_check_with_an_unreadable_predecessor_reports_nothing_as_new() -> None:
     compared = check(LastCheck(problem="it is damaged"), an_entry())
     assert (compared.new, compared.changed, compared.gone, compared.due) == ((), (), (), ())
     assert (compared.problem, compared.standing[0].entry.since) == ("it is damaged", timestamp(NOW))
@@ -213,7 +211,7 @@ looks = st.lists(entries, max_size=4, unique_by=lambda one: (one.key, one.class_
 
 
 @given(st.lists(st.tuples(looks, st.sets(st.sampled_from("ab")), st.booleans()), max_size=6))
-def test_any_row_of_checks_tells_each_drift_once_and_loses_none(
+def test_sequence_of_checks_reports_each_drift_once_and_loses_none(
     rows: list[tuple[list[Drift], set[str], bool]],
 ) -> None:
     last = NO_CHECK

@@ -207,7 +207,7 @@ UNREADABLE = {"no format_version", "another major format", "no actions", "no opt
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_edited_plan_is_not_applied_and_shown_as_far_as_it_can_be_read(edit: str) -> None:
+def test_edited_plan_is_refused_by_apply_and_shown_if_readable(edit: str) -> None:
     make, is_sealed, words = EDITS[edit]
     data = make(saved(REPLACE))
     data = sealed(data) if is_sealed else data

@@ -61,7 +61,9 @@ def one(desired: DesiredJob, **seen_as: Any) -> Explanation:
         (why(a_stack(), seen(a_job())), "absent", Action.TERMINATE),
     ],
 )
-def test_rules_are_listed_up_to_the_deciding_one(explanation: Explanation, rule: str, action: Action) -> None:
+def test_rules_are_listed_up_to_the_deciding_rule(
+    explanation: Explanation, rule: str, action: Action
+) -> None:
     names = [one.name for one in RULES]
     assert [one.name for one in explanation.rules] == names[: names.index(rule) + 1]
     assert [one.applies for one in explanation.rules] == [False] * names.index(rule) + [True]
@@ -85,7 +87,7 @@ def test_every_reason_says_what_would_change_the_decision() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED, Phase.RUNNING])
 @pytest.mark.parametrize("on_change", [None, "replace"])
-def test_edit_that_would_wait_for_a_schedule_is_not_said_to_run_again(
+def test_hint_promises_no_rerun_for_an_edit_that_waits_for_its_schedule(
     phase: Phase, on_change: str | None
 ) -> None:
     desired = a_job(lifecycle={"schedule": "0 2 * * *", "on_change": on_change})
@@ -96,7 +98,7 @@ def test_edit_that_would_wait_for_a_schedule_is_not_said_to_run_again(
 
 
 @pytest.mark.parametrize(("phase", "is_said"), [(Phase.COMPLETED, False), (Phase.RUNNING, True)])
-def test_overlap_is_named_where_a_time_ends_a_job(phase: Phase, is_said: bool) -> None:
+def test_overlap_hint_is_shown_if_the_schedule_ends_a_job(phase: Phase, is_said: bool) -> None:
     desired = a_job(lifecycle={"schedule": "0 2 * * *", "overlap": "replace"})
     explanation = one(desired, phase=phase, ran_s=7 * HOUR, ended_s_ago=0)
     assert [one.reason for one in explanation.actions] == [Reason.SCHEDULED]
@@ -113,7 +115,7 @@ MEMBERS = [replace(a_job(key), sweep="s", max_parallel=1) for key in "ab"]
         (a_stack(*MEMBERS), MEMBERS[1], "max_parallel", "raise `max_parallel` of its entry"),
     ],
 )
-def test_what_defers_the_action_of_the_deciding_rule_is_named(
+def test_cause_of_a_deferred_action_is_named(
     stack: Stack, running: DesiredJob, by: str, otherwise: str
 ) -> None:
     found = why(stack, seen(running))
@@ -123,7 +125,7 @@ def test_what_defers_the_action_of_the_deciding_rule_is_named(
     assert f"It chose create; `{by}` makes it defer." in render_why([found])
 
 
-def test_ignored_edit_is_said_and_how_it_would_count() -> None:
+def test_ignored_edit_is_named_with_a_hint() -> None:
     found = why(a_stack(a_job(lifecycle={"ignore_changes": ["algorithm"]})), seen(a_job(**EDITED)))
     assert found.actions[0].detail == "running; ignored: algorithm"
     assert found.otherwise[0] == "remove the path from `lifecycle.ignore_changes`, and its edit counts"
@@ -194,7 +196,7 @@ UNKNOWN_FIELD = 'there is no field "nothing"'
         (HUSH, a_policy(f'{COMMAND} != ""'), Effect.DENY, None, {COMMAND: "${var.token}"}),
     ],
 )
-def test_policy_is_named_with_its_expression_the_values_it_saw_and_its_place(
+def test_policy_is_shown_with_expression_values_and_location(
     job: DesiredJob, policy: Any, effect: Effect, problem: str | None, values: dict[str, Any]
 ) -> None:
     others = (a_policy("false", name="r"), a_policy(name="q", only=("replace",)))
@@ -222,7 +224,7 @@ def test_policy_is_named_with_its_expression_the_values_it_saw_and_its_place(
         (losing_sight(Phase.RUNNING), "new", Guard.FOUND_NOTHING, True),
     ],
 )
-def test_guard_that_blocks_the_key_or_refuses_the_plan_because_of_it_is_named(
+def test_guard_that_blocks_the_key_or_refuses_its_plan_is_named(
     case: Any, key: str, guard: Guard | None, is_whole: bool
 ) -> None:
     found = why(case.stack, *case.jobs, key=key, memory=case.memory)
@@ -238,7 +240,7 @@ def test_guard_that_blocks_the_key_or_refuses_the_plan_because_of_it_is_named(
         assert found.otherwise[0] == f"review the plan, then pass `--allow {guard.value}`, and it is done"
 
 
-def test_cost_is_that_of_the_plan_and_its_budget_a_guard() -> None:
+def test_explanation_has_the_cost_of_the_plan_and_the_budget_guard() -> None:
     found = why(a_stack(bounded(hours=10, nodes=1), limits=Limits(node_hours=5)))
     assert found.actions[0].cost is not None
     assert found.actions[0].cost.node_hours_max == 10

@@ -100,7 +100,9 @@ edited, protected by its entry | protect: true | old edited | | old blocked prot
         5,
     ),
 )
-def test_key_renamed(declared: str, observed: str, remembered: str, expected: str) -> None:
+def test_renamed_key_actions_match_the_table(
+    declared: str, observed: str, remembered: str, expected: str
+) -> None:
     absence, said = ("absent ", declared[6:]) if declared.startswith("absent") else ("", declared)
     formerly = "" if "formerly" in said else "formerly: old, "
     desired = declared_as(f"{absence}{formerly}{said.strip()}", "new")
@@ -176,7 +178,7 @@ def test_destroy_spares_a_protected_job_of_the_old_key(protect: bool | None) -> 
         (["b"], ["b keep unchanged b"]),
     ],
 )
-def test_old_key_belongs_to_the_view_of_the_new_one(view: list[str], expected: list[str]) -> None:
+def test_old_key_is_in_view_with_the_new_key(view: list[str], expected: list[str]) -> None:
     whole = {"new": renamed(), "b": a_job("b")}
     stack = narrow(replace(a_stack(*whole.values()), whole=whole), view, ["old", "b"])
     assert lines(plan_for(stack, was(), seen(a_job("b")))) == expected
@@ -198,7 +200,7 @@ def test_old_key_is_not_terminated_when_the_new_one_is_out_of_view(is_partial: b
     ],
     ids=["not yet applied", "recorded", "failed", "edited"],
 )
-def test_drift_of_the_old_key_is_that_of_the_new_one(
+def test_drift_of_the_old_key_is_reported_for_the_new_key(
     job: ObservedJob, memory: HistorySnapshot, classes: list[str]
 ) -> None:
     drift = a_world(a_stack(renamed()), job, memory=memory).drift().drift
@@ -222,7 +224,7 @@ def test_key_rename_updates_other_mutable_fields_in_the_same_action() -> None:
     assert {change.path for change in action.changes} == {"marker.key", "description"}
 
 
-def test_renamed_job_is_owned_by_its_id_part_and_a_copy_is_not() -> None:
+def test_renamed_job_is_owned_by_its_id_part_but_a_copy_is_not() -> None:
     desired = a_job("new")
     job = seen(desired, name="old", job_id="12345678-aaaa", id_part="12345678")
     copy = seen(desired, name="old-copy", job_id="99999999-aaaa", id_part="12345678")
@@ -313,7 +315,7 @@ def test_new_key_with_the_declaration_of_a_removed_key_gets_a_rename_hint(
     assert hints(plan_for(stack, *jobs)) == (hint if is_given else [])
 
 
-def test_rename_hint_knows_the_key_in_the_texts_of_the_declaration() -> None:
+def test_rename_hint_accounts_for_the_key_in_declared_texts() -> None:
     outputs = {
         key: a_job(key, algorithm__outputs={"o": f"obs://b/{key}/new-ones/"}) for key in ("old", "new")
     }

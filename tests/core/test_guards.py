@@ -112,13 +112,13 @@ STOPS = {
 BY_KEY = [guard for guard, stops in STOPS.items() if stops.keys]
 
 
-def test_every_guard_stops_the_plan_or_keys_of_it() -> None:
+def test_every_guard_refuses_the_plan_or_blocks_keys() -> None:
     assert STOPS.keys() == set(Guard)
     assert {*STOPS} - {*BY_KEY} == REFUSES_THE_PLAN
 
 
 @pytest.mark.parametrize("guard", sorted(REFUSES_THE_PLAN))
-def test_guard_that_doubts_all_of_a_plan_refuses_it_and_blocks_nothing(guard: Guard) -> None:
+def test_plan_guard_refuses_the_plan_and_blocks_no_key(guard: Guard) -> None:
     plan = STOPS[guard].case.plan()
     [refusal] = plan.refusals
     assert f"--allow {guard.value}" in str(refusal.fix)
@@ -129,7 +129,7 @@ def test_guard_that_doubts_all_of_a_plan_refuses_it_and_blocks_nothing(guard: Gu
 
 
 @pytest.mark.parametrize("guard", BY_KEY)
-def test_guard_that_doubts_some_keys_blocks_them_and_nothing_else(guard: Guard) -> None:
+def test_key_guard_blocks_its_keys_only(guard: Guard) -> None:
     case, keys = STOPS[guard]
     plan, free = case.plan(), case.plan(force=True)
     assert not plan.refusals
@@ -154,7 +154,7 @@ def test_guard_that_doubts_some_keys_blocks_them_and_nothing_else(guard: Guard) 
 
 
 @pytest.mark.parametrize("guard", BY_KEY)
-def test_plan_whose_every_key_is_blocked_does_nothing_about_them(guard: Guard) -> None:
+def test_plan_with_every_key_blocked_executes_none_of_them(guard: Guard) -> None:
     case, keys = STOPS[guard]
     plan = Case(a_stack(*(case.stack.jobs[key] for key in keys), limits=case.stack.limits), case.jobs).plan()
     assert {action.key for action in plan.blocked} == {*keys}
@@ -163,7 +163,7 @@ def test_plan_whose_every_key_is_blocked_does_nothing_about_them(guard: Guard) -
 
 
 @pytest.mark.parametrize("guard", STOPS)
-def test_guard_lets_pass_what_is_allowed_by_its_name_alone(guard: Guard) -> None:
+def test_guard_is_lifted_only_by_allowing_its_own_name(guard: Guard) -> None:
     case = STOPS[guard].case
     for other in Guard:
         plan = case.plan(allow=(other.value,))
@@ -180,7 +180,7 @@ def test_refusals_of_several_guards_name_each_guard() -> None:
     assert plan_for(a_stack(), *jobs, allow=("empty", "terminations")).applyable
 
 
-def test_detail_of_a_blocked_key_says_what_it_would_be_and_holds_no_figure_that_grows() -> None:
+def test_detail_of_a_blocked_key_names_its_action_without_growing_figures() -> None:
     stack, jobs, _ = losing(24.5)
     [early], [late] = (
         plan_for(stack, replace(job, duration_s=(job.duration_s or 0) + more)).actions
@@ -202,7 +202,7 @@ def denied(*keys: str) -> tuple[Policy, ...]:
     return (a_policy(" || ".join(f'job.key == "{key}"' for key in keys)),)
 
 
-def test_key_that_a_policy_denies_is_not_counted_by_a_guard() -> None:
+def test_key_denied_by_policy_is_not_counted_by_guards() -> None:
     stack, jobs, _ = rerunning(5, 5)
     plan = plan_for(replace(stack, policies=denied("edited-0")), *jobs)
     assert {action.key: action.reason for action in plan.blocked} == {"edited-0": Reason.DENIED}
@@ -210,7 +210,7 @@ def test_key_that_a_policy_denies_is_not_counted_by_a_guard() -> None:
     assert plan.last_line.endswith("1 blocked. 4 of them run finished work again.")
 
 
-def test_key_that_preflight_blocks_is_not_counted_by_a_guard() -> None:
+def test_key_blocked_by_preflight_is_not_counted_by_guards() -> None:
     stack, jobs, _ = rerunning(5, 5)
     look = a_world(stack, *jobs).look
     proposed = propose_plan(stack, look, a_context(limits=stack.limits), TARGET)
@@ -220,7 +220,7 @@ def test_key_that_preflight_blocks_is_not_counted_by_a_guard() -> None:
     assert plan.summary[Action.CREATE] == 4
 
 
-def test_key_that_reruns_blocks_is_not_counted_by_the_budget() -> None:
+def test_key_blocked_by_the_reruns_guard_is_not_counted_by_the_budget() -> None:
     before = [a_job(str(n), **OLD) for n in range(5)]
     again = [bounded(str(n), hours=10, nodes=1) for n in range(5)]
     new = bounded("new", hours=10, nodes=1)
@@ -233,7 +233,7 @@ def test_key_that_reruns_blocks_is_not_counted_by_the_budget() -> None:
     assert allowed.summary[Action.BLOCKED] == 6
 
 
-def test_key_that_lost_work_blocks_is_not_counted_by_terminations() -> None:
+def test_key_blocked_by_the_lost_work_guard_is_not_counted_by_terminations() -> None:
     jobs = [seen(a_job(f"end-{n}"), ran_s=HOUR, node_count=9) for n in range(5)]
     plan = plan_for(a_stack(a_job("new")), *jobs)
     assert {one.blocked_by for one in plan.blocked} == {("lost-work",)}
@@ -302,7 +302,7 @@ ENDS = ["on_change: replace", "overlap: replace", "state: absent", "rerun"]
 RERUNS = ["on_change: replace", "schedule", "overlap: replace", "on_upstream: rerun", "rerun"]
 
 
-def test_ends_and_reruns_that_no_word_says_are_counted() -> None:
+def test_unrequested_terminations_and_reruns_are_counted_by_guards() -> None:
     assert {one.blocked_by for one in of_words("nothing", is_active=True).blocked} == {("lost-work",)}
     assert {one.blocked_by for one in of_words("nothing", is_active=False).blocked} == {("reruns",)}
 
@@ -310,7 +310,7 @@ def test_ends_and_reruns_that_no_word_says_are_counted() -> None:
 @pytest.mark.parametrize(
     ("word", "is_active"), [(word, True) for word in ENDS] + [(word, False) for word in RERUNS]
 )
-def test_what_is_said_in_words_is_counted_by_no_guard(word: str, is_active: bool) -> None:
+def test_requested_terminations_and_reruns_are_not_counted_by_guards(word: str, is_active: bool) -> None:
     plan = of_words(word, is_active=is_active)
     assert (plan.refusals, plan.blocked) == ((), ())
     assert plan.lost_node_hours == (25 if is_active else 0)
@@ -364,7 +364,7 @@ def test_what_is_said_in_words_is_counted_by_no_guard(word: str, is_active: bool
         (Case(a_stack(absent()), [seen(a_job())]), None),
     ],
 )
-def test_guard_stops_from_its_limit_on(case: Case, guard: Guard | None) -> None:
+def test_guard_applies_above_its_limit(case: Case, guard: Guard | None) -> None:
     plan = case.plan()
     assert {name for one in plan.blocked for name in one.blocked_by} == (
         {guard} if guard in BY_KEY else set()
@@ -387,7 +387,7 @@ LOSS: dict[str, Any] = {"ran_s": 10 * HOUR, "node_count": 3}
     ],
 )
 @pytest.mark.parametrize("order", get_args(ReplaceOrder))
-def test_rest_of_a_replace_is_said_in_the_same_words_where_the_new_job_is_created_first(
+def test_requested_replace_also_covers_ending_the_old_job_with_create_first(
     lifecycle: dict[str, Any], before: DesiredJob, order: ReplaceOrder
 ) -> None:
     job = a_job(lifecycle={**lifecycle, "replace_order": order})
@@ -431,7 +431,7 @@ def test_same_change_on_many_jobs_states_their_total_loss(
 # --- reruns
 
 
-def test_reruns_are_counted_in_the_detail_and_in_the_last_line() -> None:
+def test_reruns_are_counted_in_detail_and_last_line() -> None:
     stack, jobs, _ = rerunning(6, 8)
     blocked = plan_for(stack, *jobs[:7]).blocked
     assert "6 of 8 keys would run finished work again; the limits are 5 keys and 30 %" in blocked[0].detail
@@ -451,7 +451,7 @@ def test_reruns_are_counted_without_the_allowed_keys() -> None:
 
 
 @pytest.mark.parametrize(("chosen", "jobs"), [("create", []), ("replace", [seen(a_job("then", **OLD))])])
-def test_budget_counts_what_is_deferred(chosen: str, jobs: list[ObservedJob]) -> None:
+def test_budget_counts_deferred_creates(chosen: str, jobs: list[ObservedJob]) -> None:
     then = replace(bounded("then", hours=30, nodes=1), needs=("first",))
     stack = a_stack(bounded("first", hours=10, nodes=1), then, limits=Limits(node_hours=35))
     first, deferred = plan_for(stack, *jobs).actions
@@ -462,7 +462,7 @@ def test_budget_counts_what_is_deferred(chosen: str, jobs: list[ObservedJob]) ->
     assert (enough.blocked, enough.cost and enough.cost.node_hours_max) == ((), 40)
 
 
-def test_budget_counts_nothing_that_waits_for_a_blocked_key() -> None:
+def test_budget_omits_creates_waiting_for_a_blocked_key() -> None:
     """It starts in no wait of this apply, and would stop what has nothing to do with it."""
     then = replace(bounded("then", hours=30, nodes=1), needs=("first",))
     last = replace(bounded("last", hours=30, nodes=1), needs=("then",))

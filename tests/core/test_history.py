@@ -72,12 +72,12 @@ def marked(*revisions: PastRevision, runs: tuple[PastRun, ...] = ()) -> list[tup
         ({"duration_s": 1e300}, NOW),
     ],
 )
-def test_bar_lasts_until_its_end_as_far_as_that_is_known(more: dict[str, Any], end_s: float) -> None:
+def test_bar_ends_at_the_last_known_time(more: dict[str, Any], end_s: float) -> None:
     bar = bar_of(a_revision(**more))
     assert (bar.begin_s, bar.end_s) == (NOW - HOUR, end_s)
 
 
-def test_revision_that_was_active_when_seen_last_ends_at_the_latest_when_the_next_begins() -> None:
+def test_last_seen_active_revision_ends_no_later_than_the_next_begins() -> None:
     old, new = lane_of(a_revision(phase_text="Running"), a_revision(2, created_at_s=NOW - 10)).bars
     assert (old.end_s, new.begin_s) == (NOW - 10, NOW - 10)
 
@@ -92,7 +92,7 @@ def test_revision_that_was_active_when_seen_last_ends_at_the_latest_when_the_nex
         ({}, NOW),
     ],
 )
-def test_revision_whose_creation_is_not_known_begins_when_it_was_seen_first(
+def test_revision_without_a_creation_time_begins_when_first_seen(
     more: dict[str, Any], begin_s: float
 ) -> None:
     bar = bar_of(a_revision(**{"created_at_s": None, "started_at_s": None, "duration_s": None, **more}))
@@ -125,7 +125,7 @@ STOPS_ITSELF = Declared({"spec": {"auto_stop": {"time_unit": "HOURS", "duration"
         ({"declared": ODD_STOP}, False, True),
     ],
 )
-def test_job_that_somebody_else_ended_is_marked_at_its_end(
+def test_job_terminated_outside_is_marked_at_its_end(
     more: dict[str, Any], ok: bool | None, is_outside: bool
 ) -> None:
     one, run = a_revision(phase_text="Terminated", **more), a_run(steps=(a_step("terminate", ok=ok),))
@@ -156,7 +156,7 @@ def done(action: str, reason: str, status: str = "done", **more: Any) -> PastAct
         (done("accept", "failed", "accepted"), None),
     ],
 )
-def test_mark_of_an_outcome(action: PastAction, kind: MarkKind | None) -> None:
+def test_outcome_has_its_mark(action: PastAction, kind: MarkKind | None) -> None:
     run = a_run(steps=(a_step("update", at_s=NOW - 30),), actions=(action,))
     expected = [] if kind is None else [(kind, NOW - 29)]
     assert marked(a_revision(), runs=(run,)) == expected
@@ -166,13 +166,13 @@ def test_mark_of_an_outcome(action: PastAction, kind: MarkKind | None) -> None:
     ("status", "kind"),
     [("new", MarkKind.OUTSIDE), ("changed", MarkKind.OUTSIDE), ("gone", MarkKind.GONE)],
 )
-def test_mark_of_a_drift_says_its_class(status: str, kind: MarkKind) -> None:
+def test_drift_mark_names_its_class(status: str, kind: MarkKind) -> None:
     run = a_run(kind="drift", actions=(done("drift", "modified", status, detail="priority 1 -> 3"),))
     (mark,) = lane_of(a_revision(), runs=(run,)).marks
     assert (mark.kind, mark.at_s, mark.text) == (kind, NOW - HOUR + 5, f"modified {status}: priority 1 -> 3")
 
 
-def test_what_one_run_after_another_finds_is_marked_once_until_it_was_settled() -> None:
+def test_recurring_finding_is_marked_once_until_settled() -> None:
     taken = done("conflict", "name_taken", "skipped", detail="by id-9")
     actions = [taken, taken, done("create", "not_found"), taken]
     runs = tuple(a_run(n, NOW - 1000 + n, actions=(action,)) for n, action in enumerate(actions))

@@ -87,7 +87,7 @@ def test_documented_marker_is_parsed_and_written() -> None:
         "reconciler.vision.resnet50.r2.A3F9A2C1B7D4E",
     ],
 )
-def test_text_that_is_not_exactly_a_marker_is_not_parsed_as_one(description: str) -> None:
+def test_inexact_marker_text_is_not_parsed(description: str) -> None:
     assert parse_description(description).marker is None
 
 
@@ -101,7 +101,7 @@ def test_text_that_is_not_exactly_a_marker_is_not_parsed_as_one(description: str
         ("anything", "99992222-x", "11112222", False),
     ],
 )
-def test_marker_counts_only_on_its_own_job(
+def test_marker_is_valid_only_on_its_own_job(
     name: str, job_id: str, id_part: str | None, is_believed: bool
 ) -> None:
     marker = Marker("vision", "a", 1, "a" + "0" * 12, id_part=id_part)

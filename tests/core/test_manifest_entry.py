@@ -51,9 +51,7 @@ OTHERWISE = {
 
 @pytest.mark.parametrize("form", FORMS)
 @each("field", FIELDS)
-def test_exported_entry_declares_its_job_and_a_new_job_made_of_it_is_reported_alike(
-    field: Field, form: str
-) -> None:
+def test_exported_entry_declares_its_job_and_recreates_it(field: Field, form: str) -> None:
     for value in (field.value, field.other):
         job = declared(field.base, {field: value})
         if not is_accepted(job):

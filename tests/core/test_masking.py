@@ -68,7 +68,7 @@ def test_value_read_back_from_details_is_shown_unless_it_looks_like_a_secret(
     assert removed(before)[path] == (shown, LOOKS_SECRET in str(shown))
 
 
-def test_edited_command_with_a_secret_in_it_is_hidden_whole() -> None:
+def test_edited_command_containing_a_secret_is_hidden_whole() -> None:
     def commanded(jobs_command: str) -> Change:
         return Change(
             path="algorithm.command", before=jobs_command, after="python train.py", forces_new_job=True
@@ -109,7 +109,7 @@ OPEN: dict[str, Any] = {"algorithm__environments": {"NOTE": RANDOM, "HF_TOKEN": 
         ({"HF_TOKEN": "another"}, [OPEN], {"HF_TOKEN": LOOKS_SECRET}, True),
     ],
 )
-def test_record_says_whether_a_removed_value_was_sensitive(
+def test_record_decides_whether_a_removed_value_is_sensitive(
     before: dict[str, Any], records: list[dict[str, Any]], shown: dict[str, Any], is_sensitive: bool
 ) -> None:
     assert removed(environments(**before), *records)[ENVIRONMENTS] == (shown, is_sensitive)

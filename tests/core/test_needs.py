@@ -88,7 +88,7 @@ absent, completed | absent | up Completed \
         4,
     ),
 )
-def test_start_waits_or_fails_by_its_upstream(up: str, observed: str, expected: str) -> None:
+def test_start_waits_or_fails_with_its_upstream(up: str, observed: str, expected: str) -> None:
     stack = stack_as(f"up {up}; down needs: up")
     jobs = jobs_as(observed, stack)
     if up.startswith("formerly"):
@@ -119,7 +119,7 @@ retry not due | on_failure: retry | up, down Failed ended_s_ago=60 | down defer 
         4,
     ),
 )
-def test_only_a_start_is_held_back(down: str, observed: str, expected: str) -> None:
+def test_needs_defer_starts_only(down: str, observed: str, expected: str) -> None:
     links = "absent needs: up" if down == "absent" else f"needs: up, {down}"
     stack = stack_as(f"up; down {links}")
     check_keys(plan_everywhere(stack, *jobs_as(observed, stack)), expected)
@@ -148,7 +148,7 @@ failed and absent | a; l absent; r; c needs: a+l+r | a Completed, r Failed \
         4,
     ),
 )
-def test_several_keys_wait_for_each_other(entries: str, observed: str, expected: str) -> None:
+def test_chained_and_shared_needs_are_waited_for(entries: str, observed: str, expected: str) -> None:
     stack = stack_as(entries)
     check_keys(plan_everywhere(stack, *jobs_as(observed, stack)), expected)
 
@@ -278,7 +278,7 @@ waiting for up, then create: made from an older up; on_upstream: rerun
         5,
     ),
 )
-def test_newer_upstream_reruns_what_has_ended_or_is_warned_of(
+def test_newer_upstream_reruns_an_ended_job_or_warns(
     declared: str, job: str, expected: str, fix: str
 ) -> None:
     stack = stack_as(f"up; down needs: up, {declared}")
@@ -289,7 +289,7 @@ def test_newer_upstream_reruns_what_has_ended_or_is_warned_of(
         assert [change.path for change in of(plan).changes] == ["algorithm.parameters.lr"]
 
 
-def test_next_revision_counts_as_a_rerun() -> None:
+def test_next_revision_counts_as_the_rerun() -> None:
     plan = plan_everywhere(a_stack(UP, down()), OLDER, NEWER, made())
     assert of(plan).after is not None
     assert of(plan).rerun_of == 1
@@ -349,7 +349,7 @@ def test_upstream_without_a_newer_completion_changes_nothing(
     ],
     ids=["runs again, kept", "not there, kept", "no time of creation", "rerun already", "absent"],
 )
-def test_job_is_kept_that_was_made_from_the_newest(stack: Stack, jobs: list[ObservedJob]) -> None:
+def test_job_made_from_the_newest_upstream_is_kept(stack: Stack, jobs: list[ObservedJob]) -> None:
     plan = plan_everywhere(stack, *jobs)
     assert (of(plan).reason, warned(plan)) == (Reason.COMPLETED, [])
 
@@ -382,7 +382,7 @@ def test_renamed_upstream_counts_by_its_new_key() -> None:
 
 
 @pytest.mark.parametrize("jobs", [(made(),), (OLDER, NEWER)], ids=["upstream", "downstream"])
-def test_what_has_aged_out_counts(jobs: tuple[ObservedJob, ...]) -> None:
+def test_aged_out_newer_upstream_causes_a_rerun(jobs: tuple[ObservedJob, ...]) -> None:
     memory = a_memory(past(UP, 1, job=OLDER), past(UP, 2, job=NEWER), past(down(), 1, job=made()))
     action = of(plan_everywhere(a_stack(UP, down()), *jobs, memory=memory))
     assert action.reason is Reason.UPSTREAM_NEWER
@@ -440,15 +440,13 @@ absent | absent | prepare | LEFT_ALONE
         4,
     ),
 )
-def test_chain_is_deferred_where_its_first_link_runs_again(
-    prepare: str, observed: str, expected: str
-) -> None:
+def test_chain_is_deferred_if_its_first_link_reruns(prepare: str, observed: str, expected: str) -> None:
     stack = stack_as(f"prepare {prepare}; {CHAIN}")
     plan = plan_everywhere(stack, *jobs_as(f"{observed}, {MADE}", stack))
     check_keys(plan, ANNOUNCED if expected == "ANNOUNCED" else LEFT_ALONE)
 
 
-def test_chain_is_kept_where_its_first_link_could_not_be_read() -> None:
+def test_chain_is_kept_if_its_first_link_is_unreadable() -> None:
     stack, lost = stack_as(f"prepare; {CHAIN}"), Unreadable("status is missing", name="prepare")
     check_keys(plan_everywhere(stack, *jobs_as(MADE, stack), unreadable=(lost,)), LEFT_ALONE)
 
@@ -546,7 +544,7 @@ def test_deferred_link_names_what_it_waits_for_and_is_not_counted_as_a_rerun_yet
 
 
 @pytest.mark.parametrize("key", ["train", "report"])
-def test_link_whose_upstream_is_out_of_view_is_deferred_all_the_same(key: str) -> None:
+def test_link_with_an_upstream_out_of_view_is_deferred(key: str) -> None:
     stack = stack_as(f"prepare edited: true; {CHAIN}")
     plan = plan_everywhere(only(stack, key), *jobs_as(FIRST, stack))
     assert [action.key for action in plan.actions] == [key]
@@ -610,7 +608,7 @@ def test_link_about_to_run_again_is_pending_and_has_not_drifted(
     assert {one.key: one.detail for one in report.pending} == pending
 
 
-def test_why_of_a_deferred_link_names_its_rule_and_its_way_out(announced: World) -> None:
+def test_why_of_a_deferred_link_names_its_rule_and_hint(announced: World) -> None:
     proposed = propose_plan(announced.stack, announced.look, announced.context, TARGET)
     said = explain("train", proposed, announced.plan())
     assert (said.rules[-1].name, said.chosen) == ("upstream-newer", Action.CREATE)

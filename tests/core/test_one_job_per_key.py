@@ -66,7 +66,7 @@ def older_beside_newer(draw: st.DrawFn) -> World:
 
 @settings(max_examples=300)
 @given(older_beside_newer())
-def test_new_job_waits_for_older_revisions_whatever_became_of_the_newest(world: World) -> None:
+def test_new_job_waits_for_older_active_revisions(world: World) -> None:
     plan = world.plan()
     for action in plan.actions:
         if action.traits.starts_a_job:

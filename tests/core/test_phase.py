@@ -46,5 +46,5 @@ OF_QUEUE = ("Pending", "Waiting", "awaiting", "等待中")
 @pytest.mark.parametrize(
     ("text", "phase"), [*((text, P) for text in OF_QUEUE), ("running", R), ("Frozen", None), ("", None)]
 )
-def test_spelling_of_a_phase_is_parsed_and_an_unknown_one_is_none(text: str, phase: Phase | None) -> None:
+def test_phase_is_parsed_in_any_spelling_or_none_if_unknown(text: str, phase: Phase | None) -> None:
     assert parse_phase(text) is phase

@@ -50,7 +50,7 @@ def test_warning_policy_gives_a_warning_with_its_name_and_the_key() -> None:
         ("job.key", "its value is text, not true or false"),
     ],
 )
-def test_job_on_which_the_expression_fails_is_denied(expression: str, problem: str, effect: str) -> None:
+def test_failing_expression_denies_the_job(expression: str, problem: str, effect: str) -> None:
     [denial] = planned(a_job(), policies=[a_policy(expression, effect)]).denied
     assert (denial.problem, denial.explanation) == (
         problem,
@@ -58,7 +58,7 @@ def test_job_on_which_the_expression_fails_is_denied(expression: str, problem: s
     )
 
 
-def test_key_that_several_policies_deny_names_all_of_them() -> None:
+def test_key_denied_by_several_policies_names_all_of_them() -> None:
     plan = planned(a_job(), policies=[a_policy(name="one", message="no"), a_policy(name="two")])
     [action] = plan.actions
     assert action.blocked_by == ("one", "two")
@@ -90,7 +90,7 @@ RENAMED = a_job(description="another text")
     ids=["create", "replace", "update", "keep", "terminate", "completed"],
 )
 @pytest.mark.parametrize("only", [POLICY_ACTIONS, ("create",), ("update", "replace")])
-def test_policy_applies_to_the_action_kinds_it_is_for(
+def test_policy_applies_only_to_its_action_kinds(
     job: Any, observed: Any, kind: str | None, only: tuple[str, ...]
 ) -> None:
     plan = planned(job, observed=observed, policies=[a_policy(only=only)])
@@ -187,7 +187,7 @@ def test_policy_sees_what_an_action_costs_and_loses(job: Any, observed: Any, exp
 # ── without the service ────────────────────────────────────────────────────────────────────────────
 
 
-def test_policy_sees_the_number_that_is_sent() -> None:
+def test_policy_sees_the_revision_number_to_be_sent() -> None:
     numbered: dict[str, Any] = {
         "algorithm__outputs": {"o": "obs://b/${job.revision}/"},
         "description": "r${job.revision}",
@@ -197,7 +197,7 @@ def test_policy_sees_the_number_that_is_sent() -> None:
     assert plan.actions[0].blocked_action is Action.REPLACE
 
 
-def test_policies_without_the_service_judge_every_job_in_view_as_a_create() -> None:
+def test_policies_without_the_service_check_every_job_in_view_as_a_create() -> None:
     stack = a_stack(a_job(), absent("gone"), policies=(a_policy('action.reason == "not_found"'),))
     assert [one.key for one in judge_declared(stack, {}, evaluate).denied] == ["a"]
 

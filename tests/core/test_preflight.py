@@ -134,7 +134,9 @@ IN_POOL = resource(pool_id="pool1")
         (a_job("a", algorithm__engine={"engine_id": VALUELESS}), OFFERED, []),
     ],
 )
-def test_findings_against_a_create(job: DesiredJob, answers: CatalogAnswers, reasons: list[Why]) -> None:
+def test_create_has_a_finding_for_each_invalid_value(
+    job: DesiredJob, answers: CatalogAnswers, reasons: list[Why]
+) -> None:
     assert found(plan_of(job), answers) == [("a", reason) for reason in reasons]
 
 
@@ -148,7 +150,7 @@ def test_findings_against_a_create(job: DesiredJob, answers: CatalogAnswers, rea
     ],
     ids=lambda plan: plan.actions[0].action.value,
 )
-def test_action_that_starts_no_job_has_no_findings(plan: Plan) -> None:
+def test_action_starting_no_job_has_no_findings(plan: Plan) -> None:
     assert not plan.actions[0].traits.starts_a_job
     assert found(plan, NOTHING_OFFERED._replace(quota=RecordQuota(0, 0))) == []
     assert asked(plan.actions) == ""
@@ -158,14 +160,14 @@ def test_action_that_starts_no_job_has_no_findings(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(("records", "keys"), [(3, ""), (2, "abc"), (1, "abc"), (0, "abc")])
-def test_quota_that_does_not_suffice_for_all_stops_all(records: int, keys: str) -> None:
+def test_insufficient_quota_blocks_every_create(records: int, keys: str) -> None:
     plan = plan_of(good("a"), good("b"), good("c"))
     assert found(plan, left(records)) == [(key, Why.QUOTA_EXCEEDED) for key in keys]
     said = f"{records} of 10 job records are left in the project, and 3 would be created"
     assert all(one.detail == said for one in find(jobs_to_start(plan.actions), left(records), "prod"))
 
 
-def test_replaces_are_checked_and_draw_on_the_quota_as_creates_do() -> None:
+def test_replaces_are_checked_and_counted_against_the_quota_like_creates() -> None:
     plan = plan_of(good("a"), edited=[good("b"), good("c")])
     assert [action.action for action in plan.actions] == [Action.CREATE, Action.REPLACE, Action.REPLACE]
     assert found(plan, left(3)) == []
@@ -174,7 +176,7 @@ def test_replaces_are_checked_and_draw_on_the_quota_as_creates_do() -> None:
     assert found(plan, OFFERED) == [("b", Why.FLAVOR_NOT_OFFERED)]
 
 
-def test_job_that_is_refused_for_its_body_takes_no_record() -> None:
+def test_job_refused_for_its_body_is_not_counted_against_the_quota() -> None:
     plan = plan_of(good("a"), replace(resource(flavor_id="other"), key="b"))
     assert found(plan, left(1)) == [("b", Why.FLAVOR_NOT_OFFERED)]
 
@@ -224,7 +226,7 @@ def asked(actions: Iterable[PlannedAction], *, with_offers: bool = True) -> str:
         ),
     ],
 )
-def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], parts: str) -> None:
+def test_only_the_catalogs_that_jobs_refer_to_are_read(jobs: list[DesiredJob], parts: str) -> None:
     actions = plan_of(*jobs).actions
     assert asked(actions) == parts
     assert asked(actions, with_offers=False) == "quota"
@@ -255,7 +257,7 @@ def test_finding_blocks_its_key_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(("jobs", "refusals"), [(4, 4), (5, 1)])
-def test_same_finding_of_five_jobs_or_more_is_told_once(jobs: int, refusals: int) -> None:
+def test_finding_shared_by_five_or_more_jobs_is_reported_once(jobs: int, refusals: int) -> None:
     keys = [f"k{number:02}" for number in range(jobs)]
     wrong = (replace(resource(flavor_id="other"), key=key) for key in keys)
     plan = checked_plan(plan_of(*wrong), OFFERED)

@@ -158,7 +158,7 @@ IMAGE: dict[str, Any] = {"engine": {"image_url": "org/image:1"}, "command": "run
 TOKEN = {"T": SecretText("old-value", "${var.t}")}
 
 
-def test_removed_command_is_a_change_beside_a_secret_that_was_rotated_meanwhile() -> None:
+def test_removed_command_is_a_change_beside_a_rotated_secret() -> None:
     before = a_job(algorithm={**IMAGE, "code_dir": "obs://b/c/", "environments": TOKEN})
     rotated = {"T": SecretText("new-value", "${var.t}")}
     after = a_job(algorithm={"engine": IMAGE["engine"], "code_dir": "obs://b/c/", "environments": rotated})
@@ -166,7 +166,7 @@ def test_removed_command_is_a_change_beside_a_secret_that_was_rotated_meanwhile(
     assert (change.path, change.before, change.after) == ("algorithm.command", "run", None)
 
 
-def test_value_that_became_a_secret_is_a_change_that_does_not_show_it() -> None:
+def test_value_that_became_a_secret_is_a_masked_change() -> None:
     before = a_job(algorithm={**IMAGE, "environments": {"T": "old-value"}})
     action = decided(a_job(algorithm={**IMAGE, "environments": TOKEN}), reported(before))
     [change] = action.changes

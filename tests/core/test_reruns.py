@@ -78,20 +78,20 @@ def test_create_runs_completed_work_of_an_undeclared_key_again(
 
 
 @pytest.mark.parametrize("letter", ["a", "b"])
-def test_work_that_another_stack_finished_counts(letter: str) -> None:
+def test_work_finished_by_another_stack_counts_as_a_rerun(letter: str) -> None:
     finished = {letter + NEW.digest[1:]: FinishedWork("old", 3, "speech")}
     action = created(memory=HistorySnapshot(finished=finished))
     assert work_of(action) == ("speech", "old", 3)
     assert "runs finished work of old r3 of stack speech again" in action.explanation
 
 
-def test_key_with_revisions_of_its_own_is_judged_by_them() -> None:
+def test_key_with_own_revisions_counts_by_them_only() -> None:
     memory = HistorySnapshot(finished={NEW.digest: FinishedWork("old", 3, "speech")})
     action = created(seen(a_job("new", **OLD), phase=F), seen(WAS, phase=DONE), memory=memory)
     assert work_of(action) == NONE
 
 
-def test_deferred_key_counts_once_it_is_created() -> None:
+def test_deferred_key_counts_as_a_rerun_once_created() -> None:
     waiting = replace(NEW, needs=("other",))
     jobs = seen(WAS, phase=DONE), seen(OTHER, phase=R)
     # Beside jobs of others the ended one is not read, so that there is no hint at a rename yet.
@@ -127,7 +127,7 @@ def test_last_line_counts_the_members_of_a_renamed_sweep() -> None:
         ),
     ],
 )
-def test_guard_of_reruns_names_what_keeps_the_work(finished: FinishedWork, way: str) -> None:
+def test_reruns_guard_names_the_edit_that_keeps_the_work(finished: FinishedWork, way: str) -> None:
     jobs = [a_job(f"new-{n}", algorithm__parameters={"lr": n}) for n in range(5)]
     memory = HistorySnapshot(finished={job.digest: finished for job in jobs})
     actions = plan_everywhere(a_stack(*jobs), memory=memory).actions

@@ -107,7 +107,7 @@ def test_equivalent_declaration_is_no_change(before: DesiredJob, after: DesiredJ
     assert found.summary["unchanged"] == 1
 
 
-def test_place_of_a_job_is_told_without_the_revision_it_is_in() -> None:
+def test_location_of_a_job_omits_the_git_revision() -> None:
     old, new = (replace(a_job(key), location=Location(f"{key}:jobs.yaml", 7, 3)) for key in "xy")
     found = make_review(side(old, file_prefix="x:"), side(new, file_prefix="y:"), target=None, version="1")
     assert [job.source and job.source.file for job in found.jobs] == ["jobs.yaml", "jobs.yaml"]
@@ -130,12 +130,12 @@ def test_changed_fields_say_which_force_a_new_job() -> None:
         (life(schedule=DAILY), [("lifecycle.schedule", None, DAILY), ("lifecycle.timezone", None, "UTC")]),
     ],
 )
-def test_changed_lifecycle_is_shown_once_and_as_people_write_it(after: DesiredJob, changes: Any) -> None:
+def test_changed_lifecycle_is_shown_once_in_manifest_form(after: DesiredJob, changes: Any) -> None:
     [job] = reviewed([a_job()], [after]).jobs
     assert [(change.path, change.before, change.after) for change in job.changes] == changes
 
 
-def test_replace_states_the_work_limit_beyond_which_it_is_refused() -> None:
+def test_replace_states_the_lost_work_limit() -> None:
     limits = Limits.model_validate({"lost_time": "2h"})
     found = make_review(side(a_job()), side(stack=a_stack(edited(), limits=limits)), target=None, version="1")
     assert found.jobs[0].detail.endswith("refused after 2 h of work")
@@ -191,7 +191,7 @@ def of_axes(*axes: str, lifecycle: Mapping[str, Any] | None = None) -> list[Desi
         ({"protect": True}, Action.BLOCKED, ", and protected; "),
     ],
 )
-def test_former_member_of_a_sweep_ends_as_an_edit_does(
+def test_former_sweep_member_ends_like_an_edit(
     lifecycle: dict[str, Any], action: Action, detail: str
 ) -> None:
     found = reviewed(of_axes("lr"), of_axes("lr", "batch", lifecycle=lifecycle))
@@ -261,7 +261,7 @@ def on_target(project_id: str) -> Side:
         (side(a_job()), side(), "no jobs", "if this is intended, apply with --allow empty"),
     ],
 )
-def test_what_follows_for_all_jobs_is_a_warning(base: Side, head: Side, what: str, fix: str) -> None:
+def test_change_that_affects_all_jobs_is_a_warning(base: Side, head: Side, what: str, fix: str) -> None:
     [warning] = make_review(base, head, target=None, version="1").warnings
     assert warning.what == what
     assert (warning.fix or "").endswith(fix)

@@ -196,9 +196,7 @@ MOVEMENTS: dict[str, list[ObservedJob]] = {
 
 @pytest.mark.parametrize("movement", MOVEMENTS)
 @pytest.mark.parametrize("kind", NOT_EXECUTED)
-def test_saved_plan_holds_whatever_became_of_a_key_that_it_does_not_execute(
-    kind: Action, movement: str
-) -> None:
+def test_saved_plan_holds_despite_changes_to_keys_it_does_not_execute(kind: Action, movement: str) -> None:
     desired, then = NOT_EXECUTED[kind]
     stack = a_stack(desired, a_job("b"))
     assert [a.action for a in plan_for(stack, then).actions] == [kind, Action.CREATE]
@@ -314,7 +312,7 @@ MOVED: dict[str, Row] = {
 
 
 @pytest.mark.parametrize("what", MOVED)
-def test_saved_plan_holds_or_names_what_moved(what: str) -> None:
+def test_saved_plan_is_stale_only_for_a_relevant_change(what: str) -> None:
     desired, then, now, said = MOVED[what]
     stack = a_stack(desired)
     assert moved(stack, then, then) == ()
@@ -323,7 +321,7 @@ def test_saved_plan_holds_or_names_what_moved(what: str) -> None:
     assert bool(found) is bool(said)
 
 
-def test_every_movement_of_every_executed_key_is_listed() -> None:
+def test_every_failed_precondition_of_every_executed_key_is_listed() -> None:
     stack = a_stack(a_job("a"), a_job("b", description="new"), a_job("c"))
     then = [seen(a_job("a")), seen(a_job("b"))]
     found = moved(stack, then, [seen(a_job("a"), phase=F), seen(a_job("b"), phase=F), seen(a_job("c"))])
@@ -353,7 +351,7 @@ UP_DONE = seen(UP, phase=DONE)
     ],
 )
 @pytest.mark.parametrize("is_in_view", [True, False])
-def test_saved_plan_is_stale_when_what_an_executed_action_needs_is_no_longer_settled(
+def test_saved_plan_is_stale_when_the_needs_of_an_action_are_no_longer_met(
     now: list[ObservedJob], said: str, is_in_view: bool
 ) -> None:
     stack = a_stack(UP, DOWN)
@@ -368,7 +366,7 @@ def test_saved_plan_is_stale_when_what_an_executed_action_needs_is_no_longer_set
         assert bool(found) is (not now or now[-1].phase is not DONE or now[-1].marker is None)
 
 
-def test_saved_plan_holds_when_what_it_needs_aged_out_and_the_history_knows_it_completed() -> None:
+def test_saved_plan_holds_when_a_needed_job_aged_out_completed_by_history() -> None:
     memory = a_memory(past(UP, 1, DONE, job=UP_DONE))
     assert moved(a_stack(UP, DOWN), [UP_DONE], [], memory) == ()
 
@@ -381,7 +379,7 @@ def test_saved_plan_holds_when_what_it_needs_aged_out_and_the_history_knows_it_c
         (2, DONE, ("up: r2 has completed, and the plan has the path of r1",)),
     ],
 )
-def test_plan_with_a_numbered_path_is_stale_once_its_upstream_has_a_newer_one(
+def test_plan_with_a_numbered_path_is_stale_once_its_upstream_has_a_newer_revision(
     last: int, phase: Phase, stale: tuple[str, ...]
 ) -> None:
     path = RevisionText([(OutputName("up", "o"), RevisionText(["obs://b/o/", None, "/"]))])
@@ -400,7 +398,7 @@ def test_plan_with_a_numbered_path_is_stale_once_its_upstream_has_a_newer_one(
     ("now", "is_stale"),
     [("", False), ("d", False), ("de", True), ("dg", True), ("x", False)],
 )
-def test_saved_plan_is_stale_once_more_members_of_a_sweep_are_active_than_may_be(
+def test_saved_plan_is_stale_once_more_sweep_members_are_active_than_max_parallel(
     now: str, is_stale: bool
 ) -> None:
     """Three may be active: `g`, which was a member, was so then, and `a` and `b` are started."""
@@ -418,7 +416,7 @@ def test_saved_plan_is_stale_once_more_members_of_a_sweep_are_active_than_may_be
     assert bool(about_the_sweep) is is_stale
 
 
-def test_saved_plan_counts_a_member_whose_marker_was_removed_since() -> None:
+def test_saved_plan_counts_a_sweep_member_with_a_removed_marker() -> None:
     members = [replace(a_job(key), sweep="s", matrix={"k": key}, max_parallel=3) for key in "abcde"]
     stack, done = a_stack(*members), [seen(job, phase=DONE) for job in members[2:]]
     plan = there_and_back(plan_for(stack, *done)).plan
@@ -430,7 +428,7 @@ def test_saved_plan_counts_a_member_whose_marker_was_removed_since() -> None:
     assert found == ("s: d, e are active; max_parallel: 3, and the plan starts 2",)
 
 
-def test_create_behind_an_aged_out_revision_is_stale_when_an_older_one_is_there() -> None:
+def test_create_after_an_aged_out_revision_is_stale_when_an_older_one_exists() -> None:
     memory = a_memory(past(BEFORE, 2, DONE))
     assert moved(a_stack(NEW), [], [seen(BEFORE, phase=T)], memory) == (
         "a: a exists, which the plan does not know",
@@ -452,7 +450,7 @@ def test_create_is_stale_when_the_history_has_a_new_revision() -> None:
 
 
 @pytest.mark.parametrize(("desired", "is_stale"), [(LABELLED, True), (NEW, False)])
-def test_saved_plan_is_stale_when_a_job_that_it_changes_has_become_unreadable(
+def test_saved_plan_is_stale_when_a_job_to_change_became_unreadable(
     desired: DesiredJob, is_stale: bool
 ) -> None:
     stack = a_stack(desired)
@@ -488,7 +486,7 @@ def test_saved_plan_is_stale_for_a_digest_of_another_algorithm() -> None:
     ],
 )
 @pytest.mark.parametrize("phase", [P, R])
-def test_replace_of_a_job_that_exceeded_the_lost_time_limit_is_stale(
+def test_replace_beyond_the_lost_time_limit_is_stale(
     lifecycle: dict[str, Any], allow: tuple[str, ...], ran_s: float, holds: bool, phase: Phase
 ) -> None:
     stack = a_stack(a_job(lifecycle=lifecycle))

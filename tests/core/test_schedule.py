@@ -85,7 +85,7 @@ ADELAIDE, LORD_HOWE = "Australia/Adelaide", "Australia/Lord_Howe"
 """.strip().splitlines()
     ],
 )
-def test_time_of_day_comes_once_a_day_across_a_change_of_daylight_saving(
+def test_daily_time_comes_once_a_day_across_daylight_saving_changes(
     cron: str, zone: str, since: str, expected: str
 ) -> None:
     schedule, until_s = Schedule(cron, zone), at(since) + 39 * HOUR
@@ -128,7 +128,7 @@ def test_time_is_due_until_its_starting_deadline(deadline_s: float | None, now: 
     assert found == (None if due is None else at(f"2026-{due}Z"))
 
 
-def test_half_of_an_uneven_interval_is_that_to_the_next_time() -> None:
+def test_default_deadline_is_half_the_interval_to_the_next_time() -> None:
     schedule, since_s = Schedule("0 8,10 * * *"), at("2026-05-01T00:00Z")
     assert schedule.start_by(at("2026-05-01T08:00Z")) == at("2026-05-01T09:00Z")
     assert schedule.start_by(at("2026-05-01T10:00Z")) == at("2026-05-01T21:00Z")
@@ -149,7 +149,7 @@ def test_digest_of_a_schedule_covers_fields_and_time_zone(schedule: Schedule, te
 
 
 @pytest.mark.parametrize("at_s", [-1e300, -1.0, 0.0, 2.4e11, 2.5e11, 1e300])
-def test_absurd_time_is_no_error(at_s: float) -> None:
+def test_extreme_time_raises_nothing(at_s: float) -> None:
     schedule = Schedule("0 2 * * *", BERLIN)
     schedule.due(at_s, NOW)
     schedule.next_after(at_s)
@@ -270,7 +270,9 @@ started, aged out | | | Completed made=5 | keep aged_out r1
         6,
     ),
 )
-def test_scheduled_key(declared: str, observed: str, remembered: str, expected: str, says: str) -> None:
+def test_scheduled_key_actions_match_the_table(
+    declared: str, observed: str, remembered: str, expected: str, says: str
+) -> None:
     declared = declared.replace("OVERLAPPING", OVERLAPPING)
     desired = declared_as(f'schedule: "0 2 * * *", {declared}')
     memory = recorded_as(remembered, desired)
@@ -289,14 +291,14 @@ def test_scheduled_key(declared: str, observed: str, remembered: str, expected: 
     assert [one.what for one in plan.warnings] == ["edit waits for the schedule"] * waits
 
 
-def test_runner_whose_clock_is_behind_starts_nothing_a_second_time() -> None:
+def test_runner_with_a_slow_clock_starts_nothing_twice() -> None:
     desired = a_job(lifecycle=NIGHTLY)
     made_for_it = ended(desired, DONE, 6 * HOUR - 5)
     for at_s in (NOW - 6 * HOUR - 60, NOW):
         assert decided(desired, made_for_it, at_s=at_s).action is Action.KEEP
 
 
-def test_plan_warns_of_an_edit_that_waits() -> None:
+def test_plan_warns_of_an_edit_waiting_for_its_schedule() -> None:
     plan = plan_of(a_job(lifecycle=NIGHTLY), ended(a_job(**OLD), F, AFTER_IT))
     assert [(one.key, one.what) for one in plan.warnings] == [("a", "edit waits for the schedule")]
     text = render_plan(plan, View())
@@ -310,7 +312,7 @@ def test_mutable_fields_are_updated_while_an_edit_waits() -> None:
     assert (action.action, action.reason) == (Action.UPDATE, Reason.MUTABLE_CHANGED)
 
 
-def test_time_of_creation_that_is_unknown_starts_nothing() -> None:
+def test_unknown_creation_time_starts_nothing() -> None:
     desired = a_job(lifecycle=NIGHTLY)
     job = replace(ended(desired, DONE, BEFORE_IT), created_at_s=None)
     action = decided(desired, job)
@@ -322,7 +324,7 @@ def test_time_of_creation_that_is_unknown_starts_nothing() -> None:
     assert decided(desired, running).action is Action.KEEP
 
 
-def test_forgotten_job_of_which_only_the_first_look_is_known_counts_from_then() -> None:
+def test_aged_out_job_without_a_creation_time_counts_from_its_first_observation() -> None:
     desired = a_job(lifecycle=NIGHTLY)
     seen_once = past(desired, job=ended(desired, DONE, BEFORE_IT))._replace(
         created_at_s=None,
@@ -367,13 +369,13 @@ def test_newer_upstream_starts_a_key_whose_edit_waits() -> None:
     assert decided(train, *jobs, others=(prepare,)).reason is Reason.UPSTREAM_NEWER
 
 
-def test_renamed_key_goes_on_with_the_times_of_the_old_one() -> None:
+def test_renamed_key_keeps_the_schedule_state_of_the_old_key() -> None:
     new = replace(a_job("new", lifecycle=NIGHTLY), formerly=("a",))
     made = ended(a_job(lifecycle=NIGHTLY), DONE, AFTER_IT)
     assert {a.action for a in plan_of(new, made).actions} == {Action.UPDATE}
 
 
-def test_key_that_is_to_be_absent_has_no_times() -> None:
+def test_key_declared_absent_has_no_schedule() -> None:
     assert plan_of(absent(**NIGHTLY), ended(a_job(), DONE, BEFORE_IT)).actions == ()
 
 
@@ -387,7 +389,7 @@ def test_plan_is_the_same_at_any_moment_between_two_times() -> None:
 
 @pytest.mark.parametrize(("created_s_ago", "asks"), [(BEFORE_IT, True), (AFTER_IT, False)])
 @pytest.mark.parametrize("make", [ended, active])
-def test_history_is_read_where_a_time_has_come(make: Any, created_s_ago: float, asks: bool) -> None:
+def test_history_is_read_if_a_scheduled_time_has_come(make: Any, created_s_ago: float, asks: bool) -> None:
     desired = a_job(lifecycle=NIGHTLY)
     stack, job = a_stack(desired), make(desired, DONE if make is ended else R, created_s_ago)
     assert needs_history(stack, a_look(stack, job), {}, NOW) is asks
@@ -492,7 +494,7 @@ class Story:
     ),
     runs=st.lists(st.tuples(st.sampled_from([1, 20, 90, 600]), st.sampled_from([DONE, F, TD])), min_size=1),
 )
-def test_each_time_is_started_once_in_time_or_listed_as_missed(
+def test_each_scheduled_time_is_started_once_in_time_or_listed_as_missed(
     begin: str,
     schedules: list[dict[str, Any]],
     looks: list[tuple[int, int, int]],

@@ -89,7 +89,7 @@ entry: {spec: {volumes: [{nfs: {path: x}}]}}
 
 
 @pytest.mark.parametrize("manifest", [[], *INVALID])
-def test_wrong_manifest_is_invalid_by_the_schema(manifest: Any) -> None:
+def test_invalid_manifest_is_invalid_by_the_schema(manifest: Any) -> None:
     assert not VALIDATOR.is_valid(manifest)
 
 
@@ -99,7 +99,7 @@ def first_files(name: str) -> Iterator[tuple[Any, list[str]]]:
         yield parse(text.partition("\n@ ")[0].encode(), Path("jobs.yaml"), "jobs.yaml").tree, behind
 
 
-def test_all_that_loads_is_valid_and_every_unknown_key_is_not() -> None:
+def test_schema_accepts_what_loads_and_refuses_every_unknown_key() -> None:
     loaded = [one for one, behind in first_files("loaded.txt") if any(line[0] == "=" for line in behind)]
     long = a_manifest({"description": "${var.of_any_length}" * 20})
     assert [one for one in (*loaded, {}, long) if not VALIDATOR.is_valid(one)] == []

@@ -78,7 +78,7 @@ def test_status_rows_show_revision_phase_and_pending_step(
         (RETRIED_LATER, Phase.FAILED, "retry 1 of 1 at", True),
     ],
 )
-def test_waiting_job_says_what_for_and_until_when(
+def test_waiting_job_states_cause_and_due_time(
     entry: DesiredJob, phase: Phase, detail: str, due: bool
 ) -> None:
     [one] = status_of([entry], seen(entry, phase=phase, ended_s_ago=60.0)).jobs
@@ -88,7 +88,7 @@ def test_waiting_job_says_what_for_and_until_when(
     assert (one.waits_for.due_at or "") in one.waits_for.detail
 
 
-def test_unreadable_job_is_a_problem_of_its_key_only() -> None:
+def test_unreadable_job_affects_its_key_only() -> None:
     report = status_of([A, a_job("b")], seen(a_job("b")), unreadable=[Unreadable("mistyped phase", name="a")])
     assert [(one.key, one.problem, one.phase) for one in report.jobs] == [
         ("a", "mistyped phase", None),

@@ -76,7 +76,7 @@ NINE = [replace(job, max_parallel=4) for job in sweep(lr=range(9))]
         ([F, R, R, R], {}, [4], [5, 6, 7, 8]),
     ],
 )
-def test_so_many_members_of_a_sweep_are_active_at_once(
+def test_at_most_max_parallel_sweep_members_are_active(
     phases: list[str], more: dict[str, Any], started: list[int], deferred: list[int]
 ) -> None:
     jobs = [replace(job, lifecycle=a_job(lifecycle=more).lifecycle) for job in NINE]
@@ -91,14 +91,14 @@ def test_so_many_members_of_a_sweep_are_active_at_once(
     assert plan.summary[Action.DEFER] == len(deferred)
 
 
-def test_member_that_cannot_be_read_takes_a_turn() -> None:
+def test_unreadable_member_counts_as_active() -> None:
     lost = Unreadable("status is missing", name="s-lr-0")
     plan = plan_everywhere(a_stack(*NINE), *running(NINE[1:3]), unreadable=(lost,), details={})
     assert [a.key for a in plan.actions if a.reason is Reason.WAITS_FOR_TURN] == [j.key for j in NINE[4:]]
 
 
 @pytest.mark.parametrize(("phase", "starting"), [(R, 1), (C, 1), (DONE, 2)])
-def test_member_whose_marker_is_restored_takes_a_turn_while_it_is_active(phase: Phase, starting: int) -> None:
+def test_member_with_a_restored_marker_counts_while_active(phase: Phase, starting: int) -> None:
     wiped = seen(NINE[0], phase=phase, description="mine now")
     plan = plan_everywhere(
         a_stack(*NINE), wiped, *running(NINE[1:3]), memory=a_memory(past(NINE[0], job=wiped))
@@ -107,21 +107,21 @@ def test_member_whose_marker_is_restored_takes_a_turn_while_it_is_active(phase: 
     assert sum(action.action is Action.CREATE for action in plan.actions) == starting
 
 
-def test_requested_rerun_that_waits_for_its_turn_is_said_not_to_be_remembered() -> None:
+def test_requested_rerun_waiting_for_its_turn_gets_a_warning() -> None:
     plan = plan_everywhere(a_stack(*NINE), *(seen(job, phase=DONE) for job in NINE), rerun=("*",))
     said = [one for one in plan.warnings if one.what == "rerun deferred"]
     assert [one.key for one in said[:5]] == [job.key for job in NINE[4:]]
     assert said[0].why == "waits for its turn (max_parallel: 4), then create: rerun requested"
 
 
-def test_replacement_takes_the_turn_of_the_job_that_it_replaces() -> None:
+def test_replacement_takes_the_turn_of_the_replaced_job() -> None:
     was = [replace(a_job(job.key, algorithm__parameters={"lr": "9"}), sweep="s") for job in NINE]
     plan = plan_everywhere(a_stack(*NINE), *(seen(job) for job in was[:4]))
     assert [a.key for a in plan.actions if a.action is Action.REPLACE] == [job.key for job in NINE[:4]]
     assert not [a for a in plan.actions if a.action is Action.CREATE]
 
 
-def test_former_member_that_still_runs_takes_a_turn_and_a_blocked_one_takes_none() -> None:
+def test_running_former_member_counts_and_a_blocked_member_does_not() -> None:
     left = seen(a_job("s-lr-10"), ran_s=HOUR / 2)
     policy = Policy("no-first", Effect.DENY, "job.key == 's-lr-0'")
     plan = plan_everywhere(a_stack(*NINE, policies=(policy,)), left)
@@ -149,7 +149,7 @@ TERMINATE = (Action.TERMINATE, Reason.NOT_IN_MANIFEST)
         *[({}, {"phase": phase}, None) for phase in (DONE, F, T)],
     ],
 )
-def test_member_that_its_entry_no_longer_produces_ends_as_an_edit_does(
+def test_member_no_longer_produced_ends_like_an_edit(
     lifecycle: dict[str, Any], said: dict[str, Any], expected: tuple[Action, Reason] | None
 ) -> None:
     after = sweep(lr=[0.1, 0.01], batch=[64], lifecycle=lifecycle)
@@ -157,7 +157,7 @@ def test_member_that_its_entry_no_longer_produces_ends_as_an_edit_does(
     assert found == ({expected} if expected else set())
 
 
-def test_conflict_says_which_entry_and_what_would_be_lost() -> None:
+def test_conflict_of_a_former_member_names_its_entry_and_the_lost_work() -> None:
     plan = plan_everywhere(a_stack(*AFTER), *running(BEFORE))
     assert {action.explanation for action in left_over(plan)} == {
         "no longer produced by s; would lose 5 h on 1 node; "
@@ -166,7 +166,7 @@ def test_conflict_says_which_entry_and_what_would_be_lost() -> None:
     assert plan.lost_node_hours == 0
 
 
-def test_value_taken_out_is_an_edit_of_the_entry() -> None:
+def test_removed_axis_value_is_an_edit_of_the_entry() -> None:
     plan = plan_everywhere(a_stack(*sweep(lr=[0.1])), *running(BEFORE))
     assert [(a.key, a.action) for a in plan.actions] == [
         ("s-lr-0_01", Action.CONFLICT),
@@ -182,7 +182,7 @@ def test_loss_of_a_member_is_allowed_for_all_or_by_key() -> None:
 
 
 @pytest.mark.parametrize(("allow", "action"), [((), Action.CONFLICT), (("lost-work=s",), Action.REPLACE)])
-def test_sweep_whose_loss_is_allowed_means_all_members(allow: tuple[str, ...], action: Action) -> None:
+def test_allowed_loss_of_a_sweep_covers_all_members(allow: tuple[str, ...], action: Action) -> None:
     """Together they lose more than `limits.lost_node_hours`, too."""
     was = [replace(a_job(job.key, algorithm__parameters={"lr": "9"}), sweep="s") for job in NINE]
     stack = a_stack(*NINE, whole={job.key: job for job in NINE}, limits=Limits(terminations=99))
@@ -226,28 +226,28 @@ def entry_of(key: str, *jobs: DesiredJob, recorded: Mapping[str, str] | None = N
         ("s-lr-0_1", None),  # declared
     ],
 )
-def test_key_spelled_as_those_of_a_declared_sweep_was_a_member_of_it(key: str, entry: str | None) -> None:
+def test_key_matching_a_declared_sweep_is_its_former_member(key: str, entry: str | None) -> None:
     assert entry_of(key, *sweep(lr=[0.1])) == entry
 
 
-def test_key_that_reads_in_two_ways() -> None:
+def test_ambiguous_member_key_belongs_to_the_longer_entry_name() -> None:
     assert values_in("s-a-b-1-lr-2", "s", {"a-b", "lr"}) == {"a-b": "1", "lr": "2"}
     jobs = [*sweep("s", lr=[1], a=[1]), *sweep("s-a-1", lr=[1])]
     assert entry_of("s-a-1-lr-2", *jobs) == "s-a-1"  # the longer name
 
 
-def test_history_knows_members_whatever_their_names() -> None:
+def test_recorded_member_is_found_under_any_name() -> None:
     recorded = {"x": "s", "s-lr-0_5": "", "gone": "other"}
     jobs = sweep(lr=[0.1])
     assert [entry_of(key, *jobs, recorded=recorded) for key in recorded] == ["s", None, None]
 
 
-def test_entry_that_is_no_sweep_any_more_is_still_the_entry() -> None:
+def test_former_sweep_entry_still_owns_its_members() -> None:
     assert entry_of("s-lr-0_5", a_job("s"), recorded={"s-lr-0_5": "s"}) == "s"
     assert entry_of("s-lr-0_5", absent("s"), recorded={"s-lr-0_5": "s"}) is None
 
 
-def test_plain_key_that_is_removed_is_terminated_as_ever() -> None:
+def test_removed_plain_key_is_terminated() -> None:
     plan = plan_everywhere(a_stack(*BEFORE), seen(a_job("s-old"), ran_s=LONG), allow=("lost-work",))
     [action] = [action for action in plan.actions if action.key == "s-old"]
     assert (action.action, action.detail) == (Action.TERMINATE, "not in the manifest")
@@ -289,13 +289,13 @@ GRID = sweep(batch=[64, 128], lr=[0.1, 0.01])
         (sweep(lr=[1, 2]), sweep(lr=[2, 3]), []),
     ],
 )
-def test_plan_names_the_expression_that_keeps_the_jobs(
+def test_plan_suggests_the_formerly_expression_that_keeps_the_jobs(
     phase: str, before: list[DesiredJob], after: list[DesiredJob], expected: list[str]
 ) -> None:
     assert hints(plan_everywhere(a_stack(*after), *running(before, phase=phase))) == expected
 
 
-def test_expression_is_the_one_that_gives_each_job_its_own_declaration() -> None:
+def test_rename_expression_maps_each_job_to_its_own_declaration() -> None:
     """Two axes with the same values: only the declarations tell which of them was called `rate` before."""
     before = sweep(lr=[1, 2], x=[1, 2])
     after = [
@@ -335,7 +335,7 @@ def followed(jobs: Collection[DesiredJob], former: Mapping[str, str]) -> Stack:
 
 
 @pytest.mark.parametrize("phase", [R, DONE])
-def test_hint_that_is_followed_leaves_updates_only(phase: str) -> None:
+def test_following_the_hint_leaves_updates_only(phase: str) -> None:
     former = {job.key: f"s-lr-{job.matrix['lr']}" for job in AFTER}
     plan = plan_everywhere(followed(AFTER, former), *running(BEFORE, phase=phase))
     assert {action.action for action in plan.actions} == {Action.UPDATE}
@@ -356,7 +356,7 @@ def test_member_in_conflict_is_pending_and_no_drift(is_recorded: bool) -> None:
     }
 
 
-def test_destroy_ends_former_members_whatever_they_have_done() -> None:
+def test_destroy_terminates_former_members() -> None:
     plan = a_world(a_stack(*AFTER), *running(BEFORE)).destroy_plan()
     assert {(a.action, a.reason) for a in plan.actions} == {(Action.TERMINATE, Reason.DESTROYED)}
 
@@ -366,7 +366,7 @@ def test_destroy_ends_former_members_whatever_they_have_done() -> None:
     [(a_stack(*AFTER), True), (a_stack(a_job("s")), True), (a_stack(a_job("other")), False)],
     ids=["a sweep", "the entry without its matrix", "none"],
 )
-def test_active_job_that_may_be_a_former_member_asks_the_history(stack: Stack, asks: bool) -> None:
+def test_possible_former_member_needs_the_history(stack: Stack, asks: bool) -> None:
     jobs = [*running(BEFORE), *(seen(job) for job in stack.jobs.values())]
     known = {
         RevisionId(job.marker.key, 1): RecordedRevision(job.id, job.marker.digest, job.phase_text, False)

@@ -48,26 +48,26 @@ def at(text: str, zone: str = "Europe/Berlin", fold: int = 0) -> float:
         ("Sun 02:10-02:50 Europe/Berlin", "2026-03-29 03:30", None),
     ],
 )
-def test_when_a_window_is_open_and_closes(window: str, moment: str, closes: str | None) -> None:
+def test_window_opens_and_closes_on_time(window: str, moment: str, closes: str | None) -> None:
     expected = closes and at(closes.removesuffix(" fold"), fold=closes.endswith("fold"))
     assert closes_at([Window.parse(window)], at(moment)) == expected
 
 
-def test_without_days_it_is_every_day_and_without_a_zone_utc() -> None:
+def test_window_defaults_to_every_day_in_utc() -> None:
     window = Window.parse("07:00-19:00")
     for day in range(7):
         noon = datetime(2026, 11, 23 + day, 12, tzinfo=UTC).timestamp()
         assert closes_at([window], noon) == noon + 7 * 3600
 
 
-def test_windows_that_meet_are_one() -> None:
+def test_adjoining_windows_are_merged() -> None:
     windows = [Window.parse(f"Mon {hours}") for hours in ("07:00-12:00", "11:00-15:00", "20:00-21:00")]
     monday = datetime(2026, 11, 23, tzinfo=UTC).timestamp()
     assert closes_at(windows, monday + 8 * 3600) == monday + 15 * 3600
     assert closes_at(windows, monday + 16 * 3600) is None
 
 
-def test_window_that_never_closes_ends_somewhere() -> None:
+def test_permanent_window_still_has_an_end() -> None:
     assert closes_at([Window.parse("00:00-24:00")], at("2026-11-23 07:00")) is not None
 
 
@@ -91,7 +91,7 @@ def test_window_that_never_closes_ends_somewhere() -> None:
         ("Mon 07:00-08:00 right/Europe/Berlin", "is not a time zone"),
     ],
 )
-def test_what_is_no_window_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_invalid_window_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(InvalidWindow, match=why.replace("?", r"\?")):
         Window.parse(text)
 
@@ -102,9 +102,7 @@ def test_what_is_no_window_is_refused_with_the_reason(text: str, why: str) -> No
     length=st.integers(1, 95),
     start=st.sampled_from(["2026-10-23", "2026-06-05"]),
 )
-def test_window_is_open_when_the_clock_on_the_wall_is_in_it(
-    minute: int, opens: int, length: int, start: str
-) -> None:
+def test_window_is_open_by_local_time(minute: int, opens: int, length: int, start: str) -> None:
     begin, end = opens * 15, opens * 15 + length * 15
     spelled = f"{begin // 60:02}:{begin % 60:02}-{end // 60 % 24:02}:{end % 60:02} Europe/Berlin"
     window = Window.parse(spelled)
