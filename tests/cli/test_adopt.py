@@ -62,7 +62,7 @@ def pasted(text: str, printed: str) -> str:
 # --- one job
 
 
-def test_path_of_another_job_is_that_of_its_newest_completed_revision(world: World) -> None:
+def test_adopted_reference_resolves_to_the_newest_completed_revision(world: World) -> None:
     numbered = world.manifest("p", lr="1}\n      outputs: {o: 'obs://b/o/${job.revision}/'")
     world.apply(numbered)
     world.set_phase("Completed")
@@ -73,7 +73,7 @@ def test_path_of_another_job_is_that_of_its_newest_completed_revision(world: Wor
 
 
 @pytest.mark.parametrize(("name", "said"), [("a", "id"), ("somebodys-experiment", "name")])
-def test_job_that_was_started_by_hand_is_adopted_and_kept(here: World, name: str, said: str) -> None:
+def test_hand_started_job_is_adopted_and_kept(here: World, name: str, said: str) -> None:
     job = by_hand(here, name)
     here.time.sleep(60)
     here.ends(0, f"adopt a {getattr(job, said)} --yes", out='description: "by hand" -> "a of the test"')
@@ -91,7 +91,7 @@ def test_job_that_was_started_by_hand_is_adopted_and_kept(here: World, name: str
     assert [change["path"] for change in action["changes"]] == ["algorithm.parameters.lr"]
 
 
-def test_job_that_differs_is_refused_with_the_yaml_that_makes_it_equal(world: World) -> None:
+def test_adoption_of_a_differing_job_is_refused_with_the_matching_yaml(world: World) -> None:
     path = world.write("a", more="limits: {lost_time: 1h}\n", lr="0.5, epochs: 3")
     job = by_hand(world, batch="64")
     words = "To declare the job of a as it is, merge this into its entry (null: leave the field out):"
@@ -102,7 +102,7 @@ def test_job_that_differs_is_refused_with_the_yaml_that_makes_it_equal(world: Wo
     check_nothing_changes(world)
 
 
-def test_job_that_differs_is_taken_as_it_is_on_request(world: World) -> None:
+def test_differing_job_is_adopted_with_accept(world: World) -> None:
     world.write("a", lr="0.5")
     words = "warning: a: differs from the declaration: algorithm.parameters.lr"
     world.ends(0, f"adopt a {by_hand(world).id} --accept --yes", out=words)
@@ -112,13 +112,13 @@ def test_job_that_differs_is_taken_as_it_is_on_request(world: World) -> None:
 # --- what is refused
 
 
-def test_job_of_another_stack_is_its_own(here: World) -> None:
+def test_job_of_another_stack_is_not_adopted(here: World) -> None:
     job = by_hand(here, description="x reconciler.other.a.r1.b000000000000")
     here.ends(3, f"adopt a {job.id} --yes", out=["stack other", "reconciler release a"])
     assert "have stack other release it (there: reconciler release a)" in here("plan").out
 
 
-def test_job_that_is_ours_already_is_nothing_to_do(world: World) -> None:
+def test_adoption_of_an_owned_job_has_nothing_to_do(world: World) -> None:
     world.apply(world.manifest("a", "b"))
     job = world.job("a").id
     world.ends(0, f"adopt a {job}", out="nothing to do: a is already r1 of this key")
@@ -139,7 +139,7 @@ def test_job_that_is_ours_already_is_nothing_to_do(world: World) -> None:
         ("not.a.key ID", 64, "reconciler export ID prints its entry"),
     ],
 )
-def test_wrong_use(here: World, arguments: str, code: int, said: str) -> None:
+def test_wrong_usage_of_adopt_changes_nothing(here: World, arguments: str, code: int, said: str) -> None:
     job, _ = by_hand(here, "twice"), by_hand(here, "other")
     here.store.database.run("UPDATE jobs SET head = replace(head, 'other', 'twice')")
     here.ends(code, f"adopt {arguments.replace('ID', job.id)}", err=said.replace("ID", job.id))
@@ -155,7 +155,7 @@ def test_wrong_use(here: World, arguments: str, code: int, said: str) -> None:
     ],
     ids=["not confirmed", "unreadable job", "unreadable list"],
 )
-def test_adoption_that_is_not_confirmed_or_rests_on_an_unreadable_job_changes_nothing(
+def test_unconfirmed_or_unreadable_adoption_changes_nothing(
     here: World, operation: str | None, more: str, code: int
 ) -> None:
     if operation:
@@ -166,7 +166,7 @@ def test_adoption_that_is_not_confirmed_or_rests_on_an_unreadable_job_changes_no
 
 
 @pytest.mark.parametrize("holds", ["test", "old"])
-def test_held_lock_of_either_stack_is_6(here: World, holds: str) -> None:
+def test_adoption_exits_6_if_either_stack_is_locked(here: World, holds: str) -> None:
     job = by_hand(here).id
     with held_by("alice", place=here.url, stack=holds):
         here.ends(6, "adopt --yes", *(["a", job] if holds == "test" else ["--from-stack", "old"]))
@@ -189,7 +189,7 @@ def age_out(world: World, name: str) -> None:
     world.time.sleep(600)
 
 
-def test_renamed_stack_takes_its_jobs_along_and_nothing_restarts(world: World) -> None:
+def test_renamed_stack_keeps_its_jobs_running(world: World) -> None:
     world.apply(world.manifest("a", "b"))
     world.set_phase("Completed", "b")
     world.ends(0, "plan")
@@ -234,7 +234,7 @@ def test_work_that_finished_between_two_renames_of_a_stack_stays_finished(world:
     world.ends(0, "adopt --from-stack vision", out="nothing to do")
 
 
-def test_list_that_cannot_be_read_is_not_called_nothing_to_do(here: World) -> None:
+def test_unreadable_list_is_not_reported_as_nothing_to_do(here: World) -> None:
     here.fail("ListTrainingJobs", count=None, status=500)
     here.ends(8, "adopt --from-stack old --yes", out="the list could not be read", lacks="nothing to do")
     here.ends(8, "adopt --from-stack old --yes --json", err="warning: the list could not be read")
@@ -313,7 +313,7 @@ def stack(world: World) -> World:
     return world
 
 
-def test_marker_is_taken_off_and_the_text_of_the_description_stays(stack: World) -> None:
+def test_release_removes_the_marker_and_keeps_the_description(stack: World) -> None:
     words = ["the next plan will be in conflict (name taken)", "fix: remove a from jobs.yaml"]
     stack.ends(0, "release a --yes", out=words)
     assert stack.descriptions() == {"a": "a of the test"}
@@ -322,7 +322,7 @@ def test_marker_is_taken_off_and_the_text_of_the_description_stays(stack: World)
     stack.ends(0, "history a", out="release: complete")
 
 
-def test_released_job_is_not_taken_back_by_the_history(world: World) -> None:
+def test_released_job_is_not_restored_from_the_history(world: World) -> None:
     world.apply(world.manifest("a", "b"))
     world.ends(0, "release a --yes")
     for _ in range(2):
@@ -352,7 +352,7 @@ def test_release_needs_no_value_of_a_secret(stack: World) -> None:
     stack.ends(0, "release a --yes")
 
 
-def test_release_that_is_not_confirmed_or_has_nothing_to_do_changes_nothing(stack: World) -> None:
+def test_unconfirmed_or_empty_release_changes_nothing(stack: World) -> None:
     stack.write("a", "b", "resnet")
     stack.ends(3, "release a", err="fix: add --yes")
     stack.ends(0, "release b", out="nothing to do: stack test owns no job of key b")

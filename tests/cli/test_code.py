@@ -67,7 +67,7 @@ def test_code_is_uploaded_once_and_run(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.DONE, "drift", out="Drift: none")
 
 
-def test_source_that_is_a_link_gives_the_folder_its_own_name(reconciler: Reconciler) -> None:
+def test_linked_source_keeps_the_name_of_the_link(reconciler: Reconciler) -> None:
     Path("current").symlink_to("src")
     write(MANIFEST.replace("./src", "./current/"))
     reconciler.ends(ExitCode.DONE, "plan -v", out="/current/train.py")
@@ -98,7 +98,7 @@ def test_edit_of_a_file_is_an_edit_of_the_job(reconciler: Reconciler) -> None:
     assert len([*STORED.iterdir()]) == 2
 
 
-def test_changed_lines_are_shown_harmless_and_without_secrets(
+def test_changed_lines_are_shown_sanitized_and_redacted(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "tell-nobody-1")
@@ -132,7 +132,7 @@ def test_changed_lines_are_shown_harmless_and_without_secrets(
     reconciler.ends(ExitCode.DONE, "drift -t emulated", out=pending)
 
 
-def test_history_knows_the_files_of_each_revision_where_the_store_is_gone(reconciler: Reconciler) -> None:
+def test_history_has_the_files_of_each_revision_without_the_store(reconciler: Reconciler) -> None:
     put("old.py", "")
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
     put("helper.py", "LOSS = 0.25\n")
@@ -157,7 +157,7 @@ def test_history_knows_the_files_of_each_revision_where_the_store_is_gone(reconc
     assert newest["code"]["files"] == action["code"]["files"]
 
 
-def test_what_runs_again_takes_over_edits_that_are_ignored(reconciler: Reconciler) -> None:
+def test_rerun_applies_ignored_code_edits(reconciler: Reconciler) -> None:
     write(MANIFEST.replace("{on_failure: keep}", "{ignore_changes: [code]}"))
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
     [action] = reconciler("plan --json --rerun train").document["actions"]
@@ -169,7 +169,7 @@ def test_what_runs_again_takes_over_edits_that_are_ignored(reconciler: Reconcile
     )
 
 
-def test_job_whose_code_was_uploaded_is_exported_as_it_is(reconciler: Reconciler) -> None:
+def test_job_with_uploaded_code_is_exported_with_its_code_dir(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.DONE, "apply --yes -t emulated")
     said = reconciler.ends(
         ExitCode.DONE,
@@ -214,7 +214,7 @@ def test_review_of_commits_names_the_files_of_code(reconciler: Reconciler, git: 
     reconciler.ends(ExitCode.DONE, "review HEAD . -t emulated", out="0 changed, 1 unchanged")
 
 
-def test_commit_is_recorded_and_uncommitted_files_are_told(reconciler: Reconciler, git: Git) -> None:
+def test_commit_is_recorded_and_uncommitted_files_are_reported(reconciler: Reconciler, git: Git) -> None:
     declare_here()
     # What git has is text with the line ends of others, what is stored elsewhere a pointer.
     put("crlf.py", "a\nb\n")
@@ -241,7 +241,7 @@ def test_commit_is_recorded_and_uncommitted_files_are_told(reconciler: Reconcile
     reconciler.ends(ExitCode.DONE, "plan -t emulated", out="code: 1 file changed", lacks="uncommitted")
 
 
-def test_submodule_is_committed_where_its_commit_is(reconciler: Reconciler, git: Git) -> None:
+def test_submodule_counts_as_committed_at_its_recorded_commit(reconciler: Reconciler, git: Git) -> None:
     declare_here()
     first = commit(git, {})
     # A repository in another one is added as a submodule.
@@ -270,7 +270,7 @@ def test_submodule_is_committed_where_its_commit_is(reconciler: Reconciler, git:
         ("{source: ./src, exclude: [data/]}", "./src", "OBS path"),
     ],
 )
-def test_what_follows_from_a_mistake_is_not_told(
+def test_follow_up_errors_of_a_mistake_are_not_reported(
     reconciler: Reconciler, before: str, after: str, lacks: str
 ) -> None:
     write(MANIFEST.replace(before, after))
@@ -289,7 +289,7 @@ def test_what_follows_from_a_mistake_is_not_told(
         ('{"obs://local/": ./mine}', "", "mine/code"),
     ],
 )
-def test_code_has_a_place_where_storage_names_none_for_it(
+def test_code_has_a_default_location_without_matching_storage(
     reconciler: Reconciler, storage: str, code_store: str, place: str
 ) -> None:
     write(MANIFEST.replace("storage: store", f"storage: {storage}") + code_store)
@@ -297,7 +297,7 @@ def test_code_has_a_place_where_storage_names_none_for_it(
     assert [*Path(place, "vision").iterdir()]
 
 
-def test_job_is_not_started_where_its_code_cannot_be_uploaded(reconciler: Reconciler) -> None:
+def test_job_is_not_started_if_its_code_cannot_be_uploaded(reconciler: Reconciler) -> None:
     reconciler.patch.setitem(sys.modules, "obstore", None)
     missing = "a package is missing: obstore, which uploads code, is not installed; to fix: pip install"
     reconciler.ends(ExitCode.PARTIAL, "apply --yes", out=missing)
@@ -323,7 +323,7 @@ def test_saved_plan_is_stale_once_the_code_has_changed(reconciler: Reconciler) -
     assert STORED.exists()
 
 
-def test_store_of_the_stack_holds_on_targets_that_name_none(reconciler: Reconciler) -> None:
+def test_code_store_of_the_stack_is_the_default_of_its_targets(reconciler: Reconciler) -> None:
     own = ', code_store: "obs://vision/code/"'
     write(MANIFEST.replace(own, "") + "code_store: obs://all/${var.team}/\nvariables: {team: {default: a}}\n")
     reconciler.ends(ExitCode.DONE, "validate -t prod")
@@ -331,7 +331,7 @@ def test_store_of_the_stack_holds_on_targets_that_name_none(reconciler: Reconcil
     assert Path("store/all/a/vision").is_dir()
 
 
-def test_code_is_inherited_taken_away_and_differs_by_target_and_member(reconciler: Reconciler) -> None:
+def test_code_is_inherited_removed_and_overridden_per_target_and_member(reconciler: Reconciler) -> None:
     Path("jobs").mkdir()
     Path("src").rename("jobs/base")
     plain = "algorithm: {code_dir: obs://b/c/, boot_file: obs://b/c/train.py}\n"
@@ -366,7 +366,7 @@ def test_code_is_inherited_taken_away_and_differs_by_target_and_member(reconcile
         ("./src", "${env.HOME}/..", "is outside"),
     ],
 )
-def test_what_cannot_be_uploaded_is_told_before_anything_is_sent(
+def test_code_that_cannot_be_uploaded_is_refused_before_any_request(
     reconciler: Reconciler, old: str, new: str, says: str
 ) -> None:
     write(MANIFEST.replace(old, new))

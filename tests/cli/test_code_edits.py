@@ -99,7 +99,7 @@ def test_code_that_was_not_edited_has_no_changed_files_in_a_fresh_checkout(world
 
 
 @pytest.mark.parametrize("code_dir", ["", ", code_dir: 'obs://b/x/'"])
-def test_code_that_is_declared_no_more_is_an_edit(world: World, code_dir: str) -> None:
+def test_code_no_longer_declared_is_an_edit(world: World, code_dir: str) -> None:
     image = "algorithm: {command: python train.py, engine: {image_url: org/image:1}"
     declare(
         world,
@@ -116,7 +116,7 @@ def test_code_that_is_declared_no_more_is_an_edit(world: World, code_dir: str) -
     assert planned(world) == beside_a_history
 
 
-def test_ignored_edit_keeps_the_job_where_nobody_knows_its_code(world: World, store: Path) -> None:
+def test_ignored_edit_keeps_a_job_with_unknown_code(world: World, store: Path) -> None:
     declare(world, job(more=ANNOTATED + IGNORES))
     world.ends(0, "apply --yes")
     forget_history()
@@ -126,7 +126,7 @@ def test_ignored_edit_keeps_the_job_where_nobody_knows_its_code(world: World, st
     world.ends(0, "plan --show-keep", out=["1 to keep", said])
 
 
-def test_job_is_adopted_by_the_code_that_it_runs(world: World) -> None:
+def test_job_is_adopted_with_the_code_it_runs(world: World) -> None:
     declare(world, job())
     world.ends(0, "apply --yes")
     world.ends(0, "release a --yes")
@@ -146,7 +146,7 @@ def test_job_is_adopted_by_the_code_that_it_runs(world: World) -> None:
     world.ends(0, "plan", out="1 to keep")
 
 
-def test_same_code_under_two_names_lies_in_two_places(world: World, store: Path) -> None:
+def test_same_code_under_two_names_has_two_locations(world: World, store: Path) -> None:
     put("print(1)\n", "copy/train.py")
     declare(world, job(), job("b", code="code: {source: ./copy}"))
     world.ends(0, "plan --out plan.json")
@@ -176,7 +176,7 @@ INHERITED = "code: {source: ./src}, algorithm: {boot_file: train.py}"
         ("defaults: {algorithm: {boot_file: train.py}}\n", f"    {CODE}\n"),
     ],
 )
-def test_code_and_what_is_relative_to_it_are_inherited(world: World, more: str, extends: str) -> None:
+def test_code_and_paths_relative_to_it_are_inherited(world: World, more: str, extends: str) -> None:
     own = job(more=extends).replace(f"    {CODE}\n", "", 1).replace("      boot_file: train.py\n", "")
     declare(world, own, more=more)
     world.ends(0, "plan", out="uploads 1 file, 9 B")
@@ -190,6 +190,6 @@ def test_code_and_what_is_relative_to_it_are_inherited(world: World, more: str, 
         (f"{CODE}\n    raw: {{algorithm: {{code_dir: 'obs://b/x/'}}}}", "`code` gives code_dir"),
     ],
 )
-def test_code_that_cannot_be_read_is_one_error(world: World, code: str, says: str) -> None:
+def test_unreadable_code_is_one_error(world: World, code: str, says: str) -> None:
     declare(world, job(code=code))
     assert world.ends(ExitCode.INVALID, "validate", err=says).err.count("error:") == 1

@@ -73,7 +73,7 @@ def age(days: float, pattern: str = "*/*/manifest.json") -> None:
         os.utime(path, (at_s, at_s))
 
 
-def test_only_old_code_that_nothing_uses_is_deleted(reconciler: Reconciler, three: None) -> None:
+def test_only_old_unused_code_is_deleted(reconciler: Reconciler, three: None) -> None:
     listed = reconciler.ends(ExitCode.DONE, "code list --json").document
     assert (listed["count"], listed["complete"]) == (3, True)
     uses = {one["used_by"][0]["revision"]: one for one in listed["items"]}
@@ -96,7 +96,7 @@ def test_only_old_code_that_nothing_uses_is_deleted(reconciler: Reconciler, thre
     assert stored() == ["3", "1"]
 
 
-def test_leftovers_of_an_upload_count_by_their_newest_file(reconciler: Reconciler, three: None) -> None:
+def test_age_of_an_incomplete_upload_is_that_of_its_newest_file(reconciler: Reconciler, three: None) -> None:
     for manifest in STORED.glob("*/*/manifest.json"):
         manifest.unlink()
     reconciler.ends(ExitCode.DONE, "code list", out="incomplete")
@@ -106,9 +106,7 @@ def test_leftovers_of_an_upload_count_by_their_newest_file(reconciler: Reconcile
     assert stored() == ["3"]
 
 
-def test_damaged_manifest_object_protects_nothing_and_breaks_nothing(
-    reconciler: Reconciler, three: None
-) -> None:
+def test_damaged_manifest_object_does_not_stop_gc(reconciler: Reconciler, three: None) -> None:
     for manifest in STORED.glob("*/*/manifest.json"):
         manifest.write_text("{", encoding="utf-8")
     listed = reconciler.ends(ExitCode.DONE, "code list --json").document["items"]
@@ -125,7 +123,7 @@ def test_code_of_other_stacks_and_other_objects_are_left_alone(reconciler: Recon
     assert len([*STORED.rglob("train.py")]) == 4
 
 
-def test_history_tells_of_a_job_that_the_list_does_not_show(reconciler: Reconciler, three: None) -> None:
+def test_code_of_an_unlisted_job_is_kept_by_the_history(reconciler: Reconciler, three: None) -> None:
     Path(".reconciler/local.sqlite3").unlink()
     reconciler.ends(ExitCode.DONE, "code list", out="train r3")
     reconciler.ends(ExitCode.DONE, f"{GC} 0s", err="1 kept: used by the newest revision")
@@ -138,14 +136,14 @@ def test_nothing_is_deleted_while_an_apply_runs(reconciler: Reconciler, three: N
     assert stored() == ["1", "2", "3"]
 
 
-def test_history_that_cannot_be_read_keeps_everything(reconciler: Reconciler, three: None) -> None:
+def test_unreadable_history_keeps_all_code(reconciler: Reconciler, three: None) -> None:
     Path(".reconciler/records.sqlite3").write_bytes(b"no database" * 100)
     reconciler.ends(ExitCode.UNKNOWN, "code list", out="train r1", err="could not be listed completely")
     assert reconciler(f"{GC} 0s").code == ExitCode.FAILED
     assert stored() == ["1", "2", "3"]
 
 
-def test_what_changes_while_somebody_is_asked_stays(
+def test_code_changed_during_the_prompt_is_kept(
     reconciler: Reconciler, three: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     age(91)
@@ -197,7 +195,7 @@ def contents(obs: ObsServer) -> list[bytes]:
     return sorted(body for path, body in obs.objects.items() if path.endswith(".py"))
 
 
-def test_all_targets_with_the_store_are_asked(cloud: World, obs: ObsServer) -> None:
+def test_all_targets_with_the_store_are_read(cloud: World, obs: ObsServer) -> None:
     edit("2")
     cloud.ends(ExitCode.DONE, "apply --yes -t there")
     cloud.ends(ExitCode.DONE, "code list", out="train r2, train r1 (")
@@ -206,7 +204,7 @@ def test_all_targets_with_the_store_are_asked(cloud: World, obs: ObsServer) -> N
     cloud.ends(ExitCode.DONE, f"{GC} 6d", err="Nothing was deleted")
 
 
-def test_active_jobs_of_anybody_count(cloud: World, obs: ObsServer) -> None:
+def test_code_of_foreign_active_jobs_is_kept(cloud: World, obs: ObsServer) -> None:
     prefix = next(f"/{path}" for path, body in obs.objects.items() if path.endswith(".py") and body == b"1")
     algorithm = {"code_dir": f"{prefix.removesuffix('train.py')}", "boot_file": f"{prefix}", "engine": {}}
     cloud.put("copied-by-hand", "Running", algorithm=algorithm)
@@ -216,15 +214,13 @@ def test_active_jobs_of_anybody_count(cloud: World, obs: ObsServer) -> None:
 
 
 @pytest.mark.parametrize("nth", [1, 2])
-def test_jobs_that_cannot_be_listed_keep_everything(cloud: World, obs: ObsServer, nth: int) -> None:
+def test_unlisted_jobs_keep_all_code(cloud: World, obs: ObsServer, nth: int) -> None:
     cloud.fail("ListTrainingJobs", nth=nth, count=None, status=400)
     cloud.ends(ExitCode.UNKNOWN, f"{GC} 0s", err=["could not be listed completely", "nothing was deleted"])
     assert contents(obs) == [b"1", b"2", b"3"]
 
 
-def test_workspace_that_does_not_know_the_stack_says_nothing_of_its_code(
-    cloud: World, obs: ObsServer
-) -> None:
+def test_workspace_without_the_stack_does_not_release_its_code(cloud: World, obs: ObsServer) -> None:
     write(
         Path("jobs.yaml")
         .read_text(encoding="utf-8")
@@ -236,7 +232,7 @@ def test_workspace_that_does_not_know_the_stack_says_nothing_of_its_code(
     assert contents(obs) == [b"1", b"2", b"3"]
 
 
-def test_job_that_does_not_show_its_code_keeps_everything(cloud: World, obs: ObsServer) -> None:
+def test_job_without_a_reported_code_dir_keeps_all_code(cloud: World, obs: ObsServer) -> None:
     cloud.store.edit(cloud.job("train").id, lambda body: body.pop("algorithm"))
     cloud.ends(ExitCode.UNKNOWN, "code list", out="train r3", err="train: its code is not shown")
     cloud.ends(ExitCode.UNKNOWN, f"{GC} 0s", err="nothing was deleted")
@@ -250,7 +246,7 @@ def test_job_that_does_not_show_its_code_keeps_everything(cloud: World, obs: Obs
         ((400, "InvalidBucketName"), ExitCode.PARTIAL, "check `code_store`"),
     ],
 )
-def test_refused_deletion_leaves_the_others_to_be_deleted(
+def test_refused_deletion_does_not_stop_the_others(
     cloud: World, obs: ObsServer, answer: tuple[int, str], code: ExitCode, says: str
 ) -> None:
     obs.answers = [Answer(*answer, "DELETE")]
@@ -260,7 +256,7 @@ def test_refused_deletion_leaves_the_others_to_be_deleted(
     assert contents(obs) == [b"3"]
 
 
-def test_interrupted_in_the_middle_is_completed_by_the_next(cloud: World, obs: ObsServer) -> None:
+def test_interrupted_gc_is_completed_by_the_next_gc(cloud: World, obs: ObsServer) -> None:
     on_delete(obs, lambda: os.kill(os.getpid(), signal.SIGINT))
     cloud.ends(ExitCode.INTERRUPTED, f"{GC} 0s", err="Nothing was deleted")
     assert len(obs.objects) == 5  # the first manifest object has gone
@@ -288,7 +284,7 @@ def on_delete(obs: ObsServer, do: Callable[[], object]) -> None:
         ("a" * 32, "${env.NONE}", ExitCode.INVALID, "NONE"),
     ],
 )
-def test_store_that_is_not_known_whole_is_not_touched(
+def test_store_with_unresolved_variables_is_not_touched(
     cloud: World, obs: ObsServer, old: str, new: str, code: ExitCode, says: str
 ) -> None:
     write(Path("jobs.yaml").read_text(encoding="utf-8").replace(old, new, 1))

@@ -109,7 +109,7 @@ def test_refused_upload_fails_its_action_alone_with_one_cause_and_one_fix(
     world.ends(ExitCode.DONE, "apply --yes", out="1 succeeded")
 
 
-def test_replaced_job_goes_on_while_its_code_cannot_be_uploaded(world: World, obs: ObsServer) -> None:
+def test_replaced_job_runs_on_if_its_code_cannot_be_uploaded(world: World, obs: ObsServer) -> None:
     world.ends(ExitCode.DONE, "apply --yes")
     write("print(2)\n", "src/train.py")
     obs.answers = [Answer(503, "SlowDown", times=None)]
@@ -136,7 +136,7 @@ def test_other_keys_go_on_while_an_upload_takes_long(
     assert overtaken[-1]
 
 
-def test_store_that_cannot_be_read_is_a_warning_of_the_plan(world: World, obs: ObsServer) -> None:
+def test_unreadable_code_store_is_a_plan_warning(world: World, obs: ObsServer) -> None:
     obs.answers = [Answer(403, "AccessDenied", "GET", None)]
     world.ends(
         ExitCode.DONE,
@@ -149,7 +149,7 @@ def test_store_that_cannot_be_read_is_a_warning_of_the_plan(world: World, obs: O
     assert obs.requests("PUT") == []
 
 
-def test_nothing_secret_is_shown(world: World, obs: ObsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_shows_no_secret(world: World, obs: ObsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = {
         "TEMPORARY1",
         "temporary-secret-1",
@@ -214,7 +214,7 @@ def test_keys_are_fetched_for_a_token_and_narrowed_to_the_store(
         assert put.headers["x-amz-security-token"] == "security-token-1"
 
 
-def test_keys_are_renewed_before_they_end(world: World, obs: ObsServer) -> None:
+def test_upload_keys_are_renewed_before_they_expire(world: World, obs: ObsServer) -> None:
     def let_time_pass(seen: Seen) -> None:
         obs.expires_at = datetime.fromtimestamp(world.time.now() + 3600, UTC).isoformat()
         if seen.method == "PUT" and not seen.path.endswith("manifest.json"):
@@ -292,7 +292,7 @@ class Cut:
 
 @pytest.mark.parametrize("has_effect", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_upload_that_is_cut_off_is_completed_and_starts_one_job(
+def test_truncated_upload_is_completed_and_starts_one_job(
     world: World, obs: ObsServer, number: int, has_effect: bool
 ) -> None:
     Cut(obs, number, has_effect=has_effect)
@@ -350,9 +350,7 @@ class Held:
 
 
 @pytest.mark.parametrize("method", ["PUT", "GET"])
-def test_upload_ends_with_the_signal_and_leaves_the_job_unmade(
-    world: World, obs: ObsServer, method: str
-) -> None:
+def test_interrupted_upload_creates_no_job(world: World, obs: ObsServer, method: str) -> None:
     held = Held(obs, method)
     try:
         interrupted(world, 130, held.has_come.is_set, "apply --yes --only train")
@@ -422,7 +420,7 @@ def test_code_that_changes_during_the_upload_fails_the_action(world: World, obs:
 
 
 @pytest.mark.parametrize("spoil", ["lost", "foreign", "manifest damaged"])
-def test_what_somebody_did_to_the_store_is_mended_before_a_job_starts(
+def test_damaged_code_in_the_store_is_restored_before_a_job_starts(
     world: World, obs: ObsServer, spoil: str
 ) -> None:
     world.ends(ExitCode.DONE, "apply --yes")
@@ -466,7 +464,7 @@ def test_code_of_many_jobs_is_read_and_uploaded_once(
 # ── files ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_key_that_is_too_long_is_told_before_anything_is_sent(world: World, obs: ObsServer) -> None:
+def test_overlong_object_key_is_refused_before_any_request(world: World, obs: ObsServer) -> None:
     deep = "/".join(["ü" * 100] * 5)
     write("x", f"src/{deep}.py")
     for command in ("validate", "plan"):
@@ -491,7 +489,7 @@ def test_full_disk_fails_the_action_and_names_the_file(world: World, obs: ObsSer
     assert "succeeded create other" in out
 
 
-def test_file_that_cannot_be_read_is_named_before_anything_is_sent(
+def test_unreadable_file_is_named_before_any_request(
     world: World, obs: ObsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = open

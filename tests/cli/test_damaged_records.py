@@ -83,7 +83,7 @@ SPARED = {"a cell": {"unlock"}, "a number": {"unlock"}, "the lock": {"plan", "dr
 
 
 @pytest.mark.parametrize("damage", [*CHANGED, *IN_THE_PLACE])
-def test_each_command_says_that_the_records_are_damaged(
+def test_each_command_reports_damaged_records(
     reconciler: Reconciler, service: Service, damage: str, record_property: RecordProperty
 ) -> None:
     write(manifest("a", url=service.url))
@@ -133,7 +133,7 @@ def _mutated(tree: Any, chance: Random) -> Any:
     return chance.choice(ODD)
 
 
-def test_document_of_another_shape_is_damage_and_no_fault_of_ours(
+def test_document_of_another_shape_is_damage_and_no_internal_error(
     world: World, record_property: RecordProperty
 ) -> None:
     world.apply(world.manifest("a", "b"))
@@ -165,7 +165,7 @@ def test_document_of_another_shape_is_damage_and_no_fault_of_ours(
 
 
 @pytest.mark.parametrize("damage", ["a negative number", "a huge number", "no time", "no rows"])
-def test_what_was_never_written_is_unreadable_and_never_empty(reconciler: Reconciler, damage: str) -> None:
+def test_invalid_records_are_unreadable_and_never_empty(reconciler: Reconciler, damage: str) -> None:
     reconciler.apply(manifest("a"))
     write(manifest("b"))
     _changed(
@@ -184,7 +184,7 @@ def test_what_was_never_written_is_unreadable_and_never_empty(reconciler: Reconc
 
 @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
 @pytest.mark.parametrize("left", ["nothing", "a directory", "records", "noise"])
-def test_files_left_beside_the_records_do_no_harm(
+def test_files_left_beside_the_records_are_tolerated(
     reconciler: Reconciler, service: Service, ending: str, left: str
 ) -> None:
     reconciler.apply(manifest("a", url=service.url))

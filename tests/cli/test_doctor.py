@@ -88,7 +88,7 @@ def stack(service: Service) -> Service:
 # --- all is well
 
 
-def test_all_is_well_and_nothing_is_changed(reconciler: Reconciler, stack: Service) -> None:
+def test_healthy_setup_passes_and_nothing_is_changed(reconciler: Reconciler, stack: Service) -> None:
     stack.store.create("p1", a_body("somebody-elses"))
     found = doctor(reconciler, 0)
     document = found.said.document
@@ -134,7 +134,7 @@ def test_source_of_the_credentials_is_shown_and_never_their_value(
     [({}, "MODELARTS_AUTH_TOKEN"), ({"HUAWEICLOUD_SDK_AK": ACCESS_KEY}, "HUAWEICLOUD_SDK_SK is not")],
     ids=["none", "half a key"],
 )
-def test_missing_credentials_are_7_and_nothing_is_asked(
+def test_missing_credentials_are_7_and_no_request_is_sent(
     reconciler: Reconciler, variables: dict[str, str], words: str
 ) -> None:
     write(manifest("a", url=AWAY))
@@ -157,7 +157,7 @@ def by_password(monkeypatch: pytest.MonkeyPatch) -> Iterator[Iam]:
 
 
 @pytest.mark.parametrize("project", [", project_id: p1", ""], ids=["named", "of the token"])
-def test_wrong_password_is_a_matter_of_the_credentials(
+def test_wrong_password_fails_the_credentials_check(
     reconciler: Reconciler, by_password: Iam, project: str
 ) -> None:
     reconciler.setenv("OS_PROJECT_NAME", "eu-de")
@@ -170,7 +170,7 @@ def test_wrong_password_is_a_matter_of_the_credentials(
     assert "S3cretPassword" not in found.said.out + found.said.err
 
 
-def test_unreachable_identity_service_says_nothing_of_the_endpoint(
+def test_unreachable_identity_service_leaves_the_endpoint_unchecked(
     reconciler: Reconciler, by_password: Iam
 ) -> None:
     reconciler.setenv("OS_AUTH_URL", f"{AWAY}/v3")
@@ -189,20 +189,20 @@ def refused(reconciler: Reconciler, code: int, *words: str) -> None:
         assert all(word in said.out + said.err for word in words), said
 
 
-def test_bad_credentials(reconciler: Reconciler, signed: str) -> None:
+def test_bad_credentials_fail_the_authentication_check(reconciler: Reconciler, signed: str) -> None:
     write(manifest("a", url=signed))
     reconciler.setenv("HUAWEICLOUD_SDK_SK", "forged-secret-key")
     refused(reconciler, 7, "fix: check the credentials", "APIGW.0301")
     assert doctor(reconciler, 7, "authentication").status("may read a job") == "not checked"
 
 
-def test_wrong_project(reconciler: Reconciler, service: Service) -> None:
+def test_wrong_project_fails_the_project_check(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p2"))
     refused(reconciler, 7, "fix: the credentials belong to another project", "ModelArts.2786")
     doctor(reconciler, 7, "project")
 
 
-def test_wrong_region(reconciler: Reconciler) -> None:
+def test_wrong_region_fails_the_endpoint_check(reconciler: Reconciler) -> None:
     write(manifest("a", url="URL").replace("endpoint: 'URL'", "region: cn-nowhere-1"))
     reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
 
@@ -221,7 +221,7 @@ def test_wrong_region(reconciler: Reconciler) -> None:
 
 
 @pytest.mark.parametrize(("ahead_s", "word"), [(1200, "20 min ahead of"), (-1200, "20 min behind")])
-def test_clock_that_is_twenty_minutes_off(
+def test_clock_off_by_twenty_minutes_fails_the_clock_check(
     reconciler: Reconciler, signed: str, clock: RealTime, ahead_s: float, word: str
 ) -> None:
     write(manifest("a", url=signed))
@@ -254,7 +254,7 @@ LOGIN, RESTRICTED, NO_ROLE = "authentication", "the account is restricted", (403
         (READ, NO_ROLE, "may read a job", "role: modelarts:trainJob:get", 3),
     ],
 )
-def test_refused_call_is_one_wrong_check(
+def test_refused_call_fails_one_check(
     reconciler: Reconciler,
     stack: Service,
     operation: str | None,
@@ -285,7 +285,7 @@ def test_incomplete_target_is_1(reconciler: Reconciler) -> None:
 # --- records and lock
 
 
-def test_records_that_cannot_be_written_are_1(reconciler: Reconciler, stack: Service) -> None:
+def test_unwritable_records_are_1(reconciler: Reconciler, stack: Service) -> None:
     write("a file, where a directory is wanted", ".reconciler")
     doctor(reconciler, 1, "records")
     write(manifest("a"))
@@ -301,7 +301,7 @@ def test_records_that_cannot_be_written_are_1(reconciler: Reconciler, stack: Ser
         ("postgresql://nobody:tell-nobody-2@127.0.0.1:1/r", 1, "the record store cannot be reached: postg"),
     ],
 )
-def test_another_store_is_named_and_tried(
+def test_store_given_by_option_is_named_and_checked(
     reconciler: Reconciler, stack: Service, records: str, code: int, words: str
 ) -> None:
     found = doctor(reconciler, code, *(["records"] if code else []), options=f"--records {records}")
@@ -323,7 +323,7 @@ def test_address_without_a_value_is_shown_and_the_rest_is_checked(
     reconciler.ends(64, "doctor --records ftp://x/y")
 
 
-def test_holder_of_the_lock_is_a_note(reconciler: Reconciler, stack: Service) -> None:
+def test_held_lock_is_a_note(reconciler: Reconciler, stack: Service) -> None:
     with held_by("alice", place=stack.url):
         found = doctor(reconciler, 0)
     assert found.status("lock") == "note"
@@ -344,7 +344,7 @@ def test_lock_needs_no_credentials_if_the_project_is_named(reconciler: Reconcile
 # --- the jobs
 
 
-def test_second_active_revision_is_wrong(reconciler: Reconciler, stack: Service) -> None:
+def test_second_active_revision_fails_the_check(reconciler: Reconciler, stack: Service) -> None:
     reconciler.ends(0, "apply --yes")
     stack.store.create("p1", a_body("a-r2", "reconciler.test.a.r2.a000000000000"))
     found = doctor(reconciler, 1, "duplicates")
@@ -389,7 +389,7 @@ def test_unmanaged_job_with_a_declared_name_could_be_adopted(
         (of_history(is_local=False, is_shared=False), Health.NOTE),
     ],
 )
-def test_clock_and_history_have_a_health(check: Check, health: Health) -> None:
+def test_clock_and_history_checks_have_a_health(check: Check, health: Health) -> None:
     assert check.health is health
     if check.name == "history":
         assert ("records: postgresql://" in (check.fix or "")) is (health is Health.NOTE)

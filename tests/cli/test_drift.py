@@ -39,7 +39,7 @@ def test_document_has_the_head_of_a_plan_and_its_own_lists(reconciler: Reconcile
     assert list(said.document)[: len(HEAD)] == list(reconciler("plan --json").document)[: len(HEAD)]
 
 
-def test_declared_job_that_destroy_ended_is_terminated_and_pending_once_its_record_is_gone(
+def test_destroyed_declared_job_is_terminated_drift_then_pending_once_forgotten(
     world: World, job: Job
 ) -> None:
     world.ends(0, "destroy --yes")
@@ -156,7 +156,7 @@ def test_ignored_drift_is_listed_and_does_not_count(world: World, failed: Job) -
     assert text.splitlines()[-1] == "Drift: none; 1 ignored, 0 pending, 2 compared."
 
 
-def test_expired_rule_ignores_nothing_and_is_a_warning_with_its_place(world: World, failed: Job) -> None:
+def test_expired_rule_ignores_nothing_and_is_a_warning_with_its_location(world: World, failed: Job) -> None:
     with_rule(world, "{key: a, class: failed, until: 2020-01-31, reason: known gap}")
     said = check(world)
     assert (said.code, lists(said)["drift"], lists(said)["ignored"]) == (2, A_FAILED, [])

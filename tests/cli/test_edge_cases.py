@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Reconciler, World, manifest, write
 
 
-def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler: Reconciler) -> None:
+def test_destroy_and_drift_accept_an_owned_undeclared_key(reconciler: Reconciler) -> None:
     reconciler.apply(manifest("a", "b"))
     write(manifest("a"))
     said = reconciler("drift --only b --json")
@@ -26,7 +26,7 @@ def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler
     )
 
 
-def test_skipped_actions_are_told_where_nothing_is_executed(world: World) -> None:
+def test_skipped_actions_are_reported_if_nothing_is_executed(world: World) -> None:
     world.apply(world.manifest("a"))
     world.describe("a", "by hand")
     rmtree(".reconciler")  # the history would know the job as ours
@@ -36,7 +36,7 @@ def test_skipped_actions_are_told_where_nothing_is_executed(world: World) -> Non
     assert (events[-1]["summary"]["skipped"], events[-1]["summary"]["done"]) == (1, 0)
 
 
-def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Reconciler) -> None:
+def test_refused_plan_executes_nothing_and_reports_every_action(reconciler: Reconciler) -> None:
     reconciler.apply(manifest(*"abcdef"))
     write(manifest("a", "new"))
     summary = reconciler.ends(3, "apply --yes --json").events[-1]["summary"]
@@ -45,14 +45,14 @@ def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Recon
 
 
 @pytest.mark.parametrize("file", ["nowhere/plan.json", "jobs.yaml/plan.json", "/dev/full", "x" * 300])
-def test_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
+def test_unwritable_file_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
     write(manifest("a"))
     said = reconciler.ends(1, "plan -o", f"json={file}")
     assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
 
 
 @pytest.mark.parametrize("option", ["--out ", "-o json="])
-def test_output_that_no_file_can_take_is_wrong_use(reconciler: Reconciler, option: str) -> None:
+def test_output_to_a_non_file_is_wrong_usage(reconciler: Reconciler, option: str) -> None:
     write(manifest("a"))
     reconciler.ends(64, f"plan {option}.")
     if option == "--out ":
@@ -73,9 +73,7 @@ def pipe(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [broken_link, loop, pipe])
-def test_file_that_cannot_be_read_is_no_absent_job(
-    reconciler: Reconciler, make: Callable[[Path], None]
-) -> None:
+def test_unreadable_file_terminates_no_job(reconciler: Reconciler, make: Callable[[Path], None]) -> None:
     write(manifest("a"), "stack/jobs.yaml")
     write("jobs:\n" + manifest("b").split("jobs:\n")[1], "stack/sub/more.yaml")
     reconciler.ends(0, "apply --yes stack")
@@ -97,7 +95,7 @@ def test_sensitive_value_in_a_mutable_field_converges(world: World) -> None:
     world.ends(0, "plan --detailed-exitcode")
 
 
-def test_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None:
+def test_corrupt_local_store_is_reported(reconciler: Reconciler) -> None:
     write(manifest("a"))
     reconciler.ends(0, "plan")
     Path(".reconciler/local.sqlite3").write_bytes(b"this is no database" * 100)
@@ -110,7 +108,7 @@ def test_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None:
     assert "not checked  credentials" not in said.out
 
 
-def test_local_store_that_breaks_later_is_said_to_be_broken(reconciler: Reconciler) -> None:
+def test_local_store_corrupted_later_is_reported(reconciler: Reconciler) -> None:
     write(manifest("a"))
     reconciler.ends(0, "plan")
     with closing(sqlite3.connect(".reconciler/local.sqlite3")) as file:

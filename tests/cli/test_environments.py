@@ -59,7 +59,7 @@ def test_session_on_a_target_has_the_jobs_of_that_target(tmp_path: Path) -> None
         assert [action.key for action in session.plan().actions] == ["train-lr-0_1"]
 
 
-def test_wrong_value_of_another_target_stops_validate_and_not_plan(reconciler: Reconciler) -> None:
+def test_invalid_value_of_another_target_fails_validate_but_not_plan(reconciler: Reconciler) -> None:
     reconciler.setenv("TOKEN", "t0ken-dev")
     reconciler.ends(0, "validate", err='the target "prod" was not checked: PROD is not set')
     write(STACK.replace("lr: 0.5", "lr: 0.3"))
@@ -69,7 +69,7 @@ def test_wrong_value_of_another_target_stops_validate_and_not_plan(reconciler: R
     reconciler.ends(0, "validate -t dev")
 
 
-def test_saved_plan_finds_the_secret_of_its_target_again(reconciler: Reconciler) -> None:
+def test_saved_plan_resolves_the_secret_of_its_target(reconciler: Reconciler) -> None:
     set_all(reconciler.patch, PROD)
     reconciler.ends(0, "plan -t prod --out prod.plan")
     assert "t0ken" not in Path("prod.plan").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from tests.cli.conftest import Reconciler, World, manifest, put_finished_job, wr
 from tests.cli.terminal import Terminal, run_on_terminal
 
 
-def test_precedence_of_the_contract() -> None:
+def test_exit_codes_have_the_documented_precedence() -> None:
     order = [129, 130, 143, 70, 7, 6, 4, 5, 10, 9, 8, 65, 64, 1, 3, 2, 0]
     assert [int(code) for code in PRECEDENCE] == order
     assert set(PRECEDENCE) == set(ExitCode)
@@ -55,7 +55,7 @@ WRONG_USE: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("command", WRONG_USE)
-def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, command: str) -> None:
+def test_wrong_usage_is_64_and_never_2(reconciler: Reconciler, command: str) -> None:
     write(manifest("a"))
     for words in WRONG_USE[command]:
         # Where help is to be had is said, and enough.
@@ -87,7 +87,7 @@ def test_empty_path_is_wrong_use(reconciler: Reconciler, line: str) -> None:
     assert (said.code, said.out) == (64, "")
 
 
-def test_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
+def test_unavailable_listen_address_is_1(reconciler: Reconciler) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = reconciler("emulator serve --port", port)
@@ -105,18 +105,18 @@ def test_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
         ("jobs: {}\n", "no root file"),
     ],
 )
-def test_invalid_manifest_is_65_and_says_where(reconciler: Reconciler, text: str, words: str) -> None:
+def test_invalid_manifest_is_65_with_its_location(reconciler: Reconciler, text: str, words: str) -> None:
     write(text)
     for command in ("validate", "plan", "apply", "drift", "destroy"):
         reconciler.ends(65, command, err=[f"error: {words}", "jobs.yaml"], lacks="Traceback")
 
 
-def test_without_credentials_it_is_7(reconciler: Reconciler) -> None:
+def test_missing_credentials_are_7(reconciler: Reconciler) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     reconciler.ends(7, "plan", err="fix:")
 
 
-def test_with_a_wrong_token_it_is_7(world: World) -> None:
+def test_wrong_token_is_7(world: World) -> None:
     world.write("a")
     world.setenv("MODELARTS_AUTH_TOKEN", "forged-token-2")
     for command in (["plan"], ["apply", "--yes"], ["drift"], ["destroy", "--yes"]):
@@ -124,7 +124,7 @@ def test_with_a_wrong_token_it_is_7(world: World) -> None:
 
 
 @pytest.mark.usefixtures("_nobody_sleeps")
-def test_endpoint_that_cannot_be_reached_is_8(reconciler: Reconciler) -> None:
+def test_unreachable_endpoint_is_8(reconciler: Reconciler) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     for command in ("plan --detailed-exitcode", "apply --yes", "drift", "destroy --yes"):
@@ -163,7 +163,7 @@ GUARDED = {
 
 
 @pytest.mark.parametrize("guard", GUARDED)
-def test_guard_refuses_with_3_and_names_what_allows_it(world: World, guard: str) -> None:
+def test_guard_refusal_is_3_and_names_the_allow_option(world: World, guard: str) -> None:
     write(GUARDED[guard](world))
     world.ends(3, "plan", err=f"--allow {guard}")
     world.ends(3, "plan --detailed-exitcode")
@@ -189,7 +189,7 @@ def test_first_apply_to_a_second_target_warns_and_local_targets_do_not_count(wor
     assert "first apply" not in world("plan -t here").out
 
 
-def test_unknown_goes_before_a_refusal_and_a_refusal_before_changes(world: World) -> None:
+def test_unknown_precedes_refusal_and_refusal_precedes_changes(world: World) -> None:
     write(many(world))
     world.fail("ListTrainingJobs", Effect.MALFORMED_JOB, count=99)
     world.ends(8, "plan --detailed-exitcode")
@@ -215,7 +215,7 @@ def test_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(world: World) ->
     ("command", "question", "jobs_after_yes"),
     [("apply", "Apply this plan?", ["a", "a-r2"]), ("destroy", "Terminate these jobs?", ["a"])],
 )
-def test_command_asks_and_a_no_is_a_refusal(
+def test_declined_prompt_is_a_refusal(
     world: World,
     command: str,
     question: str,
@@ -236,7 +236,7 @@ def test_command_asks_and_a_no_is_a_refusal(
 
 
 @pytest.mark.parametrize(("keys", "code"), [(b"\x04", 3), (b"\x03", 130)], ids=["Ctrl-D", "Ctrl-C"])
-def test_end_of_input_is_a_refusal_and_no_interrupt(tmp_path: Path, keys: bytes, code: int) -> None:
+def test_end_of_input_at_the_prompt_is_a_refusal(tmp_path: Path, keys: bytes, code: int) -> None:
     (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
 
     def is_asked(screen: list[str]) -> bool:
@@ -248,14 +248,14 @@ def test_end_of_input_is_a_refusal_and_no_interrupt(tmp_path: Path, keys: bytes,
 
 
 @pytest.mark.parametrize("command", ["apply", "destroy"])
-def test_without_a_terminal_the_refusal_names_the_flag(world: World, command: str) -> None:
+def test_refusal_without_a_terminal_names_the_flag(world: World, command: str) -> None:
     world.apply(world.manifest("a"))
     world.write("b")
     world.ends(3, command, err="fix: add --yes")
 
 
 @pytest.mark.parametrize("command", ["apply", "apply --fleet"])
-def test_what_a_wait_would_start_later_is_asked_about(world: World, command: str) -> None:
+def test_starts_deferred_to_the_wait_need_confirmation(world: World, command: str) -> None:
     world.apply(world.manifest("a"))
     write(world.manifest("a", "b") + "    needs: [a]\n")
     world.ends(0, command)
@@ -264,7 +264,7 @@ def test_what_a_wait_would_start_later_is_asked_about(world: World, command: str
 
 
 @pytest.mark.parametrize("command", ["apply", "destroy", "unlock"])
-def test_with_nothing_to_do_nothing_is_asked(reconciler: Reconciler, command: str) -> None:
+def test_empty_plan_needs_no_confirmation(reconciler: Reconciler, command: str) -> None:
     reconciler.apply(manifest("a"))
     if command == "destroy":
         reconciler.ends(0, "destroy --yes")
@@ -286,7 +286,7 @@ def test_drift_is_0_2_or_8(world: World) -> None:
     world.ends(8, "drift")
 
 
-def test_fault_of_ours_is_70_with_a_report_that_holds_no_secret(world: World, tmp_path: Path) -> None:
+def test_internal_error_is_70_with_a_report_without_secrets(world: World, tmp_path: Path) -> None:
     world.write("a")
 
     def broken(*_: object, **__: object) -> None:
@@ -323,9 +323,7 @@ def damaged_store() -> str:
 
 
 @pytest.mark.parametrize("store", [unreachable_store, damaged_store])
-def test_store_that_is_away_refuses_what_is_to_be_done_unless_told_to_go_on(
-    world: World, store: Callable[[], str]
-) -> None:
+def test_unavailable_store_refuses_changes_unless_overridden(world: World, store: Callable[[], str]) -> None:
     url = store()
     world.write("a")
 

@@ -30,11 +30,11 @@ def test_every_field_of_an_entry_is_explained() -> None:
         *((name, name) for name in ("matrix", "needs", "raw")),
     ],
 )
-def test_path_and_unique_end_of_a_path_mean_the_field(path: str, names: str) -> None:
+def test_field_is_found_by_path_or_unique_path_suffix(path: str, names: str) -> None:
     assert [find_fields(name) for name in names.split()] == [(FIELDS[path],)] * len(names.split())
 
 
-def test_field_is_printed_with_those_below_it(reconciler: Reconciler) -> None:
+def test_field_is_printed_with_its_subfields(reconciler: Reconciler) -> None:
     said = reconciler.ends(0, "explain key_pair_names").out
     assert said.splitlines()[2].split()[:3] == ["endpoints.ssh.key_pair_names", "update", "(huawei)"]
     said = reconciler.ends(0, "explain schedule_policy").out
@@ -56,17 +56,17 @@ def test_field_is_printed_with_those_below_it(reconciler: Reconciler) -> None:
         ("spec.schedule_policy", "see its members"),
     ],
 )
-def test_edit_of_a_field_means(path: str, edit: str) -> None:
+def test_effect_of_editing_a_field_is_documented(path: str, edit: str) -> None:
     assert FIELDS[path].edit == edit
 
 
-def test_ambiguous_name_is_wrong_use_and_lists_the_paths(reconciler: Reconciler) -> None:
+def test_ambiguous_name_is_wrong_usage_and_lists_the_paths(reconciler: Reconciler) -> None:
     said = reconciler.ends(64, "explain node_count", out="", err='several fields are called "node_count"')
     assert "\n  spec.resource.node_count\n" in said.err
     assert "\n  tasks[].task_resource.node_count\n" in said.err
 
 
-def test_misspelt_name_is_wrong_use_with_the_nearest_field(reconciler: Reconciler) -> None:
+def test_misspelt_name_is_wrong_usage_with_the_nearest_field(reconciler: Reconciler) -> None:
     for typo, meant in (
         ("matrx", "matrix"),
         ("on_chnge", "on_change"),

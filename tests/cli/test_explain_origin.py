@@ -48,7 +48,7 @@ def origins(text: str) -> dict[str, list[str]]:
     return {path: rest for path, *rest in words}
 
 
-def test_each_value_is_shown_with_its_place_through_every_layer(reconciler: Reconciler) -> None:
+def test_each_value_is_shown_with_its_location_through_every_layer(reconciler: Reconciler) -> None:
     reconciler.setenv("KEY", "hunter2-hunter2")
     said = reconciler.ends(0, "explain origin sweep-lr-0_1")
     assert origins(said.out) == {
@@ -74,7 +74,7 @@ def test_each_value_is_shown_with_its_place_through_every_layer(reconciler: Reco
     }  # fmt: skip
 
 
-def test_values_and_defaults_of_the_target_are_shown_with_their_place(
+def test_values_and_defaults_of_the_target_are_shown_with_their_location(
     reconciler: Reconciler, tmp_path: Path
 ) -> None:
     targets = """\
@@ -107,7 +107,7 @@ target: local
         (("states", "more"), "unexpected"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(
+def test_unknown_field_or_key_to_explain_is_wrong_usage(
     reconciler: Reconciler, words: tuple[str, ...], hint: str
 ) -> None:
     reconciler.ends(64, "explain", *words, err=hint)

@@ -58,7 +58,7 @@ def tree(text: str) -> dict[str, Any]:
 # --- from jobs to a manifest that is theirs
 
 
-def test_job_whose_name_is_no_name_of_its_key_is_to_be_adopted_by_id(
+def test_exported_job_with_a_foreign_name_is_adopted_by_id(
     reconciler: Reconciler, export: Export, make: Make
 ) -> None:
     """No conflict would hold its key back: the work would be started twice."""
@@ -101,7 +101,7 @@ def test_target_of_the_stack_in_the_directory_is_exported(world: World, make: Ma
         (("--name", "nothing"), []),
     ],
 )
-def test_all_takes_what_runs_or_has_completed(
+def test_export_all_takes_active_and_completed_jobs(
     export: Export, make: Make, options: tuple[str, ...], keys: list[str]
 ) -> None:
     for phase in ("Pending", "Running", "Completed", "Failed", "Terminated"):
@@ -126,7 +126,7 @@ def test_job_that_a_stack_owns_is_exported_only_by_name(world: World, export: Ex
     assert "reconciler." not in str(named["jobs"])
 
 
-def test_job_that_is_not_there_hides_no_other(export: Export, make: Make) -> None:
+def test_missing_job_does_not_stop_the_export_of_others(export: Export, make: Make) -> None:
     job_id = make("resnet")
     said = export(job_id, "nothing")
     assert said.code == 1
@@ -138,13 +138,13 @@ def test_job_that_is_not_there_hides_no_other(export: Export, make: Make) -> Non
 # --- what goes wrong
 
 
-def test_wrong_use_is_64(reconciler: Reconciler) -> None:
+def test_export_wrong_usage_is_64(reconciler: Reconciler) -> None:
     write(manifest("a"))
     for line in ("export", "export resnet --all", "export resnet --phase Running"):
         reconciler.ends(64, line, out="")
 
 
-def test_without_a_stack_the_way_out_is_said(reconciler: Reconciler) -> None:
+def test_export_without_a_stack_suggests_init(reconciler: Reconciler) -> None:
     reconciler.ends(65, "export --all", out="", err="fix: reconciler init")
 
 
@@ -157,7 +157,7 @@ def test_without_a_stack_the_way_out_is_said(reconciler: Reconciler) -> None:
     ],
     ids=["by itself", "in the list"],
 )
-def test_job_that_cannot_be_read_is_named_and_the_others_are_exported(
+def test_unreadable_job_is_named_and_the_others_are_exported(
     export: Export, make: Make, service: Service, fault: Fault, told: list[str]
 ) -> None:
     lost = make("lost")
@@ -168,7 +168,7 @@ def test_job_that_cannot_be_read_is_named_and_the_others_are_exported(
     assert [one for one in told if one not in said.err] == []
 
 
-def test_job_that_no_manifest_can_declare_is_named(export: Export, make: Make, service: Service) -> None:
+def test_job_not_expressible_in_a_manifest_is_named(export: Export, make: Make, service: Service) -> None:
     make("resnet")
     task = {"role": "a", "algorithm": {"code_dir": "obs://b/"}, "task_resource": {"flavor_id": "f"}}
     body = {"kind": "hetero_job", "metadata": {"name": "hetero"}, "tasks": [task]}

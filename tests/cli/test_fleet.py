@@ -53,7 +53,7 @@ BROKEN = stack("two", "b") + "oops: 1\n"
 # ── which stacks ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_root_below_path_is_a_stack_of_its_own_nested_ones_too(reconciler: Reconciler) -> None:
+def test_every_root_below_path_is_a_separate_stack_even_if_nested(reconciler: Reconciler) -> None:
     write(stack("above", "z"), "above.yaml")
     write(stack("outer", "a"), "tree/outer/stack.yaml")
     write(stack("inner", "b"), "tree/outer/deep/inner/stack.yaml")
@@ -83,7 +83,7 @@ def test_tree_without_a_root_file_is_a_manifest_error_with_its_candidates(reconc
 # ── one that fails hides no other ────────────────────────────────────────────────────────────────────
 
 
-def test_stacks_that_fail_in_every_way_hide_no_other(reconciler: Reconciler, service: Service) -> None:
+def test_failing_stacks_hide_no_other(reconciler: Reconciler, service: Service) -> None:
     put(good="a", broken=stack("broken", "a") + "oops: 1\n", syntax="stack: syntax\njobs: {a\n")
     put(denied=stack("denied", "a", url=service.url, project="p2"))
     put("http://127.0.0.1:1", unreachable="a")
@@ -98,7 +98,7 @@ def test_stacks_that_fail_in_every_way_hide_no_other(reconciler: Reconciler, ser
     assert all(("document" in one) != ("error" in one) for one in said.document["stacks"])
 
 
-def test_directory_that_cannot_be_listed_is_an_entry(reconciler: Reconciler) -> None:
+def test_unreadable_directory_is_an_entry(reconciler: Reconciler) -> None:
     put(one="a")
     Path("locked").mkdir()
     scandir = os.scandir
@@ -186,7 +186,7 @@ def test_option_without_meaning_for_a_fleet_is_refused(
     reconciler.ends(code, f"plan {options}", out="", err=why)
 
 
-def test_options_are_those_of_the_stacks_that_know_them(reconciler: Reconciler) -> None:
+def test_keys_variables_and_targets_apply_to_the_stacks_that_declare_them(reconciler: Reconciler) -> None:
     """Keys and variables of those that declare them; targets of each."""
     put(one=stack("one", "a b", more="variables: {x: {default: '1', allowed: ['1', '2']}}\n"))
     targets = "targets: {here: {kind: local}, there: {kind: local}}\ntarget: here\n"
@@ -207,7 +207,7 @@ def test_options_are_those_of_the_stacks_that_know_them(reconciler: Reconciler) 
 # ── the report ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reconciler: Reconciler) -> None:
+def test_text_summarizes_unchanged_stacks_and_shows_the_rest_with_a_total(reconciler: Reconciler) -> None:
     put(kept="a", new="b c")
     reconciler("apply --yes kept")
     wrong = stack("wrong").replace("{kind: local}", "{kind: nothing}")
@@ -234,7 +234,7 @@ def test_plan_of_a_stack_without_changes_is_shown_where_it_lists_a_key(world: Wo
     assert world("plan --fleet --json").document["summary"]["changed"] == 0
 
 
-def test_stacks_that_fail_for_the_same_reason_are_shown_once(world: World) -> None:
+def test_stacks_with_the_same_failure_are_shown_once(world: World) -> None:
     world.patch.delenv("MODELARTS_AUTH_TOKEN")
     put(world.url, a="k", b="k", c="k")
     out = world.ends(7, "plan --fleet").out
@@ -242,13 +242,13 @@ def test_stacks_that_fail_for_the_same_reason_are_shown_once(world: World) -> No
     assert out.count("HUAWEICLOUD_SDK_AK") == 1
 
 
-def test_preflight_is_that_of_each_stack(world: World) -> None:
+def test_preflight_runs_for_each_stack(world: World) -> None:
     unknown = stack("two", "a", url=world.url).replace("modelarts.vm.cpu.2u", "modelarts.nowhere")
     put(world.url, one="a", two=unknown)
     assert codes_of(world("plan --fleet --json").document) == {"one": 0, "two": 3}
 
 
-def test_documents_are_those_of_the_stacks_alone(world: World) -> None:
+def test_fleet_documents_equal_those_of_the_single_stacks(world: World) -> None:
     def timeless(document: Any) -> Any:
         return {name: value for name, value in document.items() if name != "created_at"}
 
@@ -309,7 +309,7 @@ def summaries(document: Any) -> dict[str, dict[str, int]]:
     }
 
 
-def test_apply_asks_once_for_all_and_does_each_stack_on_its_own(reconciler: Reconciler) -> None:
+def test_fleet_apply_asks_once_and_applies_each_stack_separately(reconciler: Reconciler) -> None:
     put(kept="a", one="b c", two="d", denied=DENIED, typo=BROKEN)
     reconciler.ends(0, "apply --yes kept")
     asked = answering(reconciler)
@@ -341,7 +341,7 @@ def test_apply_asks_once_for_all_and_does_each_stack_on_its_own(reconciler: Reco
     assert [run["result"] for run in history["one"]["document"]["runs"]] == ["nothing to do", "complete"]
 
 
-def test_no_is_a_refusal_of_every_stack(world: World) -> None:
+def test_declined_prompt_refuses_every_stack(world: World) -> None:
     put(world.url, one="a", two="b")
 
     def no() -> None:
@@ -353,7 +353,7 @@ def test_no_is_a_refusal_of_every_stack(world: World) -> None:
     assert summaries(said.document) == {}
 
 
-def test_plan_that_is_not_the_one_that_was_shown_is_stale(world: World) -> None:
+def test_plan_other_than_the_shown_one_is_stale(world: World) -> None:
     put(world.url, one="a", two="b", three="c")
 
     def edit() -> None:
@@ -367,14 +367,14 @@ def test_plan_that_is_not_the_one_that_was_shown_is_stale(world: World) -> None:
     assert sorted(world.phases()) == ["a", "c"]
 
 
-def test_plan_that_cannot_be_read_again_is_unknown_and_not_stale(world: World) -> None:
+def test_unverifiable_plan_is_unknown_and_not_stale(world: World) -> None:
     put(world.url, one="a")
     answering(world, lambda: world.fail(status=502, count=None))
     document = world.ends(8, "apply --fleet --json --timeout 1s").document
     assert entries(document)["one"]["error"]["message"].startswith("service error: cannot verify the plan: ")
 
 
-def test_what_only_moves_on_makes_no_plan_stale(world: World) -> None:
+def test_job_progress_makes_no_plan_stale(world: World) -> None:
     put(world.url, one="a")
     world.ends(0, "apply --fleet --yes")
     put(world.url, one="a b")
@@ -382,7 +382,7 @@ def test_what_only_moves_on_makes_no_plan_stale(world: World) -> None:
     assert codes_of(world.ends(0, "apply --fleet --json").document) == {"one": 0}
 
 
-def test_lock_of_one_stack_holds_back_no_other(reconciler: Reconciler) -> None:
+def test_lock_of_one_stack_does_not_block_others(reconciler: Reconciler) -> None:
     put(held="a", free="b")
     with ExitStack() as held:
         with chdir("held"):
@@ -404,7 +404,7 @@ def test_stacks_that_own_the_same_jobs_are_not_applied(world: World) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signal_lets_every_stack_end_in_order(world: World, number: int, code: int) -> None:
+def test_signal_ends_every_stack_cleanly(world: World, number: int, code: int) -> None:
     put(world.url, **{f"s{n}": f"k{n} m{n}" for n in range(9)})
     served = world.service.app.requests
 
@@ -423,7 +423,7 @@ def test_signal_lets_every_stack_end_in_order(world: World, number: int, code: i
     assert 0 < done == len(world.phases()) < 18
 
 
-def test_wait_is_that_of_each_stack(reconciler: Reconciler, service: Service) -> None:
+def test_stacks_are_waited_for_concurrently(reconciler: Reconciler, service: Service) -> None:
     """All at once, for it may take days."""
     put(service.url, **{f"s{n}": f"k{n}" for n in range(6)})
     reconciler.patch.setattr("reconciler.apply.waiter.LONGEST_PAUSE_S", 0.1)
@@ -445,7 +445,7 @@ def test_wait_is_that_of_each_stack(reconciler: Reconciler, service: Service) ->
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_format_of_a_command_is_one_of_its_fleet(world: World, command: str) -> None:
+def test_fleet_has_every_format_of_its_command(world: World, command: str) -> None:
     put(world.url, one="a", two="b", typo=stack("typo", "c") + "oops: 1\n")
     content = {"validate": Content.VALIDATION, "apply": Content.PLAN}.get(command) or Content(command)
     world.setenv("GITHUB_STEP_SUMMARY", "summary.md")
@@ -472,7 +472,7 @@ def test_step_outputs_of_an_apply_count_the_actions_of_its_plans(world: World) -
     assert outputs["summary"].startswith("Fleet: 2 stacks, 1 with changes; 1 succeeded")
 
 
-def test_keys_of_status_and_history_are_those_of_any_stack(reconciler: Reconciler) -> None:
+def test_status_and_history_accept_keys_of_any_stack(reconciler: Reconciler) -> None:
     put(one="a", two="b")
     reconciler("apply --fleet --yes")
     for command, rows in (("status", "jobs"), ("history", "revisions")):
@@ -489,7 +489,7 @@ def test_keys_of_status_and_history_are_those_of_any_stack(reconciler: Reconcile
 # ── drift that is reported once ──────────────────────────────────────────────────────────────────────
 
 
-def test_drift_is_reported_once(world: World) -> None:
+def test_fleet_drift_is_reported_once(world: World) -> None:
     put(world.url, one="a")
     world.ends(0, "apply --yes one")
     world.set_phase("Failed")
@@ -499,7 +499,7 @@ def test_drift_is_reported_once(world: World) -> None:
 # ── the process ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_interrupt_ends_it_without_a_report(world: World) -> None:
+def test_interrupt_ends_the_fleet_without_a_report(world: World) -> None:
     put(world.url, **{f"s{number}": "a" for number in range(30)})
     world.fail(effect=Effect.DELAY, delay_s=0.05, count=None)
     served = world.service.app.requests

@@ -109,7 +109,7 @@ def without_times(text: str) -> Any:
     return json.loads(re.sub(r'"created_at": "[^"]*"', '"created_at": ""', text))
 
 
-def test_report_is_the_same_although_a_worker_is_killed_in_the_middle(
+def test_report_is_the_same_after_a_worker_is_killed(
     reconciler: Reconciler, cluster: DaskCluster, slow_service: tuple[str, SlowService]
 ) -> None:
     url, service = slow_service
@@ -127,7 +127,7 @@ def test_report_is_the_same_although_a_worker_is_killed_in_the_middle(
     assert SECRET not in there.out + there.err
 
 
-def test_stack_that_ends_every_worker_is_an_error_of_that_stack_alone(
+def test_stack_that_kills_every_worker_fails_alone(
     reconciler: Reconciler, cluster: DaskCluster, slow_service: tuple[str, SlowService]
 ) -> None:
     write_stacks(slow_service[0], 4)
@@ -142,7 +142,7 @@ def test_stack_that_ends_every_worker_is_an_error_of_that_stack_alone(
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_answer_of_a_hostile_worker_runs_nothing_in_the_client_and_fails_its_stack(
+def test_response_of_a_hostile_worker_executes_nothing_and_fails_its_stack(
     reconciler: Reconciler,
     hostile_cluster: DaskCluster,
     slow_service: tuple[str, SlowService],
@@ -197,7 +197,7 @@ def wire(cluster: DaskCluster) -> Iterator[Wire]:
     wire.close()
 
 
-def test_nothing_of_the_environment_is_sent_and_values_of_variables_are(
+def test_workers_get_variable_values_but_no_environment(
     reconciler: Reconciler, wire: Wire, slow_service: tuple[str, SlowService]
 ) -> None:
     secrets = {
@@ -223,7 +223,7 @@ def test_nothing_of_the_environment_is_sent_and_values_of_variables_are(
         (["--records", "postgresql://me:abcdef-secret@h/r"], "a password is never sent"),
     ],
 )
-def test_secret_on_the_command_line_is_wrong_use_and_not_sent(
+def test_secret_on_the_command_line_is_wrong_usage_and_not_sent(
     reconciler: Reconciler, wire: Wire, slow_service: tuple[str, SlowService], more: list[str], why: str
 ) -> None:
     write_stacks(slow_service[0], 2)
@@ -233,7 +233,7 @@ def test_secret_on_the_command_line_is_wrong_use_and_not_sent(
     assert "abcdef-secret" not in said.err
 
 
-def test_interrupt_cancels_what_has_not_begun(
+def test_interrupt_cancels_tasks_not_yet_started(
     reconciler: Reconciler, cluster: DaskCluster, slow_service: tuple[str, SlowService]
 ) -> None:
     url, service = slow_service
@@ -252,7 +252,7 @@ def test_interrupt_cancels_what_has_not_begun(
     assert service._requests < 50
 
 
-def test_apply_is_done_by_the_workers_and_ends_there_in_order(
+def test_apply_on_workers_is_interrupted_cleanly(
     reconciler: Reconciler, cluster: DaskCluster, slow_service: tuple[str, SlowService]
 ) -> None:
     url, service = slow_service
@@ -290,7 +290,9 @@ def test_apply_is_done_by_the_workers_and_ends_there_in_order(
         ("http://127.0.0.1:8786", 64, "is not tcp://HOST:PORT"),
     ],
 )
-def test_scheduler_that_cannot_be_reached(reconciler: Reconciler, address: str, code: int, said: str) -> None:
+def test_unreachable_scheduler_is_reported(
+    reconciler: Reconciler, address: str, code: int, said: str
+) -> None:
     reconciler.patch.setattr("reconciler.fleet.CONNECT_S", 0.2)
     write_stacks("http://127.0.0.1:1", 1)
     run = reconciler.ends(code, "validate --fleet --scheduler", address, "fleet", out="", err=said)
@@ -304,7 +306,7 @@ def lonely_scheduler() -> Iterator[DaskCluster]:
         yield cluster
 
 
-def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
+def test_scheduler_without_workers_or_gone_is_unavailable(
     reconciler: Reconciler, lonely_scheduler: DaskCluster
 ) -> None:
     reconciler.patch.setattr("reconciler.fleet.NO_WORKERS_S", 0.1)

@@ -13,7 +13,7 @@ MESSY = "jobs: { }\nstack:   test   # its name\n"
 TIDY = "jobs: {}\nstack: test     # its name\n"
 
 
-def test_changed_files_are_named_and_a_second_time_there_is_nothing_to_do(reconciler: Reconciler) -> None:
+def test_changed_files_are_named_and_a_second_run_changes_nothing(reconciler: Reconciler) -> None:
     for name in ("jobs.yaml", "team/more.yml"):
         write(MESSY, name)
     said = reconciler("fmt")
@@ -30,7 +30,7 @@ def test_check_changes_nothing_names_the_files_and_exits_1(reconciler: Reconcile
     reconciler.ends(0, "fmt --check")
 
 
-def test_name_of_a_file_is_no_workflow_command(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_file_name_is_not_interpreted_as_a_workflow_command(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "::error::x\n::.yaml").write_text(MESSY, encoding="utf-8")
     for arguments in (("--check",), ()):
         said = reconciler("fmt", *arguments)
@@ -44,7 +44,7 @@ def test_other_yaml_in_a_directory_is_left_alone(reconciler: Reconciler) -> None
     reconciler.ends(64, "fmt nowhere")
 
 
-def test_invalid_file_is_65_with_its_place_and_the_others_are_formatted(reconciler: Reconciler) -> None:
+def test_invalid_file_is_65_with_its_location_and_the_others_are_formatted(reconciler: Reconciler) -> None:
     write("stack: [\n", "a.yaml")
     write(MESSY, "b.yaml")
     said = reconciler("fmt")
@@ -54,7 +54,7 @@ def test_invalid_file_is_65_with_its_place_and_the_others_are_formatted(reconcil
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_file_that_cannot_be_written_stays_as_it_is(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_unwritable_file_stays_unchanged(reconciler: Reconciler, tmp_path: Path) -> None:
     write(MESSY)
     tmp_path.chmod(0o500)
     try:

@@ -65,13 +65,13 @@ def stack(reconciler: Reconciler) -> None:
     write(manifest("a", "b"))
 
 
-def test_every_command_that_takes_formats_is_tried() -> None:
+def test_every_command_with_formats_is_tested() -> None:
     assert set(TAKES_FORMATS) == set(ARGUMENTS)
 
 
 @pytest.mark.usefixtures("stack", "shout")
 @pytest.mark.parametrize("command", [name for name in TAKES_FORMATS if name not in ENDLESS])
-def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, command: str) -> None:
+def test_added_format_row_is_offered(reconciler: Reconciler, command: str) -> None:
     arguments, contents = ARGUMENTS[command]
     said = reconciler(command, *arguments, "-o", "shout", "-o", "shout=shown.txt")
     lines = [line for line in said.out.splitlines() if line.startswith("SHOUTED")]
@@ -80,7 +80,9 @@ def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, comman
 
 
 @pytest.mark.usefixtures("stack")
-def test_all_formats_from_one_run_and_from_the_saved_plan(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_all_formats_are_written_by_one_run_and_from_a_saved_plan(
+    reconciler: Reconciler, tmp_path: Path
+) -> None:
     names = formats_of(Content.PLAN)
     for line in ("plan --out plan.json", "show plan.json"):
         reconciler.ends(0, line, *(word for name in names for word in ("-o", f"{name}=out.{name}")))
@@ -97,6 +99,6 @@ def test_all_formats_from_one_run_and_from_the_saved_plan(reconciler: Reconciler
 
 
 @pytest.mark.usefixtures("stack")
-def test_file_of_apply_that_was_refused_holds_the_plan(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_output_file_of_a_refused_apply_holds_the_plan(reconciler: Reconciler, tmp_path: Path) -> None:
     reconciler.ends(3, "apply -o markdown=out.md")
     assert "Plan: 1 to create" in Path("out.md").read_text(encoding="utf-8")

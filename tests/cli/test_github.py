@@ -32,7 +32,7 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
     return made
 
 
-def test_plan_gives_annotations_summary_and_outputs(reconciler: Reconciler, step: Step) -> None:
+def test_github_plan_has_annotations_summary_and_outputs(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"))
     said = reconciler("plan --out plan.json -o github")
     last_line = "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
@@ -47,9 +47,7 @@ def test_plan_gives_annotations_summary_and_outputs(reconciler: Reconciler, step
     assert digest in summary
 
 
-def test_plan_that_is_not_saved_has_the_digest_of_its_file_in_the_root(
-    reconciler: Reconciler, step: Step
-) -> None:
+def test_unsaved_plan_has_the_digest_of_its_file_in_the_root(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"))
     reconciler("plan -o github")
     digest = step.outputs["digest"]
@@ -58,7 +56,7 @@ def test_plan_that_is_not_saved_has_the_digest_of_its_file_in_the_root(
     reconciler.ends(0, "apply --plan plan.json --approve", digest, "--yes")
 
 
-def test_plan_that_cannot_be_saved_has_no_digest(reconciler: Reconciler, step: Step) -> None:
+def test_unsavable_plan_has_no_digest(reconciler: Reconciler, step: Step) -> None:
     reconciler.setenv("A_TOKEN", "nightly")
     more = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
     write(manifest("nightly", more=more).replace("{lr: 0.1}", "{lr: '${var.token}'}"))
@@ -82,7 +80,7 @@ def test_apply_ends_with_the_outputs_of_its_result(reconciler: Reconciler, step:
     assert step.summary.read_text(encoding="utf-8").startswith(summary), "what others wrote stays"
 
 
-def test_file_is_named_as_the_repository_has_it(reconciler: Reconciler, step: Step) -> None:
+def test_annotation_names_the_file_relative_to_the_repository(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"), "stacks/one/jobs.yaml")
     reconciler.patch.chdir("stacks/one")
     reconciler.ends(0, "apply --yes")
@@ -91,7 +89,7 @@ def test_file_is_named_as_the_repository_has_it(reconciler: Reconciler, step: St
     assert "::warning file=stacks/one/jobs.yaml,line=6,col=3,title=replace a::" in said.out
 
 
-def test_outside_of_a_workflow_there_are_only_the_commands(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_github_format_outside_a_workflow_has_only_commands(reconciler: Reconciler, tmp_path: Path) -> None:
     for name in ("GITHUB_WORKSPACE", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
         reconciler.patch.delenv(name, raising=False)
     write(manifest("a"))

@@ -66,7 +66,7 @@ def applied(reconciler: Reconciler, tmp_path_factory: pytest.TempPathFactory) ->
     return reconciler
 
 
-def test_nothing_recorded_yet(reconciler: Reconciler) -> None:
+def test_empty_history_says_so(reconciler: Reconciler) -> None:
     write(manifest("a"))
     for line, words in (
         ("", NOTHING),
@@ -84,7 +84,7 @@ def test_nothing_recorded_yet(reconciler: Reconciler) -> None:
 # ── the runs ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_run_says_who_when_from_where_and_what(applied: Reconciler) -> None:
+def test_each_run_shows_author_time_origin_and_actions(applied: Reconciler) -> None:
     head, drift, second, first, table = applied.ends(0, "history").out.rstrip("\n").split("\n\n")
     assert head == "Stack test on there (emulator: jobs are pretended)"
     at = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -122,7 +122,7 @@ def test_history_document_has_its_fields(applied: Reconciler) -> None:
     assert by_name["a-r2"]["declared"]["immutable"]["algorithm"]["parameters"] == {"lr": {"value": "0.01"}}
 
 
-def test_limit_counts_from_the_newest(applied: Reconciler) -> None:
+def test_limit_keeps_the_newest_runs(applied: Reconciler) -> None:
     assert [run["id"] for run in runs(applied("history --json --limit 2"))] == [3, 2]
     assert revisions(applied("history a --json --limit 1")) == [("a", 2)]
 
@@ -136,7 +136,7 @@ def test_run_in_ci_is_recorded_with_its_job_url(reconciler: Reconciler) -> None:
     assert run["where"].endswith(f", process {os.getpid()}, https://ci.example/jobs/7")
 
 
-def test_what_failed_says_why(world: World) -> None:
+def test_failed_action_shows_its_cause(world: World) -> None:
     world.write("a", "b")
     world.fail("CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
     world.ends(5, "apply --yes --parallelism 1")
@@ -148,7 +148,7 @@ def test_what_failed_says_why(world: World) -> None:
     )
 
 
-def test_run_that_died_says_so_and_its_open_call_is_shown(applied: Reconciler) -> None:
+def test_interrupted_run_is_marked_with_its_unfinished_call(applied: Reconciler) -> None:
     sql("UPDATE reconciler_runs SET ended_at_s = NULL, result = '', summary = '' WHERE id = 2")
     sql("DELETE FROM reconciler_outcomes WHERE run_id = 2")
     sql("DELETE FROM reconciler_lines WHERE run_id = 2 AND line = 3")
@@ -166,7 +166,7 @@ def test_run_that_died_says_so_and_its_open_call_is_shown(applied: Reconciler) -
 # ── a key, or a path ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_a_key_each_revision_is_shown_with_what_was_declared(applied: Reconciler) -> None:
+def test_key_history_shows_each_revision_with_its_declaration(applied: Reconciler) -> None:
     said = applied.ends(0, "history a", lacks="create b")
     head, newest, oldest, second, first = said.out.rstrip("\n").split("\n\n")
     assert head == "Stack test on there (emulator: jobs are pretended)\nKey a"
@@ -181,7 +181,7 @@ def test_of_a_key_each_revision_is_shown_with_what_was_declared(applied: Reconci
     assert applied("history c").out == "Nothing is recorded of c yet.\n"
 
 
-def test_key_that_nobody_heard_of(reconciler: Reconciler) -> None:
+def test_unknown_key_is_wrong_usage_with_the_nearest_key(reconciler: Reconciler) -> None:
     reconciler.apply(manifest("resnet50"))
     near = 'did you mean "resnet50"?'
     for key, fix in (("resnt50", near), ("RESNET50", near), ("x", "reconciler history")):
@@ -189,7 +189,7 @@ def test_key_that_nobody_heard_of(reconciler: Reconciler) -> None:
         reconciler.ends(64, f"history {key}", out="", err=[why, f"fix: {fix}"])
 
 
-def test_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> None:
+def test_first_argument_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/jobs.yaml")
     reconciler("apply --yes stack")
     paths = ("", "stack", "./stack", "stack/jobs.yaml")
@@ -208,7 +208,7 @@ def test_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> No
 # ── what is wrong ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_does_not_fit_together(applied: Reconciler) -> None:
+def test_incompatible_history_options_are_wrong_usage(applied: Reconciler) -> None:
     for line, words in (
         ("--nonsense", "No such option"),
         # Who forgets the name of the page gives that of the manifest, which stands behind --html then.
@@ -220,7 +220,7 @@ def test_what_does_not_fit_together(applied: Reconciler) -> None:
     assert "stack: test" in Path("jobs.yaml").read_text(encoding="utf-8")
 
 
-def test_key_that_was_renamed_keeps_its_past(applied: Reconciler) -> None:
+def test_renamed_key_keeps_its_history(applied: Reconciler) -> None:
     text = manifest("a", "b").replace("lr: 0.1", "lr: 0.01", 1)
     applied.apply(text.replace("  a:\n", "  new:\n    formerly: a\n", 1))
     assert revisions(applied("history --json")) == [("b", 1), ("new", 1), ("new", 2)]
@@ -229,7 +229,7 @@ def test_key_that_was_renamed_keeps_its_past(applied: Reconciler) -> None:
 # ── what it does not need, and never shows ─────────────────────────────────────────────────────────
 
 
-def test_neither_the_service_nor_credentials_nor_secrets_are_needed(world: World) -> None:
+def test_command_needs_no_service_credentials_or_secrets(world: World) -> None:
     text = world.manifest("a", more="variables: {token: {env: A_TOKEN, sensitive: true}}\n")
     secret = "environments: {T: 'Bearer ${var.token}'}\n      parameters: {lr"
     world.setenv("A_TOKEN", SECRET)
@@ -251,7 +251,7 @@ def lanes() -> list[str]:
     return re.findall(r'<tr data-key="([^"]*)"', PAGE.read_text(encoding="utf-8"))
 
 
-def test_page_has_a_lane_per_key_and_the_text_is_shown_as_ever(applied: Reconciler) -> None:
+def test_html_page_has_a_lane_per_key_and_text_is_unchanged(applied: Reconciler) -> None:
     text = applied("history").out
     PAGE.write_text("old", encoding="utf-8")
     before = PAGE.stat().st_ino

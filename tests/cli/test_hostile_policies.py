@@ -34,7 +34,7 @@ def write_stack() -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "validate"])
-def test_policy_that_never_ends_denies_within_the_limit(reconciler: Reconciler, command: str) -> None:
+def test_endless_policy_denies_within_the_time_limit(reconciler: Reconciler, command: str) -> None:
     reconciler.patch.setattr(evaluator, "TIME_LIMIT_S", 0.5)
     reconciler.patch.setattr(evaluator, "time", TIME_OF_CHILDREN)
     write_stack()

@@ -12,9 +12,7 @@ from reconciler.manifest.export import stack_name
 from tests.cli.conftest import Reconciler
 
 
-def test_what_is_written_is_valid_formatted_and_can_be_planned(
-    reconciler: Reconciler, tmp_path: Path
-) -> None:
+def test_generated_files_are_valid_formatted_and_plannable(reconciler: Reconciler, tmp_path: Path) -> None:
     said = reconciler.ends(0, "init", "My Models")
     expected = ["jobs.yaml", "src/train.py", ".github/workflows/reconciler.yml", ".gitignore"]
     assert said.out.splitlines() == [f"My Models/{name}" for name in expected]
@@ -32,7 +30,7 @@ def test_what_is_written_is_valid_formatted_and_can_be_planned(
     reconciler.ends(0, "apply --yes -t local")
 
 
-def test_files_that_exist_stay_and_are_named(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_existing_files_are_kept_and_named(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("mine\n", encoding="utf-8")
     said = reconciler.ends(0, "init")
     assert ".gitignore" not in said.out
@@ -41,14 +39,14 @@ def test_files_that_exist_stay_and_are_named(reconciler: Reconciler, tmp_path: P
     reconciler.ends(0, "init", out="")
 
 
-def test_no_second_manifest_is_written_beside_another_one(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_init_beside_a_manifest_writes_no_second_one(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("stack: mine\n", encoding="utf-8")
     reconciler.ends(0, "init", lacks=["jobs.yaml\n", "src/train.py"])
     assert not (tmp_path / "jobs.yaml").exists()
     assert not (tmp_path / "src").exists()
 
 
-def test_file_in_the_place_of_the_directory_is_wrong_usage(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_file_in_place_of_the_directory_is_wrong_usage(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     reconciler.ends(64, "init file")
 

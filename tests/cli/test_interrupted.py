@@ -79,7 +79,7 @@ def _build_and_wait() -> None:
         signal.pause()
 
 
-def test_signal_while_a_model_is_built_is_raised_once_it_is_built() -> None:
+def test_signal_during_model_building_is_raised_afterwards() -> None:
     with pytest.raises(exits.Stopped, match=str(int(signal.SIGTERM))):
         _build_and_wait()
     assert Late.__pydantic_complete__

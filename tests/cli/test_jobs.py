@@ -84,7 +84,7 @@ def test_list_takes_the_filters_of_the_service(here: World) -> None:
 
 
 @pytest.mark.parametrize("which", ["", "--tag team"])
-def test_times_are_one_search(here: World, which: str) -> None:
+def test_time_filters_need_one_search(here: World, which: str) -> None:
     """There are jobs of 96, 64, 32 and 0 days ago."""
     for n, name in enumerate("abcd"):
         put_tagged(here, name)
@@ -121,18 +121,18 @@ def test_list_reads_no_more_pages_than_the_limit_needs(here: World) -> None:
     assert here("jobs list --limit 500 --json").document["complete"] is True
 
 
-def test_job_that_cannot_be_read_is_named_and_hides_no_other(here: World) -> None:
+def test_unreadable_job_is_named_and_hides_no_other(here: World) -> None:
     put(here, "good")
     put(here, "bad")
     here.fail("ListTrainingJobs", Effect.MALFORMED_JOB)
     here.ends(8, "jobs list", out="good", err="bad: status.phase missing")
 
 
-def test_condition_that_the_service_does_not_know_is_its_refusal(here: World) -> None:
+def test_unknown_filter_is_refused_by_the_service(here: World) -> None:
     here.ends(1, "jobs list --filter colour:in:red", out="", err="ModelArts.2807")
 
 
-def test_log_steers_neither_the_terminal_nor_a_ci_service(here: World) -> None:
+def test_log_is_sanitized_for_terminal_and_ci(here: World) -> None:
     put(here)
     shown = {
         "::error::a": r"\x3a:error::a",
@@ -179,7 +179,7 @@ def test_tokens_of_endpoints_are_in_no_output(here: World) -> None:
 
 
 @pytest.mark.parametrize("verb", ["show", "logs", "events", "terminate", "delete", "wait"])
-def test_job_that_is_not_there_is_1(here: World, verb: str) -> None:
+def test_missing_job_is_1(here: World, verb: str) -> None:
     for named in (NO_ID, "no-such-name", "..", "batch-delete", "a b"):
         here.ends(1, "jobs", verb, named, out="", err=["no such job", "reconciler jobs list"])
     assert here.changes == []
@@ -200,7 +200,7 @@ def test_logs_print_the_log_and_nothing_else(here: World) -> None:
     assert here("jobs logs --lines 2 --json", job.id).document["log"].count("\n") == 2
 
 
-def test_log_that_is_not_there_yet_is_no_failure(here: World) -> None:
+def test_missing_log_is_no_failure(here: World) -> None:
     put(here, phase="Pending")
     here.ends(0, "jobs logs resnet50", out="", err="yet (Pending)")
     assert here("jobs logs resnet50 --json").document["log"] is None
@@ -237,7 +237,7 @@ def test_follow_prints_each_line_once_until_the_end(here: World) -> None:
         ("", 0, 0, True, ("", 0, False)),
     ],
 )
-def test_new_part_of_a_growing_log(
+def test_unseen_part_of_a_growing_log_is_found(
     content: str, full_size: int | None, seen: int, is_last: bool, expected: tuple[str, int, bool]
 ) -> None:
     assert unseen(content, full_size, seen, is_last=is_last) == expected
@@ -287,7 +287,9 @@ def test_terminate_asks_and_without_a_terminal_names_the_flag(here: World) -> No
         ("delete", "Hibernating", "", "resnet50 is Hibernating: the phase is unknown to this version"),
     ],
 )
-def test_illegal_or_protected_is_not_forced(here: World, verb: str, phase: str, flags: str, why: str) -> None:
+def test_force_does_not_override_illegal_phase_or_protection(
+    here: World, verb: str, phase: str, flags: str, why: str
+) -> None:
     put(here, phase=phase, description=flags and OWNED + flags)
     said = here.ends(3, f"jobs {verb} resnet50 --yes --force", out="", err=why)
     assert flags or "legal " in said.err
@@ -339,7 +341,7 @@ def test_drift_says_by_whom_a_declared_job_was_terminated(
 @pytest.mark.parametrize(
     "command", ["jobs list", "jobs show a", "jobs wait a --for running", "export a", "export --all", "doctor"]
 )
-def test_what_is_seen_of_the_stack_is_recorded(here: World, command: str) -> None:
+def test_jobs_command_records_observations_of_the_stack(here: World, command: str) -> None:
     here.ends(0, "apply --yes")
     here.time.sleep(60)
     shutil.rmtree(".reconciler")
@@ -348,14 +350,14 @@ def test_what_is_seen_of_the_stack_is_recorded(here: World, command: str) -> Non
     assert (revision["key"], revision["phase"]) == ("a", "Running")
 
 
-def test_termination_counts_as_done_where_the_records_cannot_be_found(here: World) -> None:
+def test_termination_succeeds_without_records(here: World) -> None:
     put(here, description="reconciler.test.resnet50.r1.a000000000000")
     here.setenv("RECONCILER_RECORDS", "nonsense://there")
     here.ends(0, "jobs terminate resnet50 --yes --force", err="the termination is not recorded")
     assert here.changes == ["StopTrainingJob"]
 
 
-def test_terminate_that_comes_too_late_has_what_it_wanted(here: World) -> None:
+def test_terminate_of_a_job_already_terminating_succeeds(here: World) -> None:
     job = put(here)
     here.fail("StopTrainingJob", Effect.ANSWER_AFTER, status=409, code="ModelArts.2796")
     said = here.ends(0, "jobs terminate resnet50 --yes --json")
@@ -363,7 +365,7 @@ def test_terminate_that_comes_too_late_has_what_it_wanted(here: World) -> None:
     assert said.document["jobs"] == [result]
 
 
-def test_one_job_that_cannot_be_terminated_stops_no_other(here: World) -> None:
+def test_job_that_cannot_be_terminated_stops_no_other(here: World) -> None:
     ids = {name: put(here, name).id for name in ("one", "two", "three")}
     here.fail(path=f"*{ids['two']}*", method="POST", status=400, code="ModelArts.2788")
     told = here.ends(5, "jobs terminate one two three two --yes --json").document["jobs"]
@@ -373,7 +375,7 @@ def test_one_job_that_cannot_be_terminated_stops_no_other(here: World) -> None:
     assert here.phases() == {"one": "Terminating", "two": "Running", "three": "Terminating"}
 
 
-def test_several_records_are_deleted_by_one_call(here: World) -> None:
+def test_several_jobs_are_deleted_by_one_call(here: World) -> None:
     for name in ("one", "two", "three"):
         put(here, name, "Failed")
     assert here("jobs delete one --yes").out.startswith("deleting  ")
@@ -419,7 +421,7 @@ def test_wait_ends_when_all_are_completed(here: World) -> None:
         ("ended", "Hibernating", 9, "timed_out"),
     ],
 )
-def test_wait_for(here: World, goal: str, phase: str, code: int, result: str) -> None:
+def test_wait_ends_at_its_goal(here: World, goal: str, phase: str, code: int, result: str) -> None:
     put(here, phase=phase)
     said = here.ends(code, f"jobs wait resnet50 --for {goal} --timeout 1m --json")
     assert said.document["jobs"][0]["result"] == result
@@ -436,7 +438,7 @@ def test_job_that_ends_badly_shows_the_end_of_its_log(here: World) -> None:
 
 
 @pytest.mark.parametrize(("timeout", "slept"), [("0s", 0), ("40s", 40)])
-def test_wait_that_runs_out_is_9(here: World, timeout: str, slept: float) -> None:
+def test_timed_out_wait_is_9(here: World, timeout: str, slept: float) -> None:
     put(here)
     said = here.ends(9, f"jobs wait resnet50 --timeout {timeout}")
     assert said.out.startswith("timed out: resnet50")
@@ -446,13 +448,13 @@ def test_wait_that_runs_out_is_9(here: World, timeout: str, slept: float) -> Non
     assert [job["result"] for job in told] == ["timed_out", "ended_badly"]
 
 
-def test_wait_bears_with_a_service_that_fails_for_a_while(here: World) -> None:
+def test_wait_survives_temporary_service_failures(here: World) -> None:
     run_for(here, "resnet50", 30)
     here.fail("ShowTrainingJobDetails", nth=2, count=12, status=503)
     here.ends(0, "jobs wait resnet50", err="cannot be read at the moment")
 
 
-def test_job_that_is_deleted_meanwhile_is_unknown(here: World) -> None:
+def test_job_deleted_during_the_wait_is_unknown(here: World) -> None:
     job = put(here)
     here.time.at(5, lambda: here.store.delete("p1", job.id))
     assert here.ends(8, "jobs wait resnet50 --json").document["jobs"][0]["result"] == "gone"
@@ -471,7 +473,7 @@ def test_flavors_and_engines(here: World) -> None:
     assert here("engines --json").document["engines"][0]["image_info"]["image_version"] == "3.3.0"
 
 
-def test_target_is_that_of_the_stack_in_path(here: World) -> None:
+def test_jobs_use_the_target_of_the_stack_in_path(here: World) -> None:
     job = put(here)
     write(manifest("a").replace("stack: test", "stack: Test"))
     write(here.manifest("a"), "elsewhere/jobs.yaml")
@@ -487,7 +489,7 @@ def test_target_is_that_of_the_stack_in_path(here: World) -> None:
     assert names(here("jobs list --json")) == "a"
 
 
-def test_without_rights_it_is_7_and_without_a_service_8(here: World) -> None:
+def test_forbidden_is_7_and_unreachable_is_8(here: World) -> None:
     put(here)
     here.fail(status=403, code="ModelArts.0112", count=None)
     for line in ("jobs list", "flavors", "jobs terminate resnet50 --yes"):
@@ -531,7 +533,7 @@ def test_key_means_its_newest_revision_and_goes_before_a_name(
     assert shown(here, jobs[0].id) == jobs[0].id
 
 
-def test_key_that_was_renamed_means_the_jobs_of_its_old_name_too(here: World) -> None:
+def test_renamed_key_also_selects_the_jobs_of_its_old_name(here: World) -> None:
     write(here.manifest("a") + "    formerly: old\n")
     job = revision(here, 3, key="old")
     assert shown(here, "a") == job.id
@@ -563,12 +565,12 @@ def test_revision_of_another_stack_is_a_job_of_that_name_only(here: World) -> No
     ],
     ids=["a key without a job", "nearly a key"],
 )
-def test_word_that_means_no_job_says_what_to_do(world: World, word: str, texts: list[str]) -> None:
+def test_unknown_job_argument_has_a_fix(world: World, word: str, texts: list[str]) -> None:
     world.write("train")
     world.ends(1, "jobs show", word, err=texts)
 
 
-def test_workspace_that_cannot_be_read_hides_which_revision_is_the_newest(here: World) -> None:
+def test_unreadable_workspace_leaves_the_newest_revision_unknown(here: World) -> None:
     revision(here, 1)
     here.fail("ListTrainingJobs", count=None, status=500)
     here.ends(8, "jobs terminate a --yes --force")
@@ -593,7 +595,7 @@ def test_newest_revision_is_owned_so_ending_it_needs_force(here: World, verb: st
         ("jobs list", 0), ("export --all", 0),
     ],
 )  # fmt: skip
-def test_path_behind_the_jobs_is_that_of_their_stack(
+def test_path_after_the_jobs_selects_their_stack(
     here: World, monkeypatch: pytest.MonkeyPatch, line: str, code: int
 ) -> None:
     revision(here, 1, "Completed")
@@ -612,7 +614,7 @@ def test_path_behind_the_jobs_is_that_of_their_stack(
         *("jobs wait a --for running", "jobs terminate a --yes --force", "destroy --yes"),
     ],
 )
-def test_where_jobs_are_pretended_every_command_says_so(reconciler: Reconciler, line: str) -> None:
+def test_every_command_says_that_emulated_jobs_are_pretended(reconciler: Reconciler, line: str) -> None:
     reconciler.apply(manifest("a"))
     with Store(".reconciler/local.sqlite3") as local:
         local.set_phase(local.jobs()[0].id, "Running")

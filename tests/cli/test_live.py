@@ -53,7 +53,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return run_on_terminal(home, "apply", "-y", "--wait", "completed", rows=ROWS)
 
 
-def test_many_jobs_on_few_rows_end_well_and_leave_nothing_that_was_drawn(seen: Seen) -> None:
+def test_many_jobs_on_few_rows_end_with_a_clean_screen(seen: Seen) -> None:
     assert seen.code == 0, seen.whole
     assert [line for line in seen.last if line][-1] == f"Applied: {JOBS} succeeded."
     assert not seen.cursor_is_hidden
@@ -63,7 +63,7 @@ def test_many_jobs_on_few_rows_end_well_and_leave_nothing_that_was_drawn(seen: S
     assert all(line.startswith("  Completed ") for line in seen.last[:-2] if line)
 
 
-def test_each_screen_has_one_table_that_says_how_many_more_there_are(seen: Seen) -> None:
+def test_each_screen_has_one_table_with_the_number_of_hidden_rows(seen: Seen) -> None:
     for screen in seen.screens:
         assert sum(bool(HEAD.match(line)) for line in screen) <= 1
         hidden = [int(found[1]) for line in screen if (found := MORE.match(line))]
@@ -76,7 +76,7 @@ def test_each_screen_has_one_table_that_says_how_many_more_there_are(seen: Seen)
     assert all(int(done) <= int(total) == JOBS for done, total in counts)
 
 
-def test_status_watch_ends_with_130_and_a_cursor(tmp_path: Path) -> None:
+def test_interrupted_status_watch_is_130_and_restores_the_cursor(tmp_path: Path) -> None:
     home = a_home(tmp_path, speed=20)
     assert run_on_terminal(home, "apply", "-y", rows=ROWS).code == 0
 
@@ -95,7 +95,7 @@ def test_status_watch_ends_with_130_and_a_cursor(tmp_path: Path) -> None:
 DRAWN = st.lists(st.builds(TableRow, st.just(("x",)), st.integers(0, 9), st.sampled_from("abc")))
 
 
-def test_rows_that_matter_stay_where_there_is_little_room() -> None:
+def test_most_relevant_rows_stay_on_a_small_terminal() -> None:
     rows = [TableRow(("a",), 9, "Completed"), TableRow(("b",), 5, "Pending"), TableRow(("c",), 0, "Failed")]
     rows += [TableRow((name,), 9, "Completed") for name in "de"]
     shown, line = fit(rows, 2)
@@ -112,7 +112,7 @@ def test_every_row_is_shown_or_counted(rows: list[TableRow], room: int) -> None:
     assert hidden == sum(map(int, re.findall(r"(\d+) [abc]", line)))
 
 
-def test_display_is_one_however_many_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_parts_share_one_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     screen, one = Terminal(), Display()
     with one.part(BusyLine("first"), screen):
@@ -125,7 +125,7 @@ def test_display_is_one_however_many_draw(monkeypatch: pytest.MonkeyPatch) -> No
     assert screen.getvalue().rfind("\x1b[?25h") > screen.getvalue().rfind("\x1b[?25l")  # the cursor is back
 
 
-def test_what_is_said_while_something_is_drawn_goes_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_during_drawing_is_printed_above_the_display(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, one = a_screen(monkeypatch), Display()
     with one.part(BusyLine("busy"), screen):
         console.say("first")
@@ -137,7 +137,7 @@ def test_what_is_said_while_something_is_drawn_goes_above_it(monkeypatch: pytest
     assert text.endswith("last\n")
 
 
-def test_signal_handler_may_speak_while_main_thread_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_handler_can_print_while_the_main_thread_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that drew itself would draw again what was being drawn."""
     screen, one = a_screen(monkeypatch), Display()
     table = LiveTable(("key",))
@@ -202,7 +202,7 @@ MINUTE = [
     ],
     ids=["no change", "once a minute at most", "many jobs"],
 )
-def test_changes_while_jobs_are_waited_for(
+def test_changes_are_printed_while_waiting_for_jobs(
     capsys: pytest.CaptureFixture[str], progress: list[tuple[float, str, str]], lines: list[str]
 ) -> None:
     listener = Lines()
@@ -211,7 +211,7 @@ def test_changes_while_jobs_are_waited_for(
     assert written(capsys) == lines
 
 
-def test_what_ended_is_told_at_once_and_waited_for_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ended_job_is_reported_once_and_no_longer_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     listener = Lines()
     listener(an_event(EventType.ACTION_PROGRESS, 0, detail="Terminating"))
     listener(an_event(EventType.ACTION_PROGRESS, 10, detail="Terminated"))
@@ -276,7 +276,7 @@ def test_job_of_two_actions_counts_once_and_its_retry_not_at_all(monkeypatch: py
         (Goal.RUNNING, {"reached": 1, "waiting": 1}, "1 of 2 jobs running or completed"),
     ],
 )
-def test_title_of_a_wait_counts_what_it_says(goal: Goal, ends: dict[str, int], title: str) -> None:
+def test_title_of_a_wait_has_the_counts_of_its_goal(goal: Goal, ends: dict[str, int], title: str) -> None:
     waits = [Waited("a", Action.KEEP, WaitEnd(end)) for end, count in ends.items() for _ in range(count)]
     assert title_of(waits, goal) == title
 
@@ -290,7 +290,7 @@ def _until(is_so: object) -> None:
         time.sleep(0.005)
 
 
-def test_slow_reading_shows_on_a_terminal_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_read_shows_a_spinner_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = a_screen(monkeypatch)
     monkeypatch.setattr(reading_module, "DRAW_AFTER_S", 0.01)
     with Reading()() as tell_jobs:
@@ -307,7 +307,7 @@ def test_slow_reading_shows_on_a_terminal_and_goes_away(monkeypatch: pytest.Monk
     [(0.2, False, ["reading the workspace, 350 jobs so far"]), (60.0, False, []), (0.0, True, [])],
     ids=["slow", "quick", "beside a wait for jobs"],
 )
-def test_slow_reading_is_a_line_elsewhere(
+def test_slow_read_is_a_line_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, say_after_s: float, is_silenced: bool, lines: list[str]
 ) -> None:
     monkeypatch.setattr(reading_module, "SAY_AFTER_S", say_after_s)

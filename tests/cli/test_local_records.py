@@ -32,14 +32,14 @@ def test_every_command_uses_the_records_beside_a_local_target(reconciler: Reconc
     assert len(reconciler("history --json").document["runs"]) == 3
 
 
-def test_password_of_a_store_that_is_not_used_stays_secret(reconciler: Reconciler) -> None:
+def test_password_of_an_unused_store_is_redacted(reconciler: Reconciler) -> None:
     write(manifest("a").replace("a of the test", "tell-nobody-3"))
     store = "postgresql://me:tell-nobody-3@127.0.0.1:1/r"
     reconciler.ends(0, f"plan --json --records {store}", lacks="tell-nobody-3")
     reconciler.ends(64, "plan --records ftp://x/y")
 
 
-def test_records_beside_a_local_target_hold_nothing_of_another_one(world: World, tmp_path: Path) -> None:
+def test_local_records_hold_nothing_of_another_target(world: World, tmp_path: Path) -> None:
     more = f"records: 'sqlite:///{tmp_path}/shared.sqlite3'\ntarget: there\n"
     world.apply(world.manifest("a", more=more).replace("targets:\n", "targets:\n  here: {kind: local}\n"))
     assert not RECORDS.exists()

@@ -21,7 +21,7 @@ def with_environments(text: str, environments: str) -> str:
     return text.replace("parameters: {lr", f"environments: {{{environments}}}\n      parameters: {{lr")
 
 
-def test_removed_value_that_may_be_a_secret_is_in_no_output_of_a_fresh_checkout(world: World) -> None:
+def test_possible_secret_in_a_removed_value_is_in_no_output_of_a_fresh_checkout(world: World) -> None:
     """In an environment; parameters and commands: tests/core/test_masking.py."""
     now = world.manifest("a")
     then = with_environments(now, f"HF_TOKEN: {VALUE}, NCCL_DEBUG: INFO")
@@ -56,9 +56,7 @@ def applied(world: World) -> str:
     return text
 
 
-def test_what_the_manifest_declares_sensitive_is_hidden_though_its_value_is_not_at_hand(
-    world: World, applied: str
-) -> None:
+def test_sensitive_variable_without_a_value_is_redacted(world: World, applied: str) -> None:
     for line in ("jobs show a", "jobs events a --json", "jobs logs a", "jobs logs a --json"):
         world.ends(0, line, lacks=VALUE)
         # What the job was given is hidden in its log and events.

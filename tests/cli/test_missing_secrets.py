@@ -41,7 +41,7 @@ def applied(world: World) -> None:
     world.patch.delenv("THE_TOPIC")
 
 
-def test_no_value_of_a_secret_is_needed_but_by_what_may_create(world: World) -> None:
+def test_only_commands_that_may_create_need_the_values_of_secrets(world: World) -> None:
     for line in ("plan", "apply --yes"):
         world.ends(65, line, err="variable without a value")
     for line in NEEDS_NONE:
@@ -56,7 +56,7 @@ def test_no_value_of_a_secret_is_needed_but_by_what_may_create(world: World) -> 
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["with its history", "in a fresh checkout"])
-def test_what_holds_a_secret_is_no_drift_and_what_does_not_is_compared(world: World, forgets: bool) -> None:
+def test_drift_compares_fields_without_secrets_if_values_are_missing(world: World, forgets: bool) -> None:
     if forgets:
         shutil.rmtree(".reconciler")
     world.ends(0, "drift")
@@ -72,7 +72,7 @@ def test_what_holds_a_secret_is_no_drift_and_what_does_not_is_compared(world: Wo
     assert SECRET not in said.out
 
 
-def test_records_whose_address_needs_a_secret_are_away_and_stop_no_emergency_stop(world: World) -> None:
+def test_records_url_with_a_missing_secret_does_not_block_destroy_without_records(world: World) -> None:
     records = "records: 'postgresql://u:${var.token}@127.0.0.1:9/d'\n"
     write(with_secrets(world.manifest("a", "b", more=VARIABLES + records)))
     world.ends(1, "destroy --yes --timeout 1s", err="variable without a value")

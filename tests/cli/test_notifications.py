@@ -36,7 +36,7 @@ def notifying(*entries: str, keys: tuple[str, ...] = ("a",), url: str | None = N
         put_finished_job()
 
 
-def test_drift_is_told_once_until_it_is_time_to_remind(reconciler: Reconciler, receiver: Receiver) -> None:
+def test_drift_is_notified_once_until_the_reminder_is_due(reconciler: Reconciler, receiver: Receiver) -> None:
     notifying(f"{{url: '{receiver.url('chat')}'}}")
     for _ in range(3):
         reconciler.ends(2, "drift")
@@ -45,7 +45,7 @@ def test_drift_is_told_once_until_it_is_time_to_remind(reconciler: Reconciler, r
     assert receiver.titles("chat")[1:] == ["test on there: drift, 1 lasting"]
 
 
-def test_test_message_goes_to_each_url_and_each_result_is_said(
+def test_test_message_goes_to_each_url_and_each_result_is_reported(
     reconciler: Reconciler, receiver: Receiver
 ) -> None:
     notifying(f"{{url: '{receiver.url('chat')}', on: [missing]}}", "{url: '${var.chat}'}")
@@ -59,7 +59,7 @@ def test_test_message_goes_to_each_url_and_each_result_is_said(
     reconciler.ends(0, "notify test", out="", err="stack test has no `notify`; nothing was sent")
 
 
-def test_url_that_fails_is_told_and_tried_again_and_changes_no_exit_code(
+def test_failing_url_is_reported_and_retried_without_changing_the_exit_code(
     reconciler: Reconciler, receiver: Receiver
 ) -> None:
     notifying("{url: '${var.chat}', on: [missing]}")
@@ -79,7 +79,7 @@ def test_url_that_fails_is_told_and_tried_again_and_changes_no_exit_code(
     assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
 
 
-def test_url_that_fails_does_not_change_the_exit_code_of_later_checks(
+def test_failing_url_does_not_change_the_exit_code_of_later_checks(
     reconciler: Reconciler, receiver: Receiver
 ) -> None:
     notifying("{url: '${var.chat}', on: [missing]}")
@@ -90,7 +90,7 @@ def test_url_that_fails_does_not_change_the_exit_code_of_later_checks(
     assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
 
 
-def test_url_that_works_is_not_told_again_while_another_one_fails(
+def test_working_url_is_not_notified_again_while_another_fails(
     reconciler: Reconciler, receiver: Receiver
 ) -> None:
     notifying(*(f"{{url: '{receiver.url(name)}'}}" for name in ("broken", "good")))
@@ -102,7 +102,7 @@ def test_url_that_works_is_not_told_again_while_another_one_fails(
     assert receiver.titles("good")[1:] == ["test on there: drift, 1 lasting"]
 
 
-def test_each_url_is_told_of_its_classes_only(reconciler: Reconciler, receiver: Receiver) -> None:
+def test_each_url_is_notified_of_its_classes_only(reconciler: Reconciler, receiver: Receiver) -> None:
     notifying(
         f"{{url: '{receiver.url('some')}', on: [failed, apply_failed]}}", f"{{url: '{receiver.url('all')}'}}"
     )
@@ -110,7 +110,7 @@ def test_each_url_is_told_of_its_classes_only(reconciler: Reconciler, receiver: 
     assert (receiver.titles("some"), len(receiver.titles("all"))) == ([], 1)
 
 
-def test_url_without_a_value_is_told_and_drift_is_shown_all_the_same(reconciler: Reconciler) -> None:
+def test_url_without_a_value_is_reported_and_drift_is_still_shown(reconciler: Reconciler) -> None:
     notifying("{url: '${var.chat}'}")
     reconciler.ends(2, "drift", err='"chat" has no value')
 
@@ -125,7 +125,7 @@ def test_url_without_a_value_is_told_and_drift_is_shown_all_the_same(reconciler:
         ("{url: 'json://${var.chta}/'}", 'undefined variable "chta"'),
     ],
 )
-def test_what_is_wrong_is_told_by_validate(reconciler: Reconciler, entry: str, words: str) -> None:
+def test_invalid_notification_is_reported_by_validate(reconciler: Reconciler, entry: str, words: str) -> None:
     notifying(entry)
     reconciler.ends(65, "validate", err=words)
 
@@ -147,7 +147,7 @@ def test_url_in_the_manifest_is_in_no_message(reconciler: Reconciler) -> None:
             reconciler.ends(65, line, lacks=SECRET)
 
 
-def test_apply_that_failed_is_told(world: World, receiver: Receiver) -> None:
+def test_failed_apply_is_notified(world: World, receiver: Receiver) -> None:
     world.setenv("CHAT", receiver.url("chat"))
     notifying(f"{{url: '{receiver.url('chat')}', on: [apply_failed]}}", url=world.url)
     world.fail(CREATE, status=400, code="ModelArts.2758", count=1)

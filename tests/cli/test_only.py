@@ -14,7 +14,7 @@ def keys(said: Said) -> list[str]:
     return [action["key"] for action in actions]
 
 
-def test_keys_have_commas_between_them_or_an_option_each_and_in_the_environment_spaces(
+def test_keys_are_separated_by_commas_options_or_spaces_in_the_environment(
     reconciler: Reconciler,
 ) -> None:
     write(manifest("a", "b", "c"))
@@ -36,7 +36,7 @@ def test_keys_have_commas_between_them_or_an_option_each_and_in_the_environment_
         ("gon*", 'no declared key of stack test matches "gon*"', "must be given in full"),
     ],
 )
-def test_no_match_is_wrong_use(reconciler: Reconciler, only: str, why: str, fix: str) -> None:
+def test_only_without_a_match_is_wrong_usage(reconciler: Reconciler, only: str, why: str, fix: str) -> None:
     write(manifest("train", "gone"))
     reconciler("apply -y")
     write(manifest("train"))
@@ -44,7 +44,7 @@ def test_no_match_is_wrong_use(reconciler: Reconciler, only: str, why: str, fix:
     reconciler.ends(0, "plan --only gone")  # owned, and named in full
 
 
-def test_entry_with_a_matrix_means_all_its_members_wherever_a_key_is_asked_for(world: World) -> None:
+def test_matrix_entry_selects_all_its_members(world: World) -> None:
     text = world.manifest("lone", "s").replace("  s:\n", "  s:\n    matrix: {lr: [3, 1, 2, 5, 4, 6]}\n")
     world.apply(text)
     world.time.sleep(60)
@@ -79,7 +79,7 @@ def test_entry_with_a_matrix_means_all_its_members_wherever_a_key_is_asked_for(w
     assert {key for key, text in world.descriptions().items() if "reconciler." in text} == {"lone", "s-lr-6"}
 
 
-def test_rerun_starts_the_next_revision_of_what_has_ended(world: World) -> None:
+def test_rerun_starts_the_next_revision_of_an_ended_job(world: World) -> None:
     world.write("a", "b")
     world("apply --yes")
     world.ends(64, "plan --rerun a", err="--rerun a starts only what has ended")
@@ -98,7 +98,7 @@ def test_rerun_starts_the_next_revision_of_what_has_ended(world: World) -> None:
     world.ends(64, "plan --rerun b", err="b says `state: absent`, so --rerun b starts nothing")
 
 
-def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler) -> None:
+def test_key_outside_of_path_is_named_with_its_file(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/a.yaml")
     write(manifest("b").partition("jobs:")[1] + manifest("b").partition("jobs:")[2], "stack/b.yaml")
     reconciler.ends(0, "apply -y stack")
@@ -113,14 +113,16 @@ def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler)
 @pytest.mark.parametrize(
     ("only", "count"), [("a", "2 keys are"), ("a,b", "1 key is"), ("a,b,c", "0 keys are")]
 )
-def test_number_left_out_is_always_shown(reconciler: Reconciler, command: str, only: str, count: str) -> None:
+def test_number_of_keys_out_of_view_is_always_shown(
+    reconciler: Reconciler, command: str, only: str, count: str
+) -> None:
     write(manifest("a", "b", "c"))
     reconciler("apply -y")
     said = reconciler(command, "--only", only)
     assert f"{count} declared but not in view" in said.out
 
 
-def test_owned_key_that_is_declared_no_more_is_left_alone(reconciler: Reconciler) -> None:
+def test_owned_undeclared_key_out_of_only_is_left_alone(reconciler: Reconciler) -> None:
     write(manifest("a", "b", "c"))
     reconciler.ends(0, "apply --yes --only a --only b*")
     write(manifest("a", "c"))

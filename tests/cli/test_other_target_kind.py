@@ -102,7 +102,7 @@ def _all_walks() -> list[Walk]:
 
 
 @pytest.mark.parametrize("walk", _all_walks(), ids=lambda walk: " ".join(walk.arguments))
-def test_command_works_or_says_what_the_kind_cannot_do(reconciler: Reconciler, walk: Walk) -> None:
+def test_command_works_or_names_the_missing_operation(reconciler: Reconciler, walk: Walk) -> None:
     reconciler.ends(ExitCode.DONE, "apply --yes")
     said = reconciler(*walk.arguments)
     if walk.code is None:
@@ -112,13 +112,13 @@ def test_command_works_or_says_what_the_kind_cannot_do(reconciler: Reconciler, w
     assert walk.says in said.out + said.err
 
 
-def test_show_of_a_saved_plan(reconciler: Reconciler) -> None:
+def test_saved_plan_is_shown_and_applied(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.DONE, "plan --out plan.json")
     assert "1 to create" in reconciler("show plan.json").out
     reconciler.ends(ExitCode.DONE, "apply --plan plan.json --yes")
 
 
-def test_every_command_is_walked() -> None:
+def test_every_command_has_a_test_case() -> None:
     missing = set(COMMANDS) - {walk.arguments[0] for walk in WALKS} - {"show"}
     assert not missing, "each needs a row of WALKS"
 
@@ -132,9 +132,7 @@ def test_replace_checks_no_catalog(reconciler: Reconciler, memory: MemoryBackend
     assert [(job.name, job.phase_text) for job in memory.jobs.values()] == expected
 
 
-def test_job_that_ends_badly_is_reported_without_its_log(
-    reconciler: Reconciler, memory: MemoryBackend
-) -> None:
+def test_failed_job_is_reported_without_its_log(reconciler: Reconciler, memory: MemoryBackend) -> None:
     reconciler("apply --yes")
     [job_id] = memory.jobs
     memory.end(job_id, "Failed")
@@ -143,13 +141,13 @@ def test_job_that_ends_badly_is_reported_without_its_log(
     assert "ended badly" in said.out
 
 
-def test_key_that_is_not_declared_is_found_without_a_search(reconciler: Reconciler) -> None:
+def test_undeclared_key_is_found_without_a_search(reconciler: Reconciler) -> None:
     reconciler("apply --yes")
     write(manifest("other").replace("{kind: local}", f"{{kind: {KIND}}}"))
     assert f"{KEY}" in reconciler("jobs show", KEY).out
 
 
-def test_session_says_what_the_kind_cannot_do(reconciler: Reconciler) -> None:
+def test_session_names_the_missing_operation(reconciler: Reconciler) -> None:
     reconciler("apply --yes")
     with api.load().connect() as session:
         assert session.plan().summary["keep"] == 1
@@ -159,7 +157,7 @@ def test_session_says_what_the_kind_cannot_do(reconciler: Reconciler) -> None:
                 call()
 
 
-def test_unknown_kind_names_those_there_are(reconciler: Reconciler) -> None:
+def test_unknown_kind_lists_the_available_kinds(reconciler: Reconciler) -> None:
     write(manifest(KEY).replace("{kind: local}", "{kind: memroy}"))
     said = reconciler.ends(ExitCode.INVALID, "validate", err=f"must be one of {', '.join(TARGET_KINDS)}")
     assert 'did you mean "memory"?' in said.err

@@ -13,7 +13,7 @@ from tests.cli.conftest import Reconciler, World, manifest, write
 LAST_LINE = "Plan: {} to create, {} to update, {} to replace, {} to terminate, {} to keep."
 
 
-def test_first_apply_and_replace_end_with_nothing_to_do(reconciler: Reconciler) -> None:
+def test_apply_and_replace_converge(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(1, 0, 0, 0, 0)
     assert "succeeded create a" in reconciler("apply --yes").out
@@ -27,7 +27,7 @@ def test_first_apply_and_replace_end_with_nothing_to_do(reconciler: Reconciler) 
     assert reconciler("plan --json").document["actions"][0]["before"]["name"] == "a-r2"
 
 
-def test_only_what_grows_with_time_differs_in_the_plan_of_an_hour_later(world: World) -> None:
+def test_plan_an_hour_later_differs_only_in_elapsed_times(world: World) -> None:
     world.store.durations = Durations(running=100 * 3600)
     world.apply(world.manifest("a", "b", "c", "d"))
     world.time.sleep(600)
@@ -44,7 +44,7 @@ def test_only_what_grows_with_time_differs_in_the_plan_of_an_hour_later(world: W
     assert without_growing(first) == without_growing(second)
 
 
-def test_apply_tells_its_steps_as_json_lines(reconciler: Reconciler) -> None:
+def test_apply_reports_its_steps_as_json_lines(reconciler: Reconciler) -> None:
     write(manifest("a"))
     said = reconciler("apply --yes --json")
     expected = ["version", "planned", "action_started", "action_completed", "apply_completed"]
@@ -56,13 +56,13 @@ def test_apply_tells_its_steps_as_json_lines(reconciler: Reconciler) -> None:
     assert said.events[-1]["summary"]["done"] == 1
 
 
-def test_last_line_is_apply_completed_also_where_nobody_confirmed(reconciler: Reconciler) -> None:
+def test_last_event_is_apply_completed_even_if_unconfirmed(reconciler: Reconciler) -> None:
     write(manifest("a"))
     said = reconciler.ends(3, "apply --json")
     assert said.events[-1]["type"] == "apply_completed"
 
 
-def test_failed_action_carries_the_services_words(world: World) -> None:
+def test_failed_action_quotes_the_service(world: World) -> None:
     world.write("a")
     world.fail("CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
     [failed] = [e for e in world("apply --yes --json").events if e["type"] == "action_failed"]
@@ -70,7 +70,7 @@ def test_failed_action_carries_the_services_words(world: World) -> None:
     assert failed["request_id"]
 
 
-def test_path_that_does_not_cover_the_stack_terminates_nothing(reconciler: Reconciler) -> None:
+def test_partial_path_terminates_nothing(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/root.yaml")
     write("jobs:\n" + manifest("b").split("jobs:\n")[1], "stack/more/b.yaml")
     reconciler.ends(0, "apply --yes stack")
@@ -80,7 +80,7 @@ def test_path_that_does_not_cover_the_stack_terminates_nothing(reconciler: Recon
     assert reconciler("plan stack").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 1, 1)
 
 
-def test_destroy_ends_what_the_stack_owns_and_a_protected_job_stays(reconciler: Reconciler) -> None:
+def test_destroy_terminates_owned_jobs_but_no_protected_one(reconciler: Reconciler) -> None:
     protected = manifest("a", "b").replace("  b:\n", "  b:\n    lifecycle: {protect: true}\n")
     reconciler.apply(protected)
     reconciler.ends(3, "destroy --yes", out=["terminate a", "blocked"])
@@ -111,7 +111,7 @@ def test_destroy_ends_what_the_stack_owns_and_a_protected_job_stays(reconciler: 
         ("RECONCILER_COLOR=always RECONCILER_NO_COLOR=1 plan", False),
     ],
 )
-def test_option_of_every_command_may_stand_before_it(
+def test_common_option_may_precede_the_command(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, line: str, is_coloured: bool
 ) -> None:
     write(manifest("a"))
@@ -125,7 +125,7 @@ def test_option_of_every_command_may_stand_before_it(
     reconciler.ends(0, "plan --help", lacks=("--no-color", "--color", "--log-format", "--verbose"))
 
 
-def test_target_that_is_given_twice_is_wrong_use(reconciler: Reconciler) -> None:
+def test_duplicate_target_option_is_wrong_usage(reconciler: Reconciler) -> None:
     write(manifest("a"))
     for line in ("plan -t there --target there", "validate -t there -t other", "jobs list -t a -t b"):
         reconciler.ends(64, line, out="", err="--target is given 2 times")
@@ -142,7 +142,7 @@ def test_options_can_be_given_by_the_environment(reconciler: Reconciler) -> None
     assert said.document["stack"] == "test"
 
 
-def test_sweep_is_named_in_the_order_of_its_matrix_wherever_it_is_shown(reconciler: Reconciler) -> None:
+def test_sweep_members_are_always_listed_in_matrix_order(reconciler: Reconciler) -> None:
     matrix = "    matrix: {lr: [0.1, 0.01], batch: [64, 128, 256]}\n"
     write(manifest("z", "a", "c").replace("  a:\n", f"  a:\n{matrix}"))
     write(manifest("b"), "../base/jobs.yaml")
@@ -151,7 +151,7 @@ def test_sweep_is_named_in_the_order_of_its_matrix_wherever_it_is_shown(reconcil
 
 
 @pytest.mark.parametrize("limits", ["node_hours: 50", "cost: 50", "lost_node_hours: 5"])
-def test_unbounded_create_says_so_where_there_is_a_budget(reconciler: Reconciler, limits: str) -> None:
+def test_unbounded_create_is_reported_if_there_is_a_budget(reconciler: Reconciler, limits: str) -> None:
     write(manifest("a", "b", more=f"limits: {{{limits}}}\n"))
     has_budget = not limits.startswith("lost")
     said = reconciler("plan --out plan.json --allow budget")

@@ -51,7 +51,7 @@ def link_to(name: str) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_plan_that_is_no_regular_file_or_too_large_is_refused_and_blocks_nothing(
+def test_plan_file_that_is_irregular_or_too_large_is_refused_without_blocking(
     reconciler: Reconciler, record_property: RecordProperty, command: str
 ) -> None:
     write(manifest("a"))
@@ -80,7 +80,7 @@ def test_link_to_a_plan_is_read_and_its_root_found_from_the_file(reconciler: Rec
     assert not (elsewhere / ".reconciler").exists()
 
 
-def test_root_whose_name_is_no_text_is_found(reconciler: Reconciler) -> None:
+def test_root_with_a_non_utf8_name_is_found(reconciler: Reconciler) -> None:
     """Linux lets a name be any bytes."""
     root = Path(os.fsdecode(b"caf\xe9"))
     write(manifest("a"), str(root / "jobs.yaml"))
@@ -94,7 +94,7 @@ def test_root_whose_name_is_no_text_is_found(reconciler: Reconciler) -> None:
 VALUES = Path("values/secret.yaml")
 
 
-def test_value_is_looked_for_in_a_regular_file_only(world: World) -> None:
+def test_variable_value_is_read_from_a_regular_file_only(world: World) -> None:
     write(with_token(world.manifest("a", more=TOKEN)))
     write("token: from-a-file-1\n", str(VALUES))
     save(world, f"--var-file {VALUES}")

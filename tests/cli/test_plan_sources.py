@@ -83,7 +83,7 @@ def test_password_in_the_address_of_the_store_is_masked(
         assert line == APPLY or "(sensitive)" in said.out + said.err
 
 
-def test_escapes_in_sources_are_not_obeyed(world: World, plan: dict[str, Any]) -> None:
+def test_escapes_in_sources_are_sanitized(world: World, plan: dict[str, Any]) -> None:
     sources = {"token": {"env": "A\x1b[2J\n::error::B"}}
     edit(plan, records="sqlite:///a\x1b]0;x\x07\nRecords: b", root="\x1b[1A", sources=sources)
     said = world(SHOW)
@@ -95,7 +95,7 @@ def test_escapes_in_sources_are_not_obeyed(world: World, plan: dict[str, Any]) -
 # ── apply asks ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_store_of_somebody_else_is_not_asked_without_a_yes(world: World, plan: dict[str, Any]) -> None:
+def test_foreign_store_is_not_connected_without_confirmation(world: World, plan: dict[str, Any]) -> None:
     connect = Mock(side_effect=psycopg.OperationalError("nobody answers"))
     world.patch.setattr(psycopg, "connect", connect)
     records = "postgresql://me:${env.A_TOKEN}@db.example.com/r"
@@ -111,14 +111,14 @@ def test_store_of_somebody_else_is_not_asked_without_a_yes(world: World, plan: d
 
 
 @pytest.mark.parametrize("records", [None, "sqlite:///.reconciler/records.sqlite3"])
-def test_own_store_is_not_asked_about(world: World, plan: dict[str, Any], records: str | None) -> None:
+def test_own_store_needs_no_confirmation(world: World, plan: dict[str, Any], records: str | None) -> None:
     if records:
         edit(plan, records=records)
     world.ends(3, APPLY, out="1 to create", lacks="own store")
 
 
 @pytest.mark.parametrize(("answers", "code"), [(("n",), 3), (("y", "y"), 0), (("y", "n"), 3), ((), 3)])
-def test_person_is_asked_about_the_store_and_then_about_the_plan(
+def test_prompt_confirms_the_store_before_the_plan(
     world: World, plan: dict[str, Any], answers: tuple[str, ...], code: int
 ) -> None:
     edit(plan, records="sqlite:///elsewhere.db")

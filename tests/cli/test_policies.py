@@ -36,7 +36,7 @@ DENIED = "denied by one-node: one is enough"
 # ── plan and apply ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_denied_key_is_shown_with_policy_message_and_place_in_every_format(reconciler: Reconciler) -> None:
+def test_denied_key_is_shown_with_policy_message_and_location_in_every_format(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
     error = "error: denied by a policy\n  --> jobs.yaml:5:29  policies.one-node\n"
     said = reconciler.ends(
@@ -65,7 +65,7 @@ def test_denied_key_is_shown_with_policy_message_and_place_in_every_format(recon
     assert failure.get("type") == "denied: one-node"
 
 
-def test_apply_starts_all_but_the_denied_key_whatever_is_allowed(world: World) -> None:
+def test_apply_executes_all_but_the_denied_key(world: World) -> None:
     write(stack("a", "b", two_nodes="b", url=world.url))
     for options in ("", "--force", "--allow budget", "--allow lost-work"):
         said = world.ends(3, f"apply --yes {options}", out=DENIED)
@@ -73,7 +73,7 @@ def test_apply_starts_all_but_the_denied_key_whatever_is_allowed(world: World) -
         assert [*world.phases()] == ["a"]
 
 
-def test_plan_that_apply_makes_is_judged_and_destroy_is_not(world: World) -> None:
+def test_policies_apply_to_the_plan_of_apply_but_not_to_destroy(world: World) -> None:
     more = 'policies: [{name: no-replace, deny: action.kind == "replace"}]\n'
     world.apply(stack("a", more=more, url=world.url))
     write(stack("a", more=more, url=world.url, lr="0.2"))
@@ -84,7 +84,7 @@ def test_plan_that_apply_makes_is_judged_and_destroy_is_not(world: World) -> Non
 
 
 @pytest.mark.parametrize("command", ["plan head", "review base head"])
-def test_github_annotates_each_denied_job_at_its_place(reconciler: Reconciler, command: str) -> None:
+def test_github_annotates_each_denied_job_at_its_location(reconciler: Reconciler, command: str) -> None:
     write(stack("a"), "base/jobs.yaml")
     write(stack("a", "b", two_nodes="b"), "head/jobs.yaml")
     said = reconciler.ends(3, f"{command} -o github")
@@ -92,7 +92,7 @@ def test_github_annotates_each_denied_job_at_its_place(reconciler: Reconciler, c
     assert [line for line in said.out.splitlines() if line.startswith("::error ")] == [error]
 
 
-def test_saved_plan_is_judged_by_the_policies_of_its_time(world: World) -> None:
+def test_saved_plan_keeps_the_policies_it_was_made_with(world: World) -> None:
     write(stack("a", two_nodes="a", more="", url=world.url))
     world.ends(0, "plan --out saved.plan")
     write(stack("a", two_nodes="a", url=world.url))
@@ -109,7 +109,7 @@ targets:
 """
 
 
-def test_validate_asks_on_every_target_and_names_those_that_are_meant(reconciler: Reconciler) -> None:
+def test_validate_checks_policies_on_every_target_and_names_it(reconciler: Reconciler) -> None:
     write(stack("a").replace("targets:\n  there: {kind: local}\n", TARGETS))
     reconciler.ends(3, "validate", err="one-node denies a: one is enough (target prod)")
     reconciler.ends(0, "validate -t dev")
@@ -117,7 +117,7 @@ def test_validate_asks_on_every_target_and_names_those_that_are_meant(reconciler
     reconciler.ends(0, "validate", err="warning: policy hint\n  --> jobs.a\n  why: think twice")
 
 
-def test_review_asks_about_what_changes_and_refuses(reconciler: Reconciler) -> None:
+def test_review_checks_policies_for_changed_jobs_only(reconciler: Reconciler) -> None:
     write(stack("a", "old", two_nodes="old"), "base/jobs.yaml")
     write(stack("a", "b", "old", two_nodes="old"), "head/jobs.yaml")
     reconciler.ends(0, "review base head")
@@ -142,7 +142,7 @@ def example(tmp_path: Path) -> Path:
     return tmp_path / "policies"
 
 
-def test_cases_of_the_example_pass_and_each_policy_has_one_that_it_denies(
+def test_example_policy_cases_pass_and_each_policy_has_a_denied_case(
     reconciler: Reconciler, example: Path
 ) -> None:
     said = reconciler.ends(0, "policies test policies", out="  passed policies/cases/nine-nodes.yaml\n")
@@ -166,7 +166,7 @@ def test_cases_of_the_example_pass_and_each_policy_has_one_that_it_denies(
         ("flavor_id: modelarts.p3.large.public, ", "", 'there is no field "flavor_id"'),
     ],
 )
-def test_case_that_fails_says_why(
+def test_failing_policy_case_says_why(
     reconciler: Reconciler, example: Path, old: str, new: str, problem: str
 ) -> None:
     name = "policies/cases/expensive-flavor.yaml"
@@ -189,7 +189,7 @@ def test_case_that_fails_says_why(
         ("job: {}\nexpect: {}\nexpect: {}\n", "3:1", "duplicate key"),
     ],
 )
-def test_case_that_is_invalid_says_where(
+def test_invalid_policy_case_has_a_location(
     reconciler: Reconciler, example: Path, text: str, at: str, what: str
 ) -> None:
     write(text, "policies/cases/wrong.yaml")
@@ -197,7 +197,7 @@ def test_case_that_is_invalid_says_where(
     reconciler.ends(65, "policies test policies", err=place)
 
 
-def test_case_may_say_action_target_and_key(reconciler: Reconciler) -> None:
+def test_policy_case_may_set_action_target_and_key(reconciler: Reconciler) -> None:
     conditions = (
         'job.key == "given" && action.node_hours == null && action.cost == 5 && target.name == "prod" '
         '&& action.reason == "retry" && target.project_id == ""'

@@ -32,7 +32,7 @@ def nothing_was_changed(world: World) -> bool:
 # ── plan ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_plan_says_key_place_value_and_way_out(world: World) -> None:
+def test_finding_has_key_location_value_and_fix(world: World) -> None:
     write(stack(world.service, "a", "b", typo="b"))
     said = world.ends(ExitCode.REFUSED, "plan --detailed-exitcode")
     detail = f'spec.resource.flavor_id "{TYPO}" is not offered by the target'
@@ -46,7 +46,7 @@ def test_plan_says_key_place_value_and_way_out(world: World) -> None:
     assert (said.out + said.err).count("not offered by") == 1
 
 
-def test_catalog_is_asked_once_where_something_would_be_started(world: World) -> None:
+def test_catalog_is_read_once_if_a_job_would_start(world: World) -> None:
     write(stack(world.service, "a", typo="a"))
     document = world.ends(0, "plan --no-preflight --json").document
     assert (document["preflight"], document["applyable"]) == (None, True)
@@ -65,7 +65,7 @@ def test_catalog_is_asked_once_where_something_would_be_started(world: World) ->
     ("option", "code", "said"),
     [("", ExitCode.REFUSED, "not offered"), ("--no-preflight", ExitCode.PARTIAL, "a was left unchanged")],
 )
-def test_replace_is_blocked_by_a_finding_and_checked_once_more(
+def test_replace_is_blocked_by_a_finding_and_rechecked_at_apply(
     world: World, option: str, code: ExitCode, said: str
 ) -> None:
     write(stack(world.service, "a"))
@@ -82,7 +82,7 @@ def test_replace_is_blocked_by_a_finding_and_checked_once_more(
 
 
 @pytest.mark.parametrize("operation", [FLAVORS, ENGINES, QUOTAS])
-def test_catalog_that_refuses_to_answer_is_a_warning(world: World, operation: str) -> None:
+def test_refused_catalog_request_is_a_warning(world: World, operation: str) -> None:
     write(stack(world.service, "a"))
     world.fail(operation, status=403, code="ModelArts.0403", count=None)
     document = world.ends(0, "plan --json").document
@@ -96,7 +96,7 @@ def test_catalog_that_refuses_to_answer_is_a_warning(world: World, operation: st
 # ── apply ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_apply_leaves_the_key_of_a_finding_as_it_is_and_does_all_else_forced_or_not(world: World) -> None:
+def test_apply_skips_a_key_with_a_finding_even_if_forced(world: World) -> None:
     write(stack(world.service, "a", "b", "gone"))
     world.ends(0, "apply --yes --only gone")
     world.time.sleep(10)
@@ -112,7 +112,7 @@ def test_apply_leaves_the_key_of_a_finding_as_it_is_and_does_all_else_forced_or_
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
 
 
-def test_pool_that_does_not_exist_is_refused(world: World) -> None:
+def test_nonexistent_pool_is_refused(world: World) -> None:
     object.__setattr__(world.service.app.settings, "strict_catalogue", True)
     for pool, code in (("poolfaf38d76", 0), ("poolfaf38d67", ExitCode.REFUSED)):
         write(world.manifest("a").replace(f"flavor_id: {FLAVOR}", f"pool_id: {pool}"))
@@ -121,7 +121,7 @@ def test_pool_that_does_not_exist_is_refused(world: World) -> None:
     assert asked(world, FLAVORS, POOL) == [0, 2]
 
 
-def test_cloud_without_quota_and_pools_is_asked_for_neither(world: World) -> None:
+def test_cloud_without_quota_and_pools_gets_no_such_request(world: World) -> None:
     object.__setattr__(world.service.app.settings, "cloud", "otc")
     text = world.manifest("a", "b").replace("project_id: p1", "project_id: p1, cloud: otc")
     write(text.replace(f"flavor_id: {FLAVOR}", "pool_id: pool1", 1))
@@ -133,7 +133,7 @@ def test_cloud_without_quota_and_pools_is_asked_for_neither(world: World) -> Non
 # ── saved plans ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_saved_plan_is_blocked_by_what_its_target_says_now(world: World) -> None:
+def test_saved_plan_is_blocked_by_current_findings(world: World) -> None:
     write(stack(world.service, "a", "b"))
     world.ends(0, "plan --out plan.json")
     world.store.quota = 1
@@ -170,7 +170,7 @@ def test_local_target_takes_what_its_catalog_lacks(reconciler: Reconciler) -> No
 
 
 @pytest.mark.parametrize("given", ["with findings", "without"])
-def test_python_api_does_all_but_the_key_of_a_finding(service: Service, given: str) -> None:
+def test_python_api_skips_the_key_of_a_finding_only(service: Service, given: str) -> None:
     write(stack(service, "a", "b", typo="a"))
     with api.load().connect() as session:
         plan = session.plan(preflight=given == "with findings")

@@ -39,7 +39,7 @@ def modes(directory: Path = HERE) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o177])
-def test_whatever_apply_makes_there_is_private_under_any_umask(reconciler: Reconciler, mask: int) -> None:
+def test_files_created_by_apply_are_private_under_any_umask(reconciler: Reconciler, mask: int) -> None:
     write(manifest("a"))
     with umask(mask):
         reconciler.ends(0, "apply --yes")
@@ -59,9 +59,7 @@ def test_records_of_a_real_service_are_private_wherever_they_are(world: World, m
 
 @pytest.mark.parametrize("command", ["plan", "drift", "history", "unlock --yes", "apply --yes"])
 @pytest.mark.parametrize("where", ["local", "service"])
-def test_directory_that_others_can_read_is_closed_when_it_is_opened(
-    world: World, command: str, where: str
-) -> None:
+def test_readable_record_directory_is_made_private_on_opening(world: World, command: str, where: str) -> None:
     url = world.url if where == "service" else None
     write(manifest("a", url=url))
     world.ends(0, "apply --yes")
@@ -74,7 +72,7 @@ def test_directory_that_others_can_read_is_closed_when_it_is_opened(
     assert modes() == {}
 
 
-def test_tightening_gives_nothing_and_follows_no_link(tmp_path: Path) -> None:
+def test_restricting_permissions_adds_none_and_follows_no_link(tmp_path: Path) -> None:
     directory = record_directory(tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine", encoding="utf-8")

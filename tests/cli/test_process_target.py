@@ -51,7 +51,7 @@ def code(reconciler: Reconciler) -> None:
         file.write_text(program, encoding="utf-8")
 
 
-def test_declared_job_really_runs_and_the_next_plan_is_empty(reconciler: Reconciler) -> None:
+def test_declared_job_runs_and_the_next_plan_is_empty(reconciler: Reconciler) -> None:
     write(MANIFEST + job("a") + job("b", "needs: [a]"))
     said = reconciler.ends(
         ExitCode.DONE, "plan", out=["1 to create", "flavor, pool and engine have no effect"]
@@ -69,7 +69,7 @@ def test_declared_job_really_runs_and_the_next_plan_is_empty(reconciler: Reconci
     reconciler.ends(ExitCode.DONE, "status", out=["Completed", "2 Completed"])
 
 
-def test_failed_job_tells_its_exit_code_and_is_retried(reconciler: Reconciler) -> None:
+def test_failed_job_reports_its_exit_code_and_is_retried(reconciler: Reconciler) -> None:
     write(MANIFEST + job("a", "lifecycle: {on_failure: retry, max_retries: 1, retry_delay: 0s}", "fail.py"))
     reconciler.ends(ExitCode.ENDED_BADLY, "apply --yes --wait completed")
     listed = reconciler.ends(ExitCode.DONE, "jobs list --json").document["items"]
@@ -78,7 +78,7 @@ def test_failed_job_tells_its_exit_code_and_is_retried(reconciler: Reconciler) -
     assert shown["status"]["task_statuses"] == [{"task": "worker-0", "exit_code": 3, "message": ""}]
 
 
-def test_job_that_is_taken_out_is_ended(reconciler: Reconciler) -> None:
+def test_removed_job_is_terminated(reconciler: Reconciler) -> None:
     write(MANIFEST + job("a", file="wait.py"))
     reconciler.ends(ExitCode.DONE, "apply --yes --wait running")
     while "waits" not in reconciler("jobs logs a").out:  # it has only just started
@@ -125,7 +125,7 @@ def own_code(program: str) -> None:
     write(MANIFEST + OWN_CODE)
 
 
-def test_packages_that_are_not_installed_are_a_warning_of_the_plan(reconciler: Reconciler) -> None:
+def test_missing_packages_are_a_plan_warning(reconciler: Reconciler) -> None:
     own_code("")
     Path("src/requirements.txt").touch()
     write(MANIFEST + OWN_CODE + OWN_CODE.replace("  own:", "  too:"))
@@ -136,7 +136,7 @@ def test_packages_that_are_not_installed_are_a_warning_of_the_plan(reconciler: R
     reconciler.ends(ExitCode.DONE, "plan", lacks="requirements.txt")
 
 
-def test_log_of_any_bytes_is_shown_harmless_and_at_most_5_mb_of_it(reconciler: Reconciler) -> None:
+def test_log_of_any_bytes_is_sanitized_and_cut_at_5_mb(reconciler: Reconciler) -> None:
     own_code(
         "import sys\n"
         "for n in range(60_000): print(f'{n:0100}')\n"
@@ -174,7 +174,7 @@ def test_paths_of_a_target_are_relative_to_its_root_file(reconciler: Reconciler)
     reconciler.ends(ExitCode.DONE, "jobs logs own ..", out=f"{root}/bin/python True")
 
 
-def test_auto_stop_below_an_hour_is_for_this_machine_only(reconciler: Reconciler) -> None:
+def test_auto_stop_below_an_hour_is_valid_only_on_a_process_target(reconciler: Reconciler) -> None:
     both = MANIFEST.replace("targets: {", "targets: {emulated: {kind: local}, ")
     write(both + job("a", file="wait.py", spec=", auto_stop: 1s"))
     reconciler.ends(ExitCode.DONE, "plan", out="at most 1 s")

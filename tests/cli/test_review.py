@@ -103,7 +103,7 @@ def test_stack_is_the_one_of_the_current_directory(reconciler: Reconciler, git: 
     assert keys(reconciler("review HEAD~1 HEAD", str(top / "two"), "--json")) == [("b", "added")]
 
 
-def test_stack_that_base_does_not_have_is_all_added(reconciler: Reconciler, git: Git) -> None:
+def test_stack_missing_from_base_is_all_added(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"README": "nothing yet"})
     commit(git, {"stacks/one/jobs.yaml": ONE})
     said = reconciler("review HEAD~1 HEAD stacks/one --json")
@@ -114,7 +114,7 @@ def test_stack_that_base_does_not_have_is_all_added(reconciler: Reconciler, git:
 # ── exit codes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_does_not_exist_is_wrong_use(reconciler: Reconciler, git: Git) -> None:
+def test_nonexistent_revision_or_path_is_wrong_usage(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"jobs.yaml": ONE})
     for line in (
         *("nowhere HEAD", "HEAD nowhere", "HEAD^{tree} HEAD", "HEAD HEAD nowhere", "HEAD HEAD ../outside"),
@@ -124,21 +124,21 @@ def test_what_does_not_exist_is_wrong_use(reconciler: Reconciler, git: Git) -> N
         reconciler.ends(64, f"review {line}", out="")
 
 
-def test_revision_without_a_repository_is_wrong_use(reconciler: Reconciler) -> None:
+def test_revision_without_a_repository_is_wrong_usage(reconciler: Reconciler) -> None:
     reconciler.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
     write({"new/jobs.yaml": ONE})
     said = reconciler.ends(64, "review main new")
     assert "'main' is not a directory, and no git repository was found here" in said.err
 
 
-def test_several_stacks_are_wrong_use_and_named_as_in_the_repository(
+def test_several_stacks_are_wrong_usage_and_named_relative_to_the_repository(
     reconciler: Reconciler, git: Git
 ) -> None:
     commit(git, {"one/jobs.yaml": ONE, "two/jobs.yaml": ONE})
     reconciler.ends(64, "review HEAD HEAD", err="choose one of: HEAD:one, HEAD:two")
 
 
-def test_problems_of_both_sides_are_told_with_the_names_of_the_repository(
+def test_problems_of_both_sides_are_reported_with_repository_paths(
     reconciler: Reconciler, git: Git, temporary: Path
 ) -> None:
     commit(git, {"stack/jobs.yaml": ONE.replace("lr: 0.1", "lr: ${var.x}")})
@@ -164,7 +164,7 @@ def test_root_file_above_the_copy_is_never_read(reconciler: Reconciler, git: Git
 WITH_VARIABLE = manifest("a", lr="${var.lr}", more="variables: {lr: {}}\n")
 
 
-def test_variable_that_only_one_side_declares_may_be_given(reconciler: Reconciler) -> None:
+def test_variable_declared_by_one_side_only_may_be_given(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ONE, "new/jobs.yaml": WITH_VARIABLE})
     said = reconciler("review old new --var lr=0.1 --json")
     assert keys(said) == []
@@ -237,7 +237,7 @@ def targets(said: Said) -> list[tuple[list[str], list[str]]]:
         ("lr: 0.2", "lr: '${env.NOT_SET}'", [(["dev"], [])], "Review: 0 added"),
     ],
 )
-def test_every_target_is_reviewed_and_those_alike_once(
+def test_every_target_is_reviewed_and_equal_ones_are_grouped(
     reconciler: Reconciler, old: str, new: str, reviewed: list[tuple[list[str], list[str]]], last_line: str
 ) -> None:
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace(old, new)})
@@ -255,7 +255,7 @@ def test_every_target_is_reviewed_and_those_alike_once(
         assert ("(target prod)" in shown) is (len(reviewed) > 1 and reviewed[1][0] == ["prod"])
 
 
-def test_policy_that_denies_on_one_target_only_refuses(reconciler: Reconciler) -> None:
+def test_policy_denying_on_one_target_refuses_the_review(reconciler: Reconciler) -> None:
     policies = "policies: [{name: dev-only, deny: target.name == 'prod', message: not yet}]\n"
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("train.py", "b.py") + policies})
     said = reconciler.ends(3, "review old new --json", err="dev-only denies a: not yet")
@@ -272,7 +272,7 @@ def test_policy_that_denies_on_one_target_only_refuses(reconciler: Reconciler) -
         (None, 2, "Cost of all jobs: unknown, a flavor has no price"),
     ],
 )
-def test_change_says_what_it_costs_more(
+def test_change_shows_its_additional_cost(
     reconciler: Reconciler, spec: str | None, nodes: int, said: str
 ) -> None:
     flavor = "elsewhere" if spec is None else "modelarts.vm.cpu.2u"
@@ -284,7 +284,7 @@ def test_change_says_what_it_costs_more(
     assert (cost["currency"], cost["cost_max"]["after"]) == ("CNY", 12.0 * nodes if spec else None)
 
 
-def test_manifests_are_compared_as_they_are_on_one_target(reconciler: Reconciler) -> None:
+def test_manifests_can_be_compared_on_one_target(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("lr: 0.2", "lr: 0.3")})
     said = reconciler("review old new -t prod --json")
     assert keys(said) == [("a", "changed")]

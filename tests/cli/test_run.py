@@ -92,7 +92,7 @@ def test_exit_code_of_the_job_is_returned(code: str, ends: int) -> None:
     assert not Path("store/b/out").exists()
 
 
-def test_nothing_is_recorded(reconciler: Reconciler) -> None:
+def test_run_records_nothing(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.DONE, "run train")
     reconciler.ends(ExitCode.DONE, "plan", out="create    train  r1")
     assert reconciler("jobs list --json").document["items"] == []
@@ -126,12 +126,12 @@ def test_declared_code_runs_as_it_is_now_and_is_not_uploaded(tmp_path: Path) -> 
     assert set(Path(tempfile.gettempdir()).glob("reconciler-own-*")) == before
 
 
-def test_requirements_that_are_not_installed_are_told(reconciler: Reconciler) -> None:
+def test_missing_requirements_are_reported(reconciler: Reconciler) -> None:
     Path("store/b/code/requirements.txt").touch()
     reconciler.ends(ExitCode.DONE, "run train", err="requirements.txt is not installed")
 
 
-def test_interpreter_that_is_not_there_is_named(reconciler: Reconciler) -> None:
+def test_missing_interpreter_is_named(reconciler: Reconciler) -> None:
     write(MANIFEST.replace("storage: store", "storage: store, python: nowhere/python"))
     why = f"python: {Path.cwd()}/nowhere/python cannot be executed"
     reconciler.ends(ExitCode.FAILED, "run train", err=why)
@@ -158,7 +158,7 @@ def test_print_shows_a_secret_of_the_caller_by_its_name(
     assert "hunter3" not in said.out + said.err
 
 
-def test_input_is_what_the_newest_completed_revision_wrote(reconciler: Reconciler) -> None:
+def test_input_is_the_output_of_the_newest_completed_revision(reconciler: Reconciler) -> None:
     said = reconciler.ends(ExitCode.FAILED, "run next", err="train has not completed on this machine")
     assert "fix: apply it first" in said.err
     reconciler.ends(ExitCode.DONE, "apply --yes --only train --wait completed")
@@ -167,7 +167,7 @@ def test_input_is_what_the_newest_completed_revision_wrote(reconciler: Reconcile
     assert (run.returncode, out) == (0, f"text None data {Path.cwd() / 'store/b/out/r1'}\n")
 
 
-def test_job_that_cannot_run_here_is_told_and_leaves_nothing(reconciler: Reconciler) -> None:
+def test_job_that_cannot_run_locally_is_reported_and_leaves_no_files(reconciler: Reconciler) -> None:
     Path("store/b/code/train.py").unlink()
     before = set(Path(tempfile.gettempdir()).glob("reconciler-train-*"))
     reconciler.ends(ExitCode.FAILED, "run train", err="train.py does not exist")
@@ -183,5 +183,5 @@ def test_job_that_cannot_run_here_is_told_and_leaves_nothing(reconciler: Reconci
         ("run train -t emulated", "run needs one of kind process"),
     ],
 )
-def test_wrong_use_is_told(reconciler: Reconciler, line: str, words: str) -> None:
+def test_run_wrong_usage_is_64(reconciler: Reconciler, line: str, words: str) -> None:
     reconciler.ends(ExitCode.WRONG_USAGE, line, err=words)

@@ -46,7 +46,7 @@ def run(reconciler: Reconciler, code: int, line: str, success: int) -> Metrics:
 
 
 @pytest.mark.usefixtures("stack")
-def test_plan_tells_actions_time_and_duration(reconciler: Reconciler) -> None:
+def test_plan_metrics_have_actions_time_and_duration(reconciler: Reconciler) -> None:
     metrics = run(reconciler, 0, "plan", 1)
     assert metrics.labels == {"stack": "test", "target": "there", "command": "plan"}
     assert metrics["reconciler_plan_actions create"] == 1
@@ -56,7 +56,7 @@ def test_plan_tells_actions_time_and_duration(reconciler: Reconciler) -> None:
 
 
 @pytest.mark.usefixtures("stack")
-def test_changes_and_refusals_are_successes_and_wrong_use_is_none(reconciler: Reconciler) -> None:
+def test_changes_and_refusals_count_as_success_and_wrong_usage_does_not(reconciler: Reconciler) -> None:
     run(reconciler, 2, "plan --detailed-exitcode", 1)
     metrics = run(reconciler, 2, "drift", 1)
     assert (metrics["reconciler_drift missing"], metrics["reconciler_drift failed"]) == (1, 0)
@@ -79,7 +79,7 @@ def test_changes_and_refusals_are_successes_and_wrong_use_is_none(reconciler: Re
         ("nonsense: 1\n", "", ("", "")),
     ],
 )
-def test_invalid_manifest_of_a_stack(
+def test_metrics_of_an_invalid_manifest_name_its_stack(
     reconciler: Reconciler, text: str, options: str, labels: tuple[str, str]
 ) -> None:
     write(text)
@@ -96,7 +96,7 @@ def test_every_exit_code_is_a_success_or_a_failure(code: ExitCode, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("stack")
-def test_file_is_asked_for_by_the_environment_too_and_one_that_cannot_be_written_fails_the_run(
+def test_metrics_file_is_set_by_environment_and_fails_the_run_if_unwritable(
     reconciler: Reconciler,
 ) -> None:
     reconciler.ends(1, f"plan -o prometheus=missing/{FILE}", err="missing")

@@ -80,7 +80,7 @@ def all_edited(world: World) -> str:
 # ── the file ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_saved_plan_is_the_document_of_plan_json_and_what_an_apply_needs(world: World) -> None:
+def test_saved_plan_extends_the_plan_json_document(world: World) -> None:
     world.write("a", "b", "c")
     world("apply --yes --only a --only b")
     write(edited(world, "a", "c", of="a"))
@@ -96,7 +96,7 @@ def test_saved_plan_is_the_document_of_plan_json_and_what_an_apply_needs(world: 
     assert more["c"]["desired"]["metadata"]["description"].startswith("c of the test reconciler.test.c.r1.")
 
 
-def test_only_its_owner_may_read_it_and_it_is_there_at_once_or_not_at_all(world: World) -> None:
+def test_plan_file_is_private_and_written_atomically(world: World) -> None:
     world.write("a")
     PLAN.write_text("an older plan", encoding="utf-8")
     PLAN.chmod(0o644)
@@ -108,7 +108,7 @@ def test_only_its_owner_may_read_it_and_it_is_there_at_once_or_not_at_all(world:
     assert PLAN.stat().st_ino != was
 
 
-def test_twice_is_the_same_bytes(world: World) -> None:
+def test_plan_file_is_reproducible(world: World) -> None:
     write(with_token(world.manifest("b", "a", more=TOKEN)))
     texts = []
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_twice_is_the_same_bytes(world: World) -> None:
     assert texts[0] != texts[1]
 
 
-def test_no_secret_is_in_it_in_no_form(world: World) -> None:
+def test_plan_file_has_no_secret_in_any_form(world: World) -> None:
     world.setenv("A_TOKEN", SECRET)
     text = with_token(world.manifest("a", more=TOKEN))
     write(text.replace("obs://b/code/train.py", "obs://b/code/train.py?${var.token}"))
@@ -158,7 +158,7 @@ def _in_the_manifest(_: World) -> None:
     [_reported, _in_the_manifest, lambda _: Path("jobs.yaml").rename(f"{WORD}.yaml")],
     ids=["in a change", "in a warning", "in the name of a file"],
 )
-def test_plan_in_which_something_was_masked_is_shown_and_applied(
+def test_plan_with_masked_values_is_shown_and_applied(
     world: World, mention: Callable[[World], object]
 ) -> None:
     world.setenv("A_TOKEN", WORD)
@@ -203,7 +203,7 @@ NOT_SAVED: dict[str, tuple[str, Callable[[str], str], str, str]] = {
 
 
 @pytest.mark.parametrize("what", NOT_SAVED)
-def test_plan_with_a_secret_that_cannot_be_left_out_is_not_saved(world: World, what: str) -> None:
+def test_plan_with_an_unresolvable_secret_is_not_saved(world: World, what: str) -> None:
     secret, edit, records, words = NOT_SAVED[what]
     world.setenv("A_TOKEN", secret)
     write(edit(with_token(world.manifest("nightly", more=TOKEN))))
@@ -219,7 +219,7 @@ def test_plan_with_a_secret_that_cannot_be_left_out_is_not_saved(world: World, w
 # ── show ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_show_shows_what_plan_showed_and_asks_nobody(world: World) -> None:
+def test_show_prints_the_plan_without_requests(world: World) -> None:
     world.write("a", "b")
     world("apply --yes --only a")
     write(edited(world, "a", "b", of="a"))
@@ -234,7 +234,7 @@ def test_show_shows_what_plan_showed_and_asks_nobody(world: World) -> None:
     assert world.requests == []
 
 
-def test_show_lists_what_is_kept_and_what_guards_said(world: World) -> None:
+def test_show_lists_kept_keys_and_guard_refusals(world: World) -> None:
     world.apply(world.manifest("a"))
     document = save(world)
     world.ends(0, f"show --show-keep {PLAN}", out="= keep")
@@ -248,9 +248,7 @@ def test_show_lists_what_is_kept_and_what_guards_said(world: World) -> None:
 # ── carried out ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_saved_plan_is_carried_out_without_any_manifest_and_recorded(
-    world: World, every_action: Document
-) -> None:
+def test_saved_plan_is_applied_without_a_manifest_and_recorded(world: World, every_action: Document) -> None:
     said = world.ends(0, APPLY, out="Applied: 4 succeeded.")
     for what in ("replace change-r2", "update edit", "terminate gone", "create new"):
         assert re.search(rf"^  succeeded {what}(: now Terminat\w+)?$", said.out, re.M)
@@ -268,9 +266,7 @@ def test_saved_plan_is_carried_out_without_any_manifest_and_recorded(
     assert world.changes == before
 
 
-def test_apply_of_a_saved_plan_asks_and_writes_its_steps_as_json_lines(
-    world: World, every_action: Document
-) -> None:
+def test_apply_of_a_saved_plan_prompts_and_reports_json_lines(world: World, every_action: Document) -> None:
     world.ends(3, f"apply --plan {PLAN} --json", err="fix: add --yes")
     assert world.changes == []
     events = world.ends(0, f"{APPLY} --json").events
@@ -280,7 +276,7 @@ def test_apply_of_a_saved_plan_asks_and_writes_its_steps_as_json_lines(
     assert events[1]["summary"] == every_action["summary"]
 
 
-def test_plan_file_may_be_elsewhere_and_so_may_we(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_plan_file_is_applied_from_any_directory(reconciler: Reconciler, tmp_path: Path) -> None:
     """The local target and the records are found from the plan file on."""
     write(manifest("a"), "stack/jobs.yaml")
     write("", "plans/nothing")
@@ -297,7 +293,7 @@ def test_plan_file_may_be_elsewhere_and_so_may_we(reconciler: Reconciler, tmp_pa
 
 
 @pytest.mark.parametrize("way", ["manifest", "option", "variable"])
-def test_records_are_where_they_were(world: World, tmp_path: Path, way: str) -> None:
+def test_saved_plan_uses_the_records_it_was_made_with(world: World, tmp_path: Path, way: str) -> None:
     address = f"sqlite:///{tmp_path}/kept/records.sqlite3"
     if way == "variable":
         world.setenv("RECONCILER_RECORDS", address)
@@ -312,7 +308,7 @@ def test_records_are_where_they_were(world: World, tmp_path: Path, way: str) -> 
 
 
 @pytest.mark.parametrize("given", ["", "--var", "--var-file"])
-def test_secret_is_found_again_where_it_came_from_or_is_given(world: World, given: str) -> None:
+def test_secret_of_a_saved_plan_is_read_from_its_source_or_given(world: World, given: str) -> None:
     world.setenv("A_TOKEN", SECRET)
     write(with_token(world.manifest("a", more=TOKEN)))
     save(world)
@@ -327,7 +323,7 @@ def test_secret_is_found_again_where_it_came_from_or_is_given(world: World, give
 # ── stale, or refused ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_stale_plan_sends_nothing_and_lists_every_movement(world: World, every_action: Document) -> None:
+def test_stale_plan_sends_nothing_and_lists_every_change(world: World, every_action: Document) -> None:
     world.set_phase("Completed", "change")
     world.describe("gone", world.descriptions()["gone"] + ".protected")
     world.put("new", description="somebody's")
@@ -390,7 +386,7 @@ REFUSED: dict[str, tuple[Callable[[Place], object], int, str]] = {
 }  # fmt: skip
 
 
-def test_plan_that_does_not_fit_sends_nothing(world: World, every_action: Document) -> None:
+def test_plan_of_another_context_sends_nothing(world: World, every_action: Document) -> None:
     text, records = PLAN.read_text(), Path(".reconciler/records.sqlite3")
     recorded = records.read_bytes()
     for make, code, words in REFUSED.values():
@@ -402,7 +398,7 @@ def test_plan_that_does_not_fit_sends_nothing(world: World, every_action: Docume
         records.write_bytes(recorded)
 
 
-def test_another_project_in_the_environment_makes_it_stale(world: World) -> None:
+def test_another_project_in_the_environment_makes_the_plan_stale(world: World) -> None:
     world.setenv("OS_PROJECT_ID", "p1")
     write(world.manifest("a").replace(", project_id: p1", ""))
     save(world)
@@ -414,7 +410,7 @@ def test_another_project_in_the_environment_makes_it_stale(world: World) -> None
     world.ends(0, APPLY)
 
 
-def test_page_shows_what_is_said(world: World) -> None:
+def test_stale_plan_error_equals_the_documented_one(world: World) -> None:
     """What goes to stderr is not written by `docs.generate`."""
     page = PAGE.read_text(encoding="utf-8")
     world.setenv("HF_TOKEN", SECRET)
@@ -428,7 +424,7 @@ def test_page_shows_what_is_said(world: World) -> None:
     assert f"```text\n{world(APPLY, *given).err}```" in page
 
 
-def test_what_the_plan_says_already_is_64(world: World) -> None:
+def test_option_fixed_by_the_saved_plan_is_64(world: World) -> None:
     world.write("a")
     world.ends(0, f"plan --out {PLAN}")
     world.forget_requests()
@@ -444,7 +440,7 @@ def test_what_the_plan_says_already_is_64(world: World) -> None:
 
 
 @pytest.mark.parametrize(("allowed", "code"), [("", 3), ("--force", 0), ("--allow terminations", 0)])
-def test_what_a_guard_refused_or_was_allowed_stays_so(world: World, allowed: str, code: int) -> None:
+def test_guard_decision_is_saved_with_the_plan(world: World, allowed: str, code: int) -> None:
     world.apply(world.manifest(*"abcdef"))
     world.write("a")
     assert save(world, allowed, code=code)["applyable"] is (code == 0)
@@ -454,7 +450,7 @@ def test_what_a_guard_refused_or_was_allowed_stays_so(world: World, allowed: str
     assert ("Applied: 5 succeeded." in said.out) is bool(world.changes) is not bool(code)
 
 
-def test_variables_of_the_environment_that_shaped_the_plan_do_not_stand_in_its_way(world: World) -> None:
+def test_environment_options_used_for_the_plan_do_not_block_its_apply(world: World) -> None:
     world.write("a")
     world.setenv("RECONCILER_TARGET", "there")
     world.setenv("RECONCILER_FORCE", "1")
@@ -462,7 +458,7 @@ def test_variables_of_the_environment_that_shaped_the_plan_do_not_stand_in_its_w
     world.ends(0, APPLY)
 
 
-def test_apply_that_cannot_begin_still_ends_its_events(world: World) -> None:
+def test_apply_that_cannot_start_still_emits_its_last_event(world: World) -> None:
     world.write("a")
     events = world.ends(64, "apply --yes --json --target nowhere").events
     assert [event["type"] for event in events] == ["version", "apply_completed"]
@@ -479,7 +475,7 @@ def digest_of(reconciler: Reconciler) -> str:
     return str(line)
 
 
-def test_plan_prints_the_digest_that_show_prints_whatever_the_time(world: World) -> None:
+def test_plan_and_show_print_the_same_digest_at_any_time(world: World) -> None:
     world.apply(world.manifest("change", "same"))
     world.time.sleep(60)
     text = edited(world, "change", "same", of="change")
@@ -496,7 +492,7 @@ def test_plan_prints_the_digest_that_show_prints_whatever_the_time(world: World)
     assert digest not in world("plan --out again.plan").out
 
 
-def test_no_other_plan_than_the_approved_one_is_applied(world: World) -> None:
+def test_plan_other_than_the_approved_one_is_not_applied(world: World) -> None:
     world.write("a")
     save(world)
     whole = digest_of(world)

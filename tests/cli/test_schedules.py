@@ -28,7 +28,7 @@ def planned(world: World) -> list[tuple[str, str]]:
     return [(one["action"], one["reason"]) for one in actions if one["action"] != "keep"]
 
 
-def test_adopted_job_counts_from_its_adoption(world: World) -> None:
+def test_schedule_of_an_adopted_job_counts_from_its_adoption(world: World) -> None:
     world.apply(world.manifest("a"))
     world.ends(0, "release a --yes")
     world.service.clock.advance(seconds=2 * DAY_S)

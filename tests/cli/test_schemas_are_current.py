@@ -18,9 +18,9 @@ def test_schema_is_up_to_date(name: str, reconciler: Reconciler) -> None:
     assert reconciler("schema", name).out == written, f"reconciler schema {name} > schemas/{name}.schema.json"
 
 
-def test_nothing_else_lies_there() -> None:
+def test_schema_directory_has_no_other_files() -> None:
     assert {path.name for path in SCHEMAS.iterdir()} == {f"{name}.schema.json" for name in NAMES}
 
 
-def test_manifest_is_the_schema_that_is_meant_without_a_name(reconciler: Reconciler) -> None:
+def test_schema_without_a_name_is_that_of_the_manifest(reconciler: Reconciler) -> None:
     assert reconciler("schema").out == reconciler("schema manifest").out

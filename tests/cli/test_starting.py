@@ -65,7 +65,7 @@ def run(at: int, number: int, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_signal_at_any_moment_is_its_exit_code(command: str, record_property: RecordProperty) -> None:
+def test_signal_during_startup_sets_its_exit_code(command: str, record_property: RecordProperty) -> None:
     write(manifest("a"))
     arguments = COMMANDS[command]
     calls, *imported = run(0, 0, *arguments).stderr.rpartition("calls ")[2].split()

@@ -45,7 +45,7 @@ def row(reconciler: Reconciler, key: str = "a", *arguments: str) -> dict[str, An
 # ── what is shown ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_declared_key_without_a_job_waits_for_an_apply(world: World) -> None:
+def test_declared_key_without_a_job_is_waiting_for_apply(world: World) -> None:
     world.write("a")
     said = world.ends(0, "status --json")
     [one] = rows(said)
@@ -93,7 +93,7 @@ def test_completed_key_whose_record_aged_out_is_shown_from_the_history(
 # ── which keys ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_keys_and_paths_are_told_apart(world: World) -> None:
+def test_keys_and_paths_are_distinguished(world: World) -> None:
     world.write("a", "b", "c")
     for words, keys in (
         ("", "abc"),
@@ -121,7 +121,7 @@ def test_keys_and_paths_are_told_apart(world: World) -> None:
 # ── what it needs, and what it leaves alone ────────────────────────────────────────────────────────
 
 
-def test_neither_a_secret_nor_the_lock_is_needed_and_the_service_is_read_once(world: World) -> None:
+def test_status_needs_no_secret_or_lock_and_reads_the_service_once(world: World) -> None:
     more = "variables: {t: {env: NO_SUCH_VARIABLE, sensitive: true}}\n"
     write(world.manifest("a", more=more).replace("lr: 0.1", "t: '${var.t}'"))
     world.ends(65, "plan")
@@ -131,7 +131,7 @@ def test_neither_a_secret_nor_the_lock_is_needed_and_the_service_is_read_once(wo
     assert world.requests == ["ListTrainingJobs"]
 
 
-def test_what_cannot_be_read_is_8_and_shown(world: World, applied: Job) -> None:
+def test_unreadable_list_is_8_and_shown(world: World, applied: Job) -> None:
     world.fail("ListTrainingJobs", count=None, status=500)
     said = world("status --json")
     assert (said.code, said.document["complete"]) == (8, False)
@@ -167,7 +167,7 @@ def test_watch_prints_a_block_per_change_once_a_minute_at_most(
     assert watched(world, time, 30).out.count("Stack test on there") == 1
 
 
-def test_watch_for_programs_is_a_line_per_change(world: World, time: SharedTime, applied: Job) -> None:
+def test_watch_json_prints_a_line_per_change(world: World, time: SharedTime, applied: Job) -> None:
     said = watched(world, time, 20, "--json")
     assert said.code == 130
     phases = [json.loads(line)["jobs"][0]["phase"] for line in said.out.splitlines()]

@@ -30,7 +30,7 @@ def test_progress_of_an_apply_is_json_lines(reconciler: Reconciler) -> None:
     assert all(line["level"] in ("info", "warning") for line in told)
 
 
-def test_error_is_a_json_line_that_says_what_where_why_and_how_to_fix_it(reconciler: Reconciler) -> None:
+def test_error_is_a_json_line_with_what_where_why_and_fix(reconciler: Reconciler) -> None:
     write(manifest("a").replace("spec:", "spce:"))
     said = reconciler.ends(65, "validate --log-format json")
     errors = {line["message"]: line for line in lines(said)}
@@ -54,7 +54,7 @@ def test_error_is_a_json_line_that_says_what_where_why_and_how_to_fix_it(reconci
         (["explain", "nonsense", "--log-format", "json"], "reconciler explain --help"),
     ],
 )
-def test_wrong_use_is_a_json_line(reconciler: Reconciler, arguments: list[str], fix: str) -> None:
+def test_wrong_usage_is_a_json_line(reconciler: Reconciler, arguments: list[str], fix: str) -> None:
     said = reconciler.ends(64, *arguments)
     (line,) = lines(said)
     assert line["level"] == "error"
@@ -62,7 +62,7 @@ def test_wrong_use_is_a_json_line(reconciler: Reconciler, arguments: list[str], 
     assert line["fix"] == fix
 
 
-def test_environment_says_the_form_of_wrong_use_too(reconciler: Reconciler) -> None:
+def test_log_format_of_the_environment_applies_to_usage_errors(reconciler: Reconciler) -> None:
     reconciler.setenv("RECONCILER_LOG_FORMAT", "json")
     assert len(lines(reconciler("plan --nonsense"))) == 1
     assert "error: No such option" in reconciler("plan --nonsense --log-format text").err
@@ -78,7 +78,7 @@ def test_environment_says_the_form_of_wrong_use_too(reconciler: Reconciler) -> N
         (RuntimeError("a secret perhaps"), ExitCode.INTERNAL_ERROR),
     ],
 )
-def test_whatever_ends_a_run_is_a_json_line(
+def test_any_error_that_ends_a_run_is_a_json_line(
     error: BaseException,
     code: ExitCode,
     capsys: pytest.CaptureFixture[str],

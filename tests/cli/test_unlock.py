@@ -32,9 +32,7 @@ def stack(reconciler: Reconciler) -> Reconciler:
 
 
 @pytest.mark.parametrize("command", ["apply", "destroy"])
-def test_refused_second_apply_names_holder_since_when_place_and_time_left(
-    stack: Reconciler, command: str
-) -> None:
+def test_refused_second_apply_names_holder_start_host_and_expiry(stack: Reconciler, command: str) -> None:
     fix = "fix: wait until it is released; if its process is gone: reconciler unlock"
     with held_by("bob"):
         said = stack.ends(6, f"{command} --yes", out="", err=["error: another process holds the lock", fix])
@@ -46,7 +44,7 @@ def test_refused_second_apply_names_holder_since_when_place_and_time_left(
     )
 
 
-def test_page_shows_what_is_said(reconciler: Reconciler) -> None:
+def test_lock_error_equals_the_documented_one(reconciler: Reconciler) -> None:
     page = (ROOT / "docs/operations/records.md").read_text(encoding="utf-8")
     [shown] = re.findall(r"```text\n(error: another process holds .*?)```", page, re.S)
     write(manifest("a").replace("stack: test", "stack: vision"))
@@ -56,7 +54,7 @@ def test_page_shows_what_is_said(reconciler: Reconciler) -> None:
     assert re.sub(varying, "…", said) == re.sub(varying, "…", shown)
 
 
-def test_other_stacks_and_targets_are_not_held_up(world: World) -> None:
+def test_lock_does_not_block_other_stacks_and_targets(world: World) -> None:
     world.write("a")
     with held_by("bob"), held_by("carol", place="http://elsewhere.example"):
         world.ends(0, "apply --yes")
@@ -65,7 +63,7 @@ def test_other_stacks_and_targets_are_not_held_up(world: World) -> None:
 # ── unlock ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_a_lock_there_is_nothing_to_ask(stack: Reconciler) -> None:
+def test_unlock_without_a_lock_needs_no_confirmation(stack: Reconciler) -> None:
     for number in range(2):  # without a store, and none is made; and with one
         said = stack("unlock")
         assert (said.code, said.out, said.err) == (0, FREE, "")
@@ -73,7 +71,7 @@ def test_without_a_lock_there_is_nothing_to_ask(stack: Reconciler) -> None:
         stack("apply --yes")
 
 
-def test_without_a_terminal_it_names_the_flag_and_with_it_the_lock_is_broken(stack: Reconciler) -> None:
+def test_unlock_without_a_terminal_needs_the_flag(stack: Reconciler) -> None:
     with held_by("bob"):
         said = stack.ends(3, "unlock", err="fix: add --yes")
         assert re.match(
@@ -88,7 +86,7 @@ def test_without_a_terminal_it_names_the_flag_and_with_it_the_lock_is_broken(sta
 
 
 @pytest.mark.parametrize(("text", "code"), [("y\n", 0), ("n\n", 3), ("", 3)])
-def test_it_asks(stack: Reconciler, text: str, code: int) -> None:
+def test_unlock_prompts_before_breaking_the_lock(stack: Reconciler, text: str, code: int) -> None:
     with held_by("bob\x1b[2J"):
         stack.patch.setattr(sys, "stdin", Terminal(text))
         said = stack.ends(code, "unlock", err="Break the lock? [y/N]", lacks="\x1b")
@@ -100,7 +98,7 @@ def test_it_asks(stack: Reconciler, text: str, code: int) -> None:
     ("options", "at"),
     [("", "reconciler.cli.apply.confirm"), ("--yes", "reconciler.records.lock.Locks.break_lock")],
 )
-def test_only_the_lock_that_was_named_is_broken(stack: Reconciler, options: str, at: str) -> None:
+def test_only_the_named_lock_is_broken(stack: Reconciler, options: str, at: str) -> None:
     """Before it was broken, while somebody thought about it, say, bob ended and carol began."""
     bob, carol = held_by("bob"), held_by("carol")
     broken = Records.break_lock
@@ -117,7 +115,7 @@ def test_only_the_lock_that_was_named_is_broken(stack: Reconciler, options: str,
     carol.__exit__(None, None, None)
 
 
-def test_neither_the_service_nor_credentials_nor_secrets_are_needed(reconciler: Reconciler) -> None:
+def test_command_needs_no_service_credentials_or_secrets(reconciler: Reconciler) -> None:
     text = manifest("a", url=AWAY, more=SECRET)
     write(text.replace("parameters: {lr", "environments: {T: '${var.token}'}\n      parameters: {lr"))
     with held_by("bob", place=AWAY):
@@ -129,7 +127,7 @@ def test_neither_the_service_nor_credentials_nor_secrets_are_needed(reconciler: 
         assert reconciler("unlock --yes").out == BROKEN
 
 
-def test_store_or_target_that_is_none_is_wrong_use(stack: Reconciler) -> None:
+def test_invalid_store_or_target_is_wrong_usage(stack: Reconciler) -> None:
     stack.ends(64, "unlock --records ftp://x/y")
     stack.ends(64, "unlock -t elsewhere")
 
@@ -137,7 +135,7 @@ def test_store_or_target_that_is_none_is_wrong_use(stack: Reconciler) -> None:
 # ── the one whose lock is broken ───────────────────────────────────────────────────────────────────
 
 
-def test_apply_whose_lock_is_broken_begins_nothing_more(reconciler: Reconciler, service: Service) -> None:
+def test_apply_with_a_broken_lock_starts_nothing_more(reconciler: Reconciler, service: Service) -> None:
     """In another process. Found without connecting, and by connecting, a target names one scope."""
     write(manifest(*"abcd", url=service.url.replace("127.0.0.1", "LocalHost") + "/"))
     service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", count=None, delay_s=0.5))

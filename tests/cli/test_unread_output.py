@@ -77,7 +77,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
 }
 
 
-def test_every_command_is_tried() -> None:
+def test_every_command_has_an_unread_output_test() -> None:
     assert set(LINES) == set(COMMANDS)
     tried = {line.split()[1] for line, _ in LINES["jobs"]}
     assert tried == set(jobs.jobs_command.commands)
@@ -137,7 +137,7 @@ ALL = [(line, code) for lines in LINES.values() for line, code in lines]
 
 
 @pytest.mark.parametrize(("line", "code"), ALL)
-def test_exit_code_stays_what_was_found_out(
+def test_unread_output_does_not_change_the_exit_code(
     line: str, code: int, capsys: pytest.CaptureFixture[str], record_property: RecordProperty
 ) -> None:
     assert run(cli, line.split()) == code, "as it is where somebody reads"
@@ -149,7 +149,7 @@ def test_exit_code_stays_what_was_found_out(
 
 
 @pytest.mark.parametrize("line", ["plan", "plan --json", "status", "schema"])
-def test_stdout_that_cannot_be_written_is_a_failure(line: str) -> None:
+def test_unwritable_stdout_is_a_failure(line: str) -> None:
     """A full disk is no reader that has gone: what was asked for is lost."""
     assert run_full(*line.split()) == 1
 
@@ -158,7 +158,7 @@ def test_stdout_that_cannot_be_written_is_a_failure(line: str) -> None:
     ("line", "redirection"),
     [("validate broken", ">&-"), ("apply --yes", "| head -c 0")],
 )
-def test_exit_code_stays_in_a_shell(
+def test_unread_output_does_not_change_the_exit_code_in_a_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, redirection: str
 ) -> None:
     code = dict(ALL).get(line, 0)
@@ -179,7 +179,7 @@ def test_exit_code_stays_in_a_shell(
 
 @pytest.mark.parametrize("run_it", [run_unread, run_closed, run_full])
 @pytest.mark.parametrize("line", ["apply", "destroy", "apply --plan saved.plan"])
-def test_nothing_is_done_where_the_plan_could_not_be_shown(
+def test_nothing_is_executed_if_the_plan_could_not_be_shown(
     monkeypatch: pytest.MonkeyPatch, run_it: Callable[..., int], line: str
 ) -> None:
     changing: list[str] = []
@@ -190,7 +190,7 @@ def test_nothing_is_done_where_the_plan_could_not_be_shown(
 
 
 @pytest.mark.parametrize("line", ["apply", "destroy", "apply --plan saved.plan", "jobs terminate a --force"])
-def test_nothing_is_done_where_the_question_could_not_be_shown(
+def test_nothing_is_executed_if_the_prompt_could_not_be_shown(
     monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     changing: list[str] = []
@@ -213,7 +213,7 @@ def test_nothing_is_done_where_the_question_could_not_be_shown(
 
 
 @pytest.mark.parametrize("form", [(), ("--json",), ("-v",)])
-def test_apply_wait_and_destroy_whose_output_nobody_reads_are_done(
+def test_apply_wait_and_destroy_complete_with_unread_output(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -228,12 +228,12 @@ def test_apply_wait_and_destroy_whose_output_nobody_reads_are_done(
     assert "Terminating" in {job.life.phase for job in service.store.jobs()}
 
 
-def test_other_outputs_are_written_all_the_same() -> None:
+def test_unread_stdout_does_not_stop_output_files() -> None:
     assert run_unread("plan", "-o", "text", "-o", "json=plan.json") == 0
     assert Path("plan.json").stat().st_size > 0
 
 
-def test_another_stdout_has_its_own_reader() -> None:
+def test_broken_pipe_is_tracked_per_stdout() -> None:
     console = Console()
     with closed_stdout():
         console.result("lost")

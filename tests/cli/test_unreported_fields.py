@@ -51,7 +51,7 @@ def updates(world: World) -> int:
 
 
 @pytest.mark.parametrize("before", [(), ("JobFailed",)], ids=["added", "edited"])
-def test_edit_is_sent_once(world: World, before: tuple[str, ...]) -> None:
+def test_edit_of_an_unreported_field_is_sent_once(world: World, before: tuple[str, ...]) -> None:
     declare(world, *before)
     world.ends(0, "apply --yes")
     world.time.sleep(60)
@@ -68,7 +68,7 @@ def test_edit_is_sent_once(world: World, before: tuple[str, ...]) -> None:
 
 
 @only_unechoed
-def test_fresh_checkout_keeps_with_a_warning(world: World) -> None:
+def test_fresh_checkout_keeps_unreported_fields_with_a_warning(world: World) -> None:
     declare(world, "JobFailed")
     world.ends(0, "apply --yes")
     shutil.rmtree(Path(".reconciler"))
@@ -78,7 +78,7 @@ def test_fresh_checkout_keeps_with_a_warning(world: World) -> None:
 
 
 @only_unechoed
-def test_drift_of_what_is_not_reported_is_none(world: World) -> None:
+def test_unreported_field_is_no_drift(world: World) -> None:
     declare(world, "JobFailed")
     world.ends(0, "apply --yes")
     world.ends(0, "drift")

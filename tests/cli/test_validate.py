@@ -26,7 +26,7 @@ def shown() -> dict[str, str]:
     return {name: Path(f"out.{name}").read_text(encoding="utf-8") for name in FORMATS}
 
 
-def test_invalid_manifest_is_written_to_every_format_and_told_on_stderr(reconciler: Reconciler) -> None:
+def test_invalid_manifest_is_written_to_every_format_and_to_stderr(reconciler: Reconciler) -> None:
     broken()
     error = "error: unknown field\n  --> more.yaml:1:12  jobs.b\n"
     reconciler.ends(65, "validate", *TO_FILES, out="", err=error)
@@ -44,7 +44,7 @@ def test_invalid_manifest_is_written_to_every_format_and_told_on_stderr(reconcil
     assert set(places) == {"more.yaml"}
 
 
-def test_document_says_what_is_wrong_and_where(reconciler: Reconciler) -> None:
+def test_validation_document_has_problems_with_locations(reconciler: Reconciler) -> None:
     write(manifest("a", "b", more=DENY))
     document = reconciler.ends(3, "validate --json").document
     assert (document["valid"], document["targets"]) == (True, ["there"])
@@ -59,7 +59,7 @@ def test_document_says_what_is_wrong_and_where(reconciler: Reconciler) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "drift"])
-def test_command_that_made_nothing_writes_no_report(reconciler: Reconciler, command: str) -> None:
+def test_failed_command_writes_no_report(reconciler: Reconciler, command: str) -> None:
     """But for metrics, which tell of the failure: tests/cli/test_run_metrics.py."""
     broken()
     formats = [name for name in FORMATS if name != "prometheus"]

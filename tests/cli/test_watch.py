@@ -172,7 +172,7 @@ def test_json_prints_a_line_for_each_check(watching: Watching) -> None:
 
 
 @pytest.mark.usefixtures("stack")
-def test_text_is_a_short_line_for_each_check_and_the_drift_that_is_new(watching: Watching) -> None:
+def test_text_is_a_line_for_each_check_and_the_new_drift(watching: Watching) -> None:
     lines = [line.rpartition("Z ")[2] for line in watching(between=[nothing]).out.splitlines()]
     expected = ["check 1: 2 missing", "  new: missing a: declared, but no job exists", "check 2: 2 missing"]
     assert [lines[n] for n in (0, 1, 3)] == expected
@@ -181,7 +181,7 @@ def test_text_is_a_short_line_for_each_check_and_the_drift_that_is_new(watching:
 
 @pytest.mark.usefixtures("stack")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
-def test_signal_ends_it_in_order(watching: Watching, number: int, code: int) -> None:
+def test_signal_ends_the_watch_cleanly(watching: Watching, number: int, code: int) -> None:
     said = watching(number=number)
     assert (said.code, "Traceback" in said.err) == (code, False)
     assert "check 1" in said.out
@@ -204,7 +204,7 @@ def test_signal_ends_it_in_order(watching: Watching, number: int, code: int) -> 
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 @pytest.mark.usefixtures("stack")
-def test_wrong_use_ends_it_at_once(watching: Watching, arguments: list[str], words: str) -> None:
+def test_wrong_usage_ends_the_watch_at_once(watching: Watching, arguments: list[str], words: str) -> None:
     said = watching(*arguments, between=[nothing])
     assert (said.code, "check 2" in said.out) == (64, False)
     assert words in said.err
@@ -213,7 +213,7 @@ def test_wrong_use_ends_it_at_once(watching: Watching, arguments: list[str], wor
 INVALID = "stack: test\njobs: {a: {n: 1}}\n"
 
 
-def test_manifest_that_is_invalid_from_the_start_ends_it(watching: Watching) -> None:
+def test_initially_invalid_manifest_ends_the_watch(watching: Watching) -> None:
     write(INVALID)
     said = watching("--json", between=[nothing])
     assert (said.code, len(said.checks)) == (65, 1)
@@ -221,7 +221,7 @@ def test_manifest_that_is_invalid_from_the_start_ends_it(watching: Watching) -> 
 
 
 @pytest.mark.usefixtures("stack")
-def test_manifest_is_read_anew_and_an_invalid_one_is_a_failed_check(watching: Watching) -> None:
+def test_manifest_is_reread_and_an_invalid_one_fails_the_check(watching: Watching) -> None:
     said = watching("--json", between=[lambda: write(INVALID), lambda: write(manifest("a"))])
     assert codes(said) == [2, 65, 2]
     assert (said.checks[1]["summary"], said.checks[1]["new"]) == ({}, [])
@@ -234,7 +234,7 @@ def test_manifest_is_read_anew_and_an_invalid_one_is_a_failed_check(watching: Wa
 
 
 @pytest.mark.usefixtures("stack")
-def test_apply_asks_nobody_and_does_each_thing_once(watching: Watching) -> None:
+def test_unattended_apply_executes_each_action_once_without_prompting(watching: Watching) -> None:
     said = watching("--apply", "--json", between=[nothing])
     assert [check["applied"] for check in said.checks] == ["applied: 2 done", "nothing to apply"]
     assert (codes(said), jobs()) == ([2, 0], ["a", "b"])
@@ -256,7 +256,7 @@ def test_plan_with_more_actions_than_allowed_is_refused(
 
 
 @pytest.mark.usefixtures("stack")
-def test_outside_of_every_window_nothing_is_applied(watching: Watching) -> None:
+def test_nothing_is_applied_outside_every_window(watching: Watching) -> None:
     tomorrow = time.strftime("%a", time.gmtime(time.time() + 2 * 86400))
     [check] = watching("--apply", "--window", f"{tomorrow} 10:00-10:01", "--json").checks
     assert (check["applied"], check["exit_code"], jobs()) == ("outside the window", 2, [])
@@ -273,7 +273,7 @@ def test_denied_job_hides_no_other_from_an_unattended_apply(watching: Watching) 
     assert "not today" in said.err
 
 
-def test_guard_that_doubts_all_of_a_plan_stands_in_the_way_of_an_unattended_apply(watching: Watching) -> None:
+def test_plan_guard_refuses_an_unattended_apply(watching: Watching) -> None:
     write(manifest(*"abcdef"))
     watching("--apply")
     write(manifest("a"))
@@ -283,7 +283,7 @@ def test_guard_that_doubts_all_of_a_plan_stands_in_the_way_of_an_unattended_appl
 
 
 @pytest.mark.usefixtures("stack")
-def test_lock_of_somebody_else_keeps_an_apply_back_and_hides_no_drift(watching: Watching) -> None:
+def test_foreign_lock_blocks_the_apply_but_not_the_drift_check(watching: Watching) -> None:
     with held_by("bob"):
         [check] = watching("--apply", "--json").checks
     assert (check["exit_code"], check["summary"]["missing"]) == (6, 2)
@@ -291,7 +291,7 @@ def test_lock_of_somebody_else_keeps_an_apply_back_and_hides_no_drift(watching: 
     assert jobs() == []
 
 
-def test_signal_within_an_apply_ends_it_in_order(watching: Watching, service: Service) -> None:
+def test_signal_during_an_apply_ends_it_cleanly(watching: Watching, service: Service) -> None:
     write(manifest("a", url=service.url))
     throttled(service, CREATE)
     said = interrupt(signal.SIGTERM, lambda: asked(service, CREATE) == 1, lambda: watching("--apply"))
@@ -302,9 +302,7 @@ def test_signal_within_an_apply_ends_it_in_order(watching: Watching, service: Se
 # ── checks that fail ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_check_that_runs_out_of_time_is_ended_and_reported(
-    watching: Watching, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timed_out_check_is_ended_and_reported(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service takes every connection and never says a word."""
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -317,7 +315,7 @@ def test_check_that_runs_out_of_time_is_ended_and_reported(
     assert "the check was ended" in said.err
 
 
-def test_check_that_could_read_nothing_says_why(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_that_reads_nothing_says_why(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "t")
     write(manifest("a", url="http://127.0.0.1:9"))
     said = watching("--json")
@@ -345,14 +343,14 @@ def test_files_are_written_after_each_check(watching: Watching) -> None:
     assert "data-key" in Path("drift.html").read_text(encoding="utf-8")
 
 
-def test_metrics_of_a_watch_that_fails_from_the_start_say_whose_they_are(watching: Watching) -> None:
+def test_metrics_of_an_initially_failing_watch_name_the_stack(watching: Watching) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     assert codes(watching("--json", "-o", "prometheus=m.prom")) == [7]
     said = Path("m.prom").read_text(encoding="utf-8")
     assert 'reconciler_run_success{stack="test",target="there",command="watch"} 0.0' in said
 
 
-def test_url_that_works_is_not_told_again_while_another_one_fails(watching: Watching) -> None:
+def test_working_url_is_not_notified_again_while_another_fails(watching: Watching) -> None:
     import_module("apprise")  # each check is forked from here
 
     with receiving() as receiver:

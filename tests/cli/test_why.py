@@ -12,7 +12,7 @@ def why(world: World, key: str) -> Any:
     return world(f"why {key} --json").document
 
 
-def test_chain_from_the_manifest_to_the_action_is_shown_and_that_of_the_plan(world: World) -> None:
+def test_why_shows_the_chain_from_manifest_to_action(world: World) -> None:
     world.write("a", "b", "c")
     world("apply --yes --only a,b")
     write(edited(world, "a", "b", "c", of="a"))
@@ -27,7 +27,7 @@ def test_chain_from_the_manifest_to_the_action_is_shown_and_that_of_the_plan(wor
         assert (own["action"], own["reason"]) == (action["action"], action["reason"])
 
 
-def test_key_that_is_no_more_in_the_manifest_is_explained(world: World) -> None:
+def test_key_no_longer_in_the_manifest_is_explained(world: World) -> None:
     world.apply(world.manifest("a", "gone"))
     world.write("a")
     reason = ["terminate (not_in_manifest)", "nothing: no entry on this target has the key"]
@@ -37,7 +37,7 @@ def test_key_that_is_no_more_in_the_manifest_is_explained(world: World) -> None:
     world.ends(8, "why a")
 
 
-def test_settings_are_spelled_as_in_a_manifest(world: World) -> None:
+def test_settings_are_shown_in_manifest_form(world: World) -> None:
     settings = (
         "    lifecycle: {protect: true, retry_delay: 10m, ignore_changes: [spec.auto_stop, algorithm]}\n"
     )
@@ -46,7 +46,7 @@ def test_settings_are_spelled_as_in_a_manifest(world: World) -> None:
     world.ends(0, "why a", out=said)
 
 
-def test_key_of_another_target_is_named_with_that(world: World) -> None:
+def test_key_of_another_target_is_named_with_its_target(world: World) -> None:
     world.apply(world.manifest("a", "gone"))
     text = world.manifest("a", "gone", "new", more="  other: {kind: local}\ntarget: there\n")
     for key in ("gone", "new"):
@@ -57,7 +57,7 @@ def test_key_of_another_target_is_named_with_that(world: World) -> None:
         world.ends(64, command, err=['"new" belongs to target other only', "fix: add --target other"])
 
 
-def test_what_blocks_the_key_is_shown_with_its_values(world: World) -> None:
+def test_cause_of_a_blocked_key_is_shown_with_its_values(world: World) -> None:
     more = "policies: [{name: cheap, deny: action.kind == 'create', message: ask first}]\n"
     write(world.manifest("a", more=more + "limits: {node_hours: 1}\n"))
     blocked = [
