@@ -46,7 +46,7 @@ MISSPELT = {
 
 
 @pytest.mark.parametrize("text", MISSPELT.values(), ids=MISSPELT)
-def test_thousand_misspelt_names_are_told_at_once(place: Place, text: str) -> None:
+def test_thousand_misspelt_names_are_reported_quickly(place: Place, text: str) -> None:
     place.write(HEAD + text)
     started = time.process_time()
     problems = place.problems()
@@ -74,9 +74,7 @@ def test_long_list_of_names_is_cut_and_counted() -> None:
 
 
 @pytest.mark.parametrize(("count", "shown"), [(20, 20), (21, 21), (1000, 21)])
-def test_of_warnings_of_one_kind_twenty_are_shown_and_the_others_counted(
-    place: Place, count: int, shown: int
-) -> None:
+def test_warnings_of_one_kind_beyond_twenty_are_counted(place: Place, count: int, shown: int) -> None:
     place.write(
         f"{HEAD}variables:\n" + "".join(f"  v{n}: {{default: x, sensitive: true}}\n" for n in range(count))
     )

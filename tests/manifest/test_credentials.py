@@ -23,7 +23,7 @@ ADDRESSES = (
 )  # fmt: skip
 
 
-def test_table_has_every_variable_that_the_backends_read_and_that_is_no_address() -> None:
+def test_credential_table_has_every_secret_variable_of_the_backends() -> None:
     source = "".join(inspect.getsource(module) for module in (auth, connect))
     named = set(re.findall(r'"((?:HUAWEICLOUD|HW|OS|MODELARTS)_[A-Z_]+)"', source))
     assert {name for name in named if re.search("AK|SK|KEY|TOKEN|PASSWORD|SECRET", name)} <= CREDENTIAL_NAMES
@@ -95,7 +95,7 @@ EVERYWHERE = [*PLACES.items(), *(("records", text) for text in IN_RECORDS.values
         *((*where, name) for where in EVERYWHERE[:4] for name in sorted(CREDENTIAL_NAMES)),
     ],
 )
-def test_name_of_a_credential_is_refused_in_every_expression(
+def test_credential_variable_is_refused_in_every_expression(
     place: Place, text: str, path: str, name: str, is_set: bool
 ) -> None:
     text = textwrap.dedent(text).replace("§", f"${{env.{name}}}").replace("NAME", name)
@@ -111,13 +111,13 @@ def test_name_of_a_credential_is_refused_in_every_expression(
 
 
 @pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
-def test_name_of_a_credential_may_stand_in_the_password_of_records(place: Place, name: str) -> None:
+def test_access_key_variable_is_allowed_in_the_records_password(place: Place, name: str) -> None:
     place.write(f"stack: s\nrecords: 'postgresql://u:x${{env.{name}}}@h/d'\n")
     assert place.load(environ=ENVIRON).records_url() == f"postgresql://u:x{SECRET}@h/d"
 
 
 @pytest.mark.parametrize("name", ADDRESSES)
-def test_address_or_id_may_stand_in_a_job(place: Place, name: str) -> None:
+def test_address_or_id_variable_is_allowed_in_a_job(place: Place, name: str) -> None:
     body = WITH_X % f"'${{env.{name}}} ${{var.v}}'"
     job = place.job(body, f"{HEAD}variables: {{v: {{env: {name}}}}}\n", environ={name: "what"})
     assert job.body is not None

@@ -16,7 +16,7 @@ from reconciler.manifest.yaml import MAX_DEPTH, parser
 from tests.manifest.conftest import marked, place_of, read
 
 
-def test_the_c_parser_runs() -> None:
+def test_c_parser_is_available() -> None:
     import _ruamel_yaml  # type: ignore[import-not-found]
 
     assert issubclass(parser(), _ruamel_yaml.CParser)
@@ -81,7 +81,7 @@ def test_anchors_and_merge_keys() -> None:
         ("{url: 'a:b ${x}', b: c://d}", "a:b ${x}"),
     ],
 )
-def test_addresses_and_expressions_need_no_quotes_in_flow_collections(text: str, value: str) -> None:
+def test_urls_and_expressions_need_no_quotes_in_flow_collections(text: str, value: str) -> None:
     document = read(f"a: {text}\n")
     assert not document.problems
     assert document.tree["a"]["url"] == value
@@ -115,20 +115,20 @@ def test_addresses_and_expressions_need_no_quotes_in_flow_collections(text: str,
         ("a: {<<: 1}\n", "1:5", "<< takes a mapping"),
     ],
 )
-def test_a_fault_has_a_place(text: str | bytes, place: str, why: str) -> None:
+def test_syntax_error_has_a_location(text: str | bytes, place: str, why: str) -> None:
     document = read(text)
     assert len(document.problems) == 1
     assert place_of(document.problems[0]) == f"a.yaml:{place}"
     assert why in document.problems[0].why
 
 
-def test_nul_is_told_where_it_stands_and_not_for_each_alias() -> None:
+def test_nul_is_reported_once_at_its_location_despite_aliases() -> None:
     document = read('a: &a ["\\0"]\nb: [*a, *a]\nc: [*a]\n')
     assert [place_of(problem) for problem in document.problems] == ["a.yaml:1:8"]
     assert document.is_broken
 
 
-def test_a_duplicate_key_is_marked_and_the_first_one_stands() -> None:
+def test_duplicate_key_is_marked_and_the_first_one_is_kept() -> None:
     document = read("jobs: 1\njobs: 2\n")
     assert document.problems[0].what == "duplicate key"
     assert marked(document.problems[0]) == "jobs"
@@ -136,7 +136,7 @@ def test_a_duplicate_key_is_marked_and_the_first_one_stands() -> None:
 
 
 @pytest.mark.parametrize("second", ["x", "[x]", "[[x, y]]", "{[x]: y}"])
-def test_a_section_that_is_there_twice_may_be_anything_the_second_time(second: str) -> None:
+def test_duplicate_section_of_any_type_is_a_duplicate_key(second: str) -> None:
     document = read(f"jobs: {{a: {{}}}}\njobs: {second}\n")
     assert [problem.what for problem in document.problems] == ["duplicate key"]
     assert document.tree == {"jobs": {"a": {}}}
@@ -172,7 +172,7 @@ def test_positions_count_characters_and_not_bytes() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [(0, 10_000), (3, 10_000), (10_000, 10_000), (10_000, 0), (60, 0), (30, 30)]
 )
-def test_of_a_long_line_what_surrounds_the_place_is_shown(before: int, after: int) -> None:
+def test_long_line_is_cut_around_the_location(before: int, after: int) -> None:
     line = "." * before + "here" + "." * after
     snippet = Snippet(line, before, 4).cut()
     assert len(snippet.text) <= 122
@@ -197,7 +197,7 @@ _VALUES = st.recursive(
         st.dictionaries(st.text(max_size=4), _VALUES, max_size=3).map(json.dumps),
     )
 )
-def test_values_from_events_are_those_of_the_nodes(text: str) -> None:
+def test_values_from_events_equal_those_from_nodes(text: str) -> None:
     by_events = read(text)
     with mock.patch.object(yaml, "_plain_mapping", return_value=None):
         by_nodes = read(text)
@@ -213,14 +213,14 @@ def _limits_are_those_of_the_nodes(text: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("levels", range(MAX_DEPTH - 4, MAX_DEPTH + 3))
-def test_depth_has_the_limit_of_the_nodes(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_parser_has_the_same_depth_limit(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for begin, inner, end in (("{x: ", "1", "}"), ("{x: ", "", "}"), ("[", "1", "]"), ("[", "", "]")):
         with monkeypatch.context() as patched:
             _limits_are_those_of_the_nodes("a: " + begin * levels + inner + end * levels, patched)
 
 
 @pytest.mark.parametrize("count", range(4, 24))
-def test_number_of_nodes_has_the_limit_of_the_nodes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_parser_has_the_same_size_limit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml, "MAX_NODES", 20)
     members = "".join(f"k{number}: 1, " for number in range(count))
     for text in (
@@ -233,7 +233,7 @@ def test_number_of_nodes_has_the_limit_of_the_nodes(count: int, monkeypatch: pyt
             _limits_are_those_of_the_nodes(text, patched)
 
 
-def test_plain_mapping_is_read_without_nodes() -> None:
+def test_plain_mapping_is_parsed_without_nodes() -> None:
     with mock.patch.object(yaml, "compose") as compose:
         assert read("stack: s\njobs:\n  \u00e9: {a: [1, 'x']}\n").tree == {
             "stack": "s",

@@ -44,7 +44,7 @@ def value_on(place: Place, target: str | None, **options: Any) -> Any:
 # --- variables
 
 
-def test_target_entry_may_use_the_values_that_hold_there(place: Place) -> None:
+def test_target_entry_may_use_its_own_variable_values(place: Place) -> None:
     place.write(
         "stack: s\ntarget: dev\nvariables: {region: {default: cn-north-1}}\ntargets:\n"
         "  dev: {kind: modelarts, region: '${var.region}', project_id: p}\n"
@@ -59,13 +59,13 @@ def test_target_entry_may_use_the_values_that_hold_there(place: Place) -> None:
         assert loaded.target("prod")[1].region == "cn-north-4"
 
 
-def test_check_on_all_targets_refuses_a_default_that_does_not_exist(place: Place) -> None:
+def test_check_on_all_targets_refuses_an_unknown_default_target(place: Place) -> None:
     stack(place, "variables: {v: d}", "variables: {v: p}")
     place.write((place.root / "main.yaml").read_text().replace("target: dev", "target: prd"))
     assert check_all(place) == (None, ["target: unknown target"])
 
 
-def test_without_a_default_target_the_first_that_has_its_values_is_read(place: Place) -> None:
+def test_first_target_with_all_values_is_loaded_without_a_default(place: Place) -> None:
     text = STACK.replace("target: dev\n", "", 1)
     place.write(text % ("variables: {v: '${env.DEV}'}", "variables: {v: p}", "default: d"))
     assert value_on(place, None) == "p"
@@ -113,20 +113,20 @@ UNSET = "environment variable not set"
         *("environment of the only one not set", "problem of one to be skipped", "none can be checked"),
     ],
 )
-def test_every_target_is_checked_that_has_its_environment(
+def test_every_target_with_its_environment_is_checked(
     place: Place, dev: str, prod: str, declared: str, options: dict[str, Any], outcome: tuple[Any, list[str]]
 ) -> None:
     stack(place, f"variables: {{{dev}}}", f"variables: {{{prod}}}", declared)
     assert check_all(place, **options) == outcome
 
 
-def test_problem_on_all_targets_is_told_once(place: Place) -> None:
+def test_problem_on_all_targets_is_reported_once(place: Place) -> None:
     stack(place, "variables: {v: 1}")
     place.write((place.root / "main.yaml").read_text().replace("node_count: 1", "node_count: none"))
     assert len(check_all(place)[1]) == 1
 
 
-def test_stack_on_another_target_is_that_of_the_bytes_that_were_read(place: Place) -> None:
+def test_stack_on_another_target_uses_the_bytes_already_read(place: Place) -> None:
     stack(place, prod="variables: {v: p}")
     files = find_stack([place.root])
     (place.root / "main.yaml").write_text("stack: other\n")

@@ -151,7 +151,7 @@ def test_manifest_is_laid_out_for_people() -> None:
     )
 
 
-def test_secret_of_one_job_is_a_variable_wherever_another_job_has_it() -> None:
+def test_secret_shared_by_jobs_is_one_variable() -> None:
     one = a_job("one", algorithm__environments={"DB_PASSWORD": "hunter2"})
     two = a_job("two", algorithm__code_dir="obs://b/hunter2/", algorithm__boot_file="obs://b/hunter2/t.py")
     stack = export(reported(one), reported(two))
@@ -196,7 +196,7 @@ def test_keys_are_unique_and_the_newest_revision_has_the_name(names: list[str], 
 
 
 @pytest.mark.parametrize("name", ["job-{}", "x" * 60 + "{}"], ids=["names of their own", "names alike"])
-def test_keys_of_thousands_of_jobs_are_found_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_thousands_of_jobs_are_generated_quickly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     numbered = Mock(side_effect=exported_stack._numbered)
     monkeypatch.setattr(exported_stack, "_numbered", numbered)
     there = [ObservedJob(str(n), name.format(n), "", "Running") for n in range(500)]
@@ -204,7 +204,7 @@ def test_keys_of_thousands_of_jobs_are_found_at_once(name: str, monkeypatch: pyt
     assert numbered.call_count <= len(there)
 
 
-def test_head_and_names_cannot_leave_their_comment() -> None:
+def test_header_comment_cannot_be_broken_by_names() -> None:
     job = reported(a_job("a"), name="a\nb: c", job_id="x\ny", description="", text=None)
     text = export(job).text(["target\nname"])
     assert parse(text.encode(), Path("a"), "a").tree["jobs"].keys() == {"a_b__c"}

@@ -11,7 +11,7 @@ def head(variables: str) -> str:
     return f"{HEAD}variables: {{{variables}}}\n"
 
 
-def test_option_that_nobody_declares_is_an_error(place: Place) -> None:
+def test_undeclared_option_is_an_error(place: Place) -> None:
     place.write(head("bucket: {default: b}"))
     problem = place.problem(variables={"bucke": "x"})
     assert (problem.what, problem.fix) == ("unknown variable", 'did you mean "bucket"?')
@@ -41,7 +41,7 @@ def test_every_sensitive_value_is_known_for_redaction(place: Place) -> None:
 
 
 @pytest.mark.parametrize("filler", [0, 45, 10_000])
-def test_line_that_holds_a_secret_is_not_shown(place: Place, filler: int) -> None:
+def test_line_with_a_secret_is_not_shown(place: Place, filler: int) -> None:
     declared = "{token: {sensitive: true, default: correct-horse-battery-staple}"
     place.write(f"{{stack: s, variables: {declared}{' ' * filler}, typo: {{}}}}, jobs: {{}}, jbos: 1}}\n")
     assert [problem.snippet for problem in place.problems()] == [None, None]

@@ -67,7 +67,7 @@ def long_text(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("words", "change"), [row[1:] for row in CHECKED], ids=[f"{path}: {words}" for path, words, _ in CHECKED]
 )
-def test_rule_of_a_field_is_checked_and_its_reason_given(
+def test_field_rule_violation_is_refused_with_its_reason(
     tmp_path: Path, words: str, change: dict[str, Any]
 ) -> None:
     problems = problems_of(change, tmp_path)
@@ -86,10 +86,10 @@ def test_rule_of_a_field_is_checked_and_its_reason_given(
         },
     ],
 )
-def test_job_that_breaks_no_rule_is_valid(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_job_within_all_field_rules_is_valid(tmp_path: Path, change: dict[str, Any]) -> None:
     assert problems_of(change, tmp_path) == []
 
 
-def test_every_rule_is_one_of_a_field_that_there_is() -> None:
+def test_every_tested_field_rule_exists() -> None:
     known = {format_field(path) for path, _ in walk_rules()}
     assert {path for path, _, _ in CHECKED} - known == set()

@@ -44,14 +44,14 @@ def test_path_decides_which_jobs_are_in_view(
     assert loaded.root == stack.root
 
 
-def test_digests_are_the_same_whatever_path_names(stack: Place) -> None:
+def test_digests_are_independent_of_the_given_path(stack: Place) -> None:
     stack.write("defaults: {spec: {runtime_type: debug}}\n", "team/defaults.yaml")
     whole, part = stack.load(), stack.load("main.yaml")
     assert whole.stack.jobs["top"].digest == part.stack.jobs["top"].digest
     assert whole.manifest_digest == part.manifest_digest
 
 
-def test_the_only_stack_below_is_found(place: Place) -> None:
+def test_only_stack_below_the_path_is_found(place: Place) -> None:
     place.write(ROOT + entry("a"), "deep/down/main.yaml")
     loaded = place.load()
     assert loaded.root == place.root / "deep" / "down"
@@ -65,7 +65,7 @@ def test_files_with_a_nearer_root_belong_to_that_stack(stack: Place) -> None:
     assert stack.load("team/other/deep").stack.name == "other"
 
 
-def test_several_stacks_to_choose_from_are_wrong_use(place: Place) -> None:
+def test_several_stacks_below_the_path_are_wrong_usage(place: Place) -> None:
     place.write("stack: one\n", "one/main.yaml")
     place.write("stack: two\n", "two/main.yaml")
     with pytest.raises(WrongUsage, match=r"several stacks.*/one.*/two"):
@@ -74,19 +74,19 @@ def test_several_stacks_to_choose_from_are_wrong_use(place: Place) -> None:
         place.load("one", "two")
 
 
-def test_a_path_that_does_not_exist_is_wrong_use(stack: Place) -> None:
+def test_nonexistent_path_is_wrong_usage(stack: Place) -> None:
     with pytest.raises(WrongUsage, match=r"no such path.*nowhere"):
         stack.load("nowhere")
 
 
 @pytest.mark.parametrize("name", ["notes.txt", ".hidden.yaml", ".git/config.yaml"])
-def test_a_named_file_that_is_no_manifest_is_wrong_use(stack: Place, name: str) -> None:
+def test_named_file_that_is_no_manifest_is_wrong_usage(stack: Place, name: str) -> None:
     stack.write("jobs: {}\n", name)
     with pytest.raises(WrongUsage, match="no manifest file"):
         stack.load(name)
 
 
-def test_root_file_that_is_misspelt_above_path_is_a_candidate(place: Place) -> None:
+def test_misspelt_root_file_above_the_path_is_a_candidate(place: Place) -> None:
     place.write("stack_: vision\n")
     place.write("services: {}\n", "other.yaml")
     place.write("jobs: {}\n", "inner/jobs.yaml")
@@ -101,7 +101,7 @@ def test_no_file_above_a_copy_is_a_candidate(place: Place) -> None:
     assert [str(one.location) for one in raised.value.diagnostics] == ["HEAD:jobs.yaml:1:1"]
 
 
-def test_of_many_candidates_the_rest_is_counted(place: Place) -> None:
+def test_candidates_beyond_twenty_are_counted(place: Place) -> None:
     for number in range(30):
         place.write("jobs: {}\n", f"f{number:02}.yaml")
     *shown, last = place.problems()
@@ -109,13 +109,13 @@ def test_of_many_candidates_the_rest_is_counted(place: Place) -> None:
     assert last.why.startswith("10 more files in, above or below ")
 
 
-def test_without_a_candidate_init_is_offered(place: Place) -> None:
+def test_directory_without_manifests_suggests_init(place: Place) -> None:
     problem = place.problem()
     assert problem.why.startswith("there is no manifest file in, above or below ")
     assert problem.fix == "reconciler init"
 
 
-def test_of_many_root_files_and_stacks_twenty_are_named(place: Place) -> None:
+def test_root_files_and_stacks_beyond_twenty_are_counted(place: Place) -> None:
     for number in range(25):
         place.write(f"stack: s{number}\n", f"root/{number}.yaml")
         place.write(f"stack: s{number}\n", f"stacks/{number}/a.yaml")
@@ -131,7 +131,7 @@ def test_hidden_files_and_directories_are_skipped(stack: Place) -> None:
     assert len(stack.load().files) == 2
 
 
-def test_a_variable_file_is_no_manifest_wherever_it_lies(stack: Place) -> None:
+def test_variable_file_is_never_a_manifest(stack: Place) -> None:
     stack.write("variables: {bucket: {}}\n", "vars.yaml")
     values = stack.write("bucket: data\n", "values.yaml")
     assert values not in stack.load(var_files=[values]).files
@@ -168,14 +168,14 @@ def test_include_of_the_root_file_names_the_manifests(place: Place, include: str
 
 
 @pytest.mark.parametrize("glob", ["*/" * 300_000, "**/" * 200_000, "*a" * 300_000])
-def test_a_glob_longer_than_a_path_is_refused_at_once(stack: Place, glob: str) -> None:
+def test_overlong_glob_is_refused(stack: Place, glob: str) -> None:
     stack.write(f'{ROOT}include: ["{glob}*.yaml"]\n')
     stack.write(entry("left-out"), "jobs/deep/a.yaml")
     (problem,) = stack.problems()
     assert (problem.what, f"it has {len(glob) + 6} characters" in str(problem.why)) == ("invalid glob", True)
 
 
-def test_what_include_leaves_out_is_neither_read_nor_a_path(stack: Place) -> None:
+def test_file_not_included_is_not_read_and_is_no_path(stack: Place) -> None:
     stack.write(ROOT + entry("top") + "include: team/*.yml\n")
     stack.write("bucket: data\n", "values.yaml")
     (stack.root / "gone.yaml").symlink_to("nowhere.yaml")
@@ -186,12 +186,12 @@ def test_what_include_leaves_out_is_neither_read_nor_a_path(stack: Place) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "jobs:\n", "\ufeff"])
-def test_an_empty_file_is_fine(stack: Place, text: str) -> None:
+def test_empty_file_is_valid(stack: Place, text: str) -> None:
     stack.write(text, "empty.yaml")
     assert stack.load().stack.declared_keys == {"top", "inner"}
 
 
-def test_the_manifest_digest_covers_names_and_bytes(stack: Place) -> None:
+def test_manifest_digest_covers_names_and_bytes(stack: Place) -> None:
     before = stack.load().manifest_digest
     assert before.startswith("sha256:")
     assert stack.load().manifest_digest == before
@@ -212,7 +212,7 @@ def test_each_file_is_parsed_once(stack: Place, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_a_root_file_in_utf_16_is_told_to_be_saved_as_utf_8(place: Place, encoding: str) -> None:
+def test_utf_16_root_file_has_a_fix(place: Place, encoding: str) -> None:
     path = place.write("")
     path.write_bytes(("\ufeff" + ROOT).encode(encoding))
     problem = place.problem()
@@ -227,7 +227,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(tmp_path_factory.mktemp("elsewhere"))
 
 
-def test_a_link_to_a_directory_is_followed(stack: Place, elsewhere: Place) -> None:
+def test_link_to_a_directory_is_followed(stack: Place, elsewhere: Place) -> None:
     elsewhere.write(entry("shared"), "deep/jobs.yaml")
     (stack.root / "common").symlink_to(elsewhere.root)
     loaded = stack.load()
@@ -236,7 +236,7 @@ def test_a_link_to_a_directory_is_followed(stack: Place, elsewhere: Place) -> No
 
 
 @pytest.mark.parametrize("target", [".", "..", "team", "team/..", "../.."])
-def test_a_link_in_a_circle_or_to_what_is_read_anyway_reads_nothing_twice(stack: Place, target: str) -> None:
+def test_cyclic_or_redundant_link_reads_nothing_twice(stack: Place, target: str) -> None:
     (stack.root / "team" / "again").symlink_to(target, target_is_directory=True)
     (stack.root / "first").symlink_to(target, target_is_directory=True)
     loaded = stack.load()
@@ -244,7 +244,7 @@ def test_a_link_in_a_circle_or_to_what_is_read_anyway_reads_nothing_twice(stack:
     assert loaded.files == (stack.root / "main.yaml", stack.root / "team/jobs.yml")
 
 
-def test_two_links_to_one_directory_are_one(stack: Place, elsewhere: Place) -> None:
+def test_two_links_to_one_directory_are_read_once(stack: Place, elsewhere: Place) -> None:
     elsewhere.write(entry("shared"), "jobs.yaml")
     (elsewhere.root / "back").symlink_to(stack.root)
     for name in ("b", "a"):
@@ -253,7 +253,7 @@ def test_two_links_to_one_directory_are_one(stack: Place, elsewhere: Place) -> N
     assert stack.load().files[0] == stack.root / "a" / "jobs.yaml"
 
 
-def test_a_link_to_another_stack_is_not_read(stack: Place, elsewhere: Place) -> None:
+def test_link_to_another_stack_is_not_read(stack: Place, elsewhere: Place) -> None:
     elsewhere.write("stack: other\n" + entry("theirs"))
     (stack.root / "other").symlink_to(elsewhere.root)
     assert stack.load().stack.declared_keys == {"top", "inner"}

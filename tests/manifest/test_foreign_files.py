@@ -74,7 +74,7 @@ def test_link_out_of_the_stack_is_read_if_named(stack: Place, outside: Place) ->
     assert stack.load("../stack/x.yaml").root == stack.root
 
 
-def test_link_that_is_named_permits_no_other(stack: Place, outside: Place) -> None:
+def test_named_link_permits_no_other_link(stack: Place, outside: Place) -> None:
     outside.write(SHARED, "shared.yaml")
     outside.write("", "other.yaml")
     for name in ("shared", "other"):
@@ -83,9 +83,7 @@ def test_link_that_is_named_permits_no_other(stack: Place, outside: Place) -> No
         stack.load(".", "shared.yaml")
 
 
-def test_root_file_that_is_a_link_is_refused_unless_named_beside_its_directory(
-    place: Place, outside: Place
-) -> None:
+def test_linked_root_file_is_refused_unless_named_with_its_directory(place: Place, outside: Place) -> None:
     outside.write(ROOT, "root.yaml")
     (place.root / "stack").mkdir()
     (place.root / "stack" / "main.yaml").symlink_to(outside.root / "root.yaml")
@@ -95,21 +93,19 @@ def test_root_file_that_is_a_link_is_refused_unless_named_beside_its_directory(
     assert place.load("main.yaml").root == outside.root
 
 
-def test_link_from_outside_into_a_stack_stands_for_the_file(stack: Place, outside: Place) -> None:
+def test_link_into_a_stack_selects_its_target_file(stack: Place, outside: Place) -> None:
     (outside.root / "mine.yaml").symlink_to(stack.root / "main.yaml")
     assert outside.load("mine.yaml").root == stack.root
 
 
-def test_link_within_the_stack_is_fine(stack: Place) -> None:
+def test_link_within_the_stack_is_read(stack: Place) -> None:
     stack.write(SHARED, ".parts/shared.yaml")
     (stack.root / "deep").mkdir()
     (stack.root / "deep" / "x.yaml").symlink_to("../.parts/shared.yaml")
     assert stack.load().stack.declared_keys == {"top", "shared"}
 
 
-def test_link_within_a_linked_directory_is_fine_and_one_out_of_it_is_not(
-    stack: Place, outside: Place
-) -> None:
+def test_link_within_a_linked_directory_is_read_but_not_one_out_of_it(stack: Place, outside: Place) -> None:
     outside.write(SHARED, "common/.parts/shared.yaml")
     (outside.root / "common" / "x.yaml").symlink_to(".parts/shared.yaml")
     (stack.root / "common").symlink_to(outside.root / "common")
@@ -153,7 +149,7 @@ def within(seconds: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", ["pipe", "link to a device", "standard input"])
 @pytest.mark.parametrize("is_named", [False, True])
-def test_what_is_no_regular_file_is_never_waited_for(stack: Place, kind: str, is_named: bool) -> None:
+def test_irregular_file_is_refused_without_blocking(stack: Place, kind: str, is_named: bool) -> None:
     path = stack.root / "x.yaml"
     if kind == "pipe":
         os.mkfifo(path)
@@ -169,9 +165,7 @@ def test_what_is_no_regular_file_is_never_waited_for(stack: Place, kind: str, is
             assert stack.problem().what in ("unreadable file", "link leaves the stack")
 
 
-def test_file_that_is_too_large_is_refused_with_the_limit(
-    stack: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversized_file_is_refused_with_the_limit(stack: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_content, "MAX_FILE_BYTES", 3_000_000)
     stack.write("#" * 2_999_999 + "\n", "x.yaml")
     stack.load()
@@ -193,7 +187,7 @@ def test_file_without_permission_is_unreadable(stack: Place) -> None:
 
 
 @pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
-def test_no_line_of_a_file_that_is_no_manifest_is_shown(stack: Place, text: str) -> None:
+def test_lines_of_a_file_that_is_no_manifest_are_not_shown(stack: Place, text: str) -> None:
     (stack.root / "x.yaml").write_bytes(text.encode("utf-8", "surrogateescape"))
     problems = stack.problems()
     assert {problem.location.file.rpartition("/")[2] for problem in problems if problem.location} == {
@@ -204,7 +198,7 @@ def test_no_line_of_a_file_that_is_no_manifest_is_shown(stack: Place, text: str)
 
 
 @pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
-def test_no_value_of_a_variable_file_that_is_no_mapping_is_shown(stack: Place, text: str) -> None:
+def test_values_of_a_malformed_variable_file_are_not_shown(stack: Place, text: str) -> None:
     file = stack.root / "values.yml"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     problems = stack.problems(var_files=[file])

@@ -41,7 +41,7 @@ def test_text_has_its_canonical_layout(before: str, after: str) -> None:
     assert formatted(before) == after
 
 
-def test_windows_line_ends_and_byte_order_mark_go() -> None:
+def test_windows_line_ends_and_byte_order_mark_are_removed() -> None:
     assert formatted("\ufeffstack: test\r\njobs: {}\r\n") == "stack: test\njobs: {}\n"
 
 
@@ -57,7 +57,7 @@ def test_file_without_values_keeps_its_comments(text: str) -> None:
         'a: "one\\\n  two"\n',
     ],
 )
-def test_text_is_refused_where_its_layout_would_change_a_value_or_lose_a_comment(text: str) -> None:
+def test_text_is_refused_if_formatting_would_change_a_value_or_lose_a_comment(text: str) -> None:
     with pytest.raises(ManifestInvalid, match="cannot be formatted"):
         format_text(text, "jobs.yaml")
 
@@ -75,12 +75,12 @@ def test_text_is_refused_where_its_layout_would_change_a_value_or_lose_a_comment
         ("a:\n   b: |+\n     x", "a:\n  b: |-\n    x\n"),
     ],
 )
-def test_block_of_text_keeps_the_space_at_its_end(text: str, expected: str) -> None:
+def test_block_scalar_keeps_trailing_space(text: str, expected: str) -> None:
     assert format_text(text, "jobs.yaml") == expected
     assert format_text(expected, "jobs.yaml") == expected
 
 
-def test_space_that_yaml_takes_for_text_is_kept() -> None:
+def test_space_that_is_content_in_yaml_is_kept() -> None:
     assert formatted("a:  x\u00a0\nl:\n- \u00a0k:   1\n") == "a: x\u00a0\nl:\n  - \u00a0k: 1\n"
 
 

@@ -126,13 +126,13 @@ def test_file_below_a_link_of_the_same_name_is_refused(git: Git, directory: Path
     assert [path.name for path in directory.parent.iterdir() if "evil" in path.name] == []
 
 
-def test_missing_object_is_told_and_not_fetched(git: Git, directory: Path) -> None:
+def test_missing_object_is_reported_and_not_fetched(git: Git, directory: Path) -> None:
     made = crafted(git, (FILE, "a.yaml", "2" * 40))
     with pytest.raises(GitFailed, match="shallow or partial clone"):
         copy_manifests(repository(), made, directory)
 
 
-def test_nothing_that_the_repository_configures_is_run(git: Git, directory: Path) -> None:
+def test_configured_commands_of_the_repository_are_not_run(git: Git, directory: Path) -> None:
     trap = directory.parent / "trap"
     trap.write_text("#!/bin/sh\ntouch sprung\n", encoding="utf-8")
     trap.chmod(0o700)
@@ -166,21 +166,19 @@ def test_revision_names_a_commit(git: Git, revision: str) -> None:
         *("", ":/two", "a\0b", "\x1b[2J"),
     ],
 )
-def test_what_is_no_commit_is_none(git: Git, revision: str) -> None:
+def test_revision_that_is_no_commit_is_none(git: Git, revision: str) -> None:
     commit(git, {"a.yaml": "a"})
     assert repository().commit(revision) is None
     assert not Path("x").exists()
 
 
-def test_directory_outside_of_any_repository_has_none(tmp_path: Path) -> None:
+def test_directory_outside_any_repository_has_no_repository(tmp_path: Path) -> None:
     assert (
         Repository.around(tmp_path, {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}) is None
     )
 
 
-def test_repository_that_git_refuses_to_read_is_told_with_its_words(
-    git: Git, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_repository_quotes_the_git_error(git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(git, {"a.yaml": "a"})
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(GitFailed, match="dubious ownership"):
@@ -199,7 +197,7 @@ def test_without_git_there_is_no_repository(git: Git) -> None:
     assert Repository.around(Path.cwd(), {**os.environ, "PATH": ""}) is None
 
 
-def test_file_that_is_too_large_is_not_copied_whole(
+def test_oversized_file_is_not_copied_whole(
     git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reconciler.manifest.git.MAX_FILE_BYTES", 4)
@@ -212,7 +210,7 @@ def test_file_that_is_too_large_is_not_copied_whole(
 # ── a repository that is not what it seems, or makes git wait ──────────────────────────────────────
 
 
-def test_object_that_is_replaced_by_another_is_read_as_it_is(git: Git, directory: Path) -> None:
+def test_replaced_object_is_read_in_its_original_form(git: Git, directory: Path) -> None:
     first = commit(git, {"a.yaml": "as reviewed"})
     shown = git("rev-parse", "HEAD:a.yaml")
     git("replace", shown, blob(git, "something else"))
@@ -222,7 +220,7 @@ def test_object_that_is_replaced_by_another_is_read_as_it_is(git: Git, directory
     assert copied(directory) == {"a.yaml": "as reviewed"}
 
 
-def test_parent_that_is_grafted_on_is_no_parent(git: Git) -> None:
+def test_grafted_parent_is_ignored(git: Git) -> None:
     first = commit(git, {"a.yaml": "a"})
     second = commit(git, {"a.yaml": "b"})
     other = git("commit-tree", git("mktree", feed=b""), "-m", "other")
@@ -238,7 +236,7 @@ BLOCKING = (
 
 
 @pytest.mark.parametrize("name", BLOCKING)
-def test_pipe_that_nobody_writes_to_makes_git_wait_for_a_limited_time(
+def test_git_blocked_on_a_pipe_is_stopped_at_the_timeout(
     git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, record_property: RecordProperty
 ) -> None:
     made = commit(git, {"a.yaml": "a"})
@@ -298,7 +296,7 @@ def test_link_of_any_length_is_left_out(
     count_tried(record_property, "hostile git repositories", 1)
 
 
-def test_environment_of_the_caller_changes_nothing_of_what_git_does(
+def test_environment_of_the_caller_does_not_affect_git(
     git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = commit(git, {"a.yaml": "a"})
@@ -312,7 +310,7 @@ def test_environment_of_the_caller_changes_nothing_of_what_git_does(
     assert "tell-nobody-1" not in str(repository().environ)
 
 
-def test_repository_that_the_environment_calls_safe_is_read(
+def test_repository_marked_safe_by_the_environment_is_read(
     git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = commit(git, {"a.yaml": "a"})

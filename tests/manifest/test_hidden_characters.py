@@ -73,7 +73,7 @@ def test_character_outside_quotes_is_an_error_at_its_place(text: str, char: str)
 
 @each("char", DIRECTION)
 @pytest.mark.parametrize("text", [text for text, _ in INSIDE.values()], ids=INSIDE)
-def test_mark_of_direction_in_quotes_is_an_error_too(text: str, char: str) -> None:
+def test_direction_mark_in_quotes_is_an_error(text: str, char: str) -> None:
     problem = refused(read(text.replace("@", char)))[0]
     assert place_of(problem) == place_in(text, text.index("@"))
 
@@ -90,18 +90,18 @@ def test_separator_in_quotes_is_text(text: str, tree: dict[str, Any] | None, cha
 @pytest.mark.parametrize(
     "text", ["x: '\u2028'\ny: \x07\n", "x: \u2028" + "".join(map(chr, range(0xFDD0, 0xFDF0)))]
 )
-def test_file_that_cannot_be_parsed_beside_a_separator_has_one_error(text: str) -> None:
+def test_unparsable_file_with_a_separator_has_one_error(text: str) -> None:
     document = read(text)
     assert [problem.what for problem in document.problems] == ["invalid YAML"]
 
 
-def test_escape_that_a_reviewer_sees_is_text() -> None:
+def test_visible_escape_sequence_is_text() -> None:
     document = read(r'x: "a\u202eb\u2028c\Nd"')
     assert not document.problems
     assert document.tree == {"x": "a\u202eb\u2028c\x85d"}
 
 
-def test_line_behind_a_separator_has_the_number_that_editors_show(place: Place) -> None:
+def test_line_number_after_a_separator_equals_that_of_editors(place: Place) -> None:
     place.write(f"{HEAD}x1: 'a\u2028b\x85c'\njobs:\n  a: {{}}\n  '': {{}}\n")
     assert "main.yaml:3:1" in {place_of(problem) for problem in place.problems()}
 
@@ -114,12 +114,12 @@ def test_character_in_a_variable_file_is_an_error(place: Place) -> None:
     assert problem.snippet is None
 
 
-def test_all_errors_of_a_file_are_told_beside_such_a_character(place: Place) -> None:
+def test_hidden_character_does_not_mask_other_errors(place: Place) -> None:
     place.write(f"{HEAD}jbos: {{}}\njobs:\n  a:{JOB}    description: a\u200fb\n")
     assert {problem.what for problem in place.problems()} == {"character not allowed", "unknown field"}
 
 
-def test_thousands_of_such_characters_are_counted() -> None:
+def test_hidden_characters_beyond_a_limit_are_counted() -> None:
     problems = refused(read("x: " + "a\u202e" * 5000))
     assert len(problems) == 21
     assert problems[-1].why == "4,980 more like this"
@@ -134,7 +134,7 @@ def test_thousands_of_such_characters_are_counted() -> None:
     ).map("".join)
 )
 @example("stack: '\u2028\n::error::x::'\n'a\u2028\n::error::x::': &b\n")
-def test_no_message_about_a_file_steers_who_shows_it(text: str) -> None:
+def test_diagnostics_are_sanitized_for_terminal_and_ci(text: str) -> None:
     document = parse(text.encode("utf-8", "replace"), Path("a.yaml"), "::error::x\u202e\n::.yaml")
     document.may_show_lines = True
     for line in render_diagnostics(document.problems).split("\n"):
@@ -143,7 +143,7 @@ def test_no_message_about_a_file_steers_who_shows_it(text: str) -> None:
         assert len(line.splitlines()) <= 1
 
 
-def test_line_with_such_a_character_shows_it() -> None:
+def test_snippet_escapes_a_hidden_character() -> None:
     snippet = refused(read("stack: s\u202e\n"))[0].snippet
     assert snippet is not None
     assert snippet.cut().text == r"stack: s\u202e"

@@ -52,7 +52,7 @@ def test_description_leaves_room_for_the_marker(place: Place) -> None:
 
 @pytest.mark.parametrize("member", ["parameters", "inputs", "volumes", "environments", "annotations"])
 @pytest.mark.parametrize("value", ["null", "[]", "{}", "[null]", "[{}]", "3", "x", "[[1]]", "{a: {b: 1}}"])
-def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value: str) -> None:
+def test_odd_raw_is_accepted_or_refused(place: Place, member: str, value: str) -> None:
     for raw in (f"{{algorithm: {{{member}: {value}}}}}", f"{{spec: {{{member}: {value}}}}}"):
         place.write(f"{HEAD}jobs:\n  a:{JOB}    raw: {raw}\n")
         try:
@@ -62,7 +62,7 @@ def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value:
         assert loaded.stack.jobs["a"].digest
 
 
-def test_value_of_a_named_item_that_is_too_long_is_told_at_the_value(place: Place) -> None:
+def test_overlong_value_of_a_named_item_is_reported_at_the_value(place: Place) -> None:
     place.write(f"{HEAD}defaults: {{algorithm: {{environments: [{{name: A, value: '${{var.v}}'}}]}}}}\n"
                 f"variables: {{v: {{default: {'x' * 4097}}}}}\njobs:\n  a:{JOB}")  # fmt: skip
     problem = place.problem()
@@ -74,7 +74,7 @@ def test_value_of_a_named_item_that_is_too_long_is_told_at_the_value(place: Plac
 
 
 @pytest.mark.parametrize("last", ["{description: deep}", "{extends: t0}"])
-def test_depth_of_templates_is_bounded_by_nothing_but_the_file(place: Place, last: str) -> None:
+def test_template_depth_is_bounded_only_by_file_size(place: Place, last: str) -> None:
     templates = [f"t{n}: {{extends: t{n + 1}}}" for n in range(3000)]
     place.write(with_templates("\n".join([*templates, f"t3000: {last}"]), "a: {extends: t0}"))
     if "extends" in last:
@@ -92,9 +92,7 @@ def test_many_templates_that_extend_each_other_are_merged_once_each(place: Place
     assert list(place.load().stack.jobs) == ["a"]
 
 
-def test_jobs_of_one_chain_of_templates_share_what_it_says(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_template_chain_shared_by_jobs_is_merged_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many templates a job builds on, and however many jobs there are, each is merged once."""
     merges: list[object] = []
 
@@ -125,24 +123,24 @@ def test_jobs_of_one_chain_of_templates_share_what_it_says(
         (64, "64"), (-1, "_1"), (True, "true"), ("a b", "a_b"), ("0.10", "0_10"), ("ä", "_"), (100, "100"),
     ],
 )  # fmt: skip
-def test_value_in_a_name_is_its_shortest_decimal_form(value: Any, text: str) -> None:
+def test_number_in_a_key_is_its_shortest_decimal_form(value: Any, text: str) -> None:
     assert value_text(value) == text
 
 
 @given(st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False), unique=True, min_size=2))
-def test_name_of_a_number_has_only_letters_digits_and_underscores(numbers: list[float]) -> None:
+def test_number_in_a_key_has_only_letters_digits_and_underscores(numbers: list[float]) -> None:
     for number in numbers:
         assert value_text(number).replace("_", "a").isalnum()
 
 
-def test_adding_a_value_adds_its_members_and_changes_no_other(place: Place) -> None:
+def test_added_axis_value_adds_its_members_only(place: Place) -> None:
     text = "a:\n  matrix: {lr: [%s], batch: [64, 128]}\n  algorithm: {parameters: {lr: '${matrix.lr}'}}\n"
     before, after = jobs_of(place, text % "1, 2"), jobs_of(place, text % "2, 3, 1")
     assert set(after) - set(before) == {"a-batch-64-lr-3", "a-batch-128-lr-3"}
     assert {key: after[key].digest for key in before} == {key: job.digest for key, job in before.items()}
 
 
-def test_more_combinations_than_anybody_means_are_refused_at_once(place: Place) -> None:
+def test_too_many_combinations_are_refused(place: Place) -> None:
     axes = ", ".join(f"a{n}: [1, 2, 3, 4, 5, 6, 7, 8, 9]" for n in range(40))
     place.write(manifest(f"a: {{matrix: {{{axes}}}}}"))
     (problem,) = place.problems()
@@ -150,7 +148,7 @@ def test_more_combinations_than_anybody_means_are_refused_at_once(place: Place) 
 
 
 @pytest.mark.parametrize("section", ["include", "exclude"])
-def test_combinations_are_found_without_comparing_each_with_each(section: str) -> None:
+def test_combinations_are_computed_in_linear_time(section: str) -> None:
     values = list(range(4000))
     listed: dict[str, list[dict[str, Any]]] = {"include": [], "exclude": []}
     listed[section] = [{"x": value + 0.5} for value in values]
@@ -163,7 +161,7 @@ def test_combinations_are_found_without_comparing_each_with_each(section: str) -
 # ── needs and former keys ──────────────────────────────────────────────────────────────────────────
 
 
-def test_a_needed_key_may_be_declared_in_another_file_and_be_out_of_view(place: Place) -> None:
+def test_needed_key_may_be_in_another_file_out_of_view(place: Place) -> None:
     place.write(HEAD + DEFAULTS)
     place.write("jobs: {a: {needs: b}}", "a/jobs.yaml")
     place.write("jobs: {b: {formerly: old}}", "b/jobs.yaml")
@@ -175,12 +173,12 @@ def test_a_needed_key_may_be_declared_in_another_file_and_be_out_of_view(place: 
     assert found.key == "b"
 
 
-def test_a_long_chain_is_no_cycle_and_no_recursion(place: Place) -> None:
+def test_long_chain_is_no_cycle_and_needs_no_recursion(place: Place) -> None:
     chain = "".join(f"j{n}: {{needs: j{n + 1}}}\n" for n in range(1500)) + "j1500: {}\n"
     assert len(jobs_of(place, chain)) == 1501
 
 
-def test_sweep_that_needs_a_sweep_costs_what_both_cost(place: Place) -> None:
+def test_sweep_needing_a_sweep_loads_in_linear_time(place: Place) -> None:
     """Each member needs all members of the other: a million pairs that nobody writes down."""
     values = ", ".join(map(str, range(1_000)))
     jobs = jobs_of(place, f"a: {{matrix: {{x: [{values}]}}}}\nb: {{matrix: {{x: [{values}]}}, needs: a}}\n")
@@ -193,7 +191,7 @@ def test_sweep_that_needs_a_sweep_costs_what_both_cost(place: Place) -> None:
         st.sampled_from("abcdefgh"), st.lists(st.sampled_from("abcdefgh"), max_size=4, unique=True).map(tuple)
     )
 )
-def test_without_the_cycles_that_are_found_there_is_none(graph: dict[str, tuple[str, ...]]) -> None:
+def test_removing_the_found_cycles_leaves_none(graph: dict[str, tuple[str, ...]]) -> None:
     found = [(*cycle, cycle[0]) for cycle in cycles(graph, tuple("abcdefgh"))]
     assert len(set(found)) == len(found)
     closing = {pair for cycle in found for pair in pairwise(cycle)}
@@ -236,7 +234,7 @@ def test_reference_reaches_a_file_that_is_out_of_view(place: Place) -> None:
     assert algorithm(stack.jobs["train"])["inputs"][0]["remote"]["obs"]["obs_url"] == "obs://b/data/"
 
 
-def test_path_made_of_many_outputs_asks_for_each_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_of_many_outputs_expands_each_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     expanded = Outputs._expanded
 

@@ -26,7 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=500)
 @given(st.integers(0, 2**32).map(damaged) | st.text(st.characters(exclude_categories=["Cs"])).map(str.encode))
-def test_any_manifest_loads_or_is_refused_with_a_place(root: Path, data: bytes) -> None:
+def test_any_manifest_loads_or_is_refused_with_a_location(root: Path, data: bytes) -> None:
     (root / "main.yaml").write_bytes(data)
     problems: tuple[Diagnostic, ...] = ()
     try:
@@ -93,7 +93,7 @@ def without_prefixes(entry: Mapping[str, Any]) -> Any:
 
 @settings(max_examples=60)
 @given(ENTRIES)
-def test_digests_do_not_see_order_form_or_prefix(root: Path, entry: dict[str, Any]) -> None:
+def test_digests_are_independent_of_order_form_and_prefix(root: Path, entry: dict[str, Any]) -> None:
     variants = [
         entry,
         reordered(entry),

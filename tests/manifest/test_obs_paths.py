@@ -55,13 +55,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("body", ACCEPTED, ids=range(len(ACCEPTED)))
-def test_path_that_the_service_takes_is_valid(place: Place, body: str) -> None:
+def test_path_accepted_by_the_service_is_valid(place: Place, body: str) -> None:
     job = place.job(body)
     check_job({**(job.body or {}), "metadata": {"name": "a"}})
 
 
 @pytest.mark.parametrize("body", REFUSED, ids=range(len(REFUSED)))
-def test_path_that_we_refuse_the_emulator_refuses_too(place: Place, body: str) -> None:
+def test_refused_path_is_refused_by_the_emulator(place: Place, body: str) -> None:
     place.write(f"{HEAD}jobs:\n  a:\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n")
     assert place.problem().what == "invalid OBS path"
     read = YAML(typ="safe", pure=True).load(body)

@@ -19,7 +19,7 @@ def body_with(line: str) -> str:
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
-def test_number_that_json_has_not_is_refused_in_raw(place: Place, number: str) -> None:
+def test_non_json_number_is_refused_in_raw(place: Place, number: str) -> None:
     raws = (
         *("{x: %s}", "{x: {y: [1, {z: %s}]}}", "{metadata: {x: %s}}"),
         *("{algorithm: {inputs: {a: {x: %s}}}}", "{spec: {x: [%s]}}", "{x: '${var.v}'}"),
@@ -35,7 +35,7 @@ def test_number_that_json_has_not_is_refused_in_raw(place: Place, number: str) -
 
 
 @pytest.mark.parametrize("number", [str(-(2**63)), str(2**64 - 1), "1e308", "-0.0", "5e-324"])
-def test_number_that_json_has_may_stand_in_raw(place: Place, number: str) -> None:
+def test_json_number_is_accepted_in_raw(place: Place, number: str) -> None:
     job = place.job(body_with(f"raw: {{x: {number}}}"))
     assert job.body is not None
     assert job.body["x"] == json.loads(number)
@@ -51,7 +51,7 @@ def test_number_that_json_has_may_stand_in_raw(place: Place, number: str) -> Non
         "spec: {resource: {flavor_detail: {x: %s}}}",
     ],
 )
-def test_number_that_json_has_not_is_refused_in_any_field(place: Place, line: str, number: str) -> None:
+def test_non_json_number_is_refused_in_any_field(place: Place, line: str, number: str) -> None:
     lines = (
         JOB.replace("    spec: {resource: {flavor_id: gpu, node_count: 1}}\n", "") if "spec" in line else JOB
     )
@@ -61,7 +61,7 @@ def test_number_that_json_has_not_is_refused_in_any_field(place: Place, line: st
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS[:-1])
-def test_number_without_end_is_refused_in_settings(place: Place, number: str) -> None:
+def test_infinite_number_is_refused_in_settings(place: Place, number: str) -> None:
     limits = ("terminations", "reruns", "terminations_percent", "lost_time", "lost_node_hours")
     said = ", ".join(f"{name}: {number}" for name in limits)
     lifecycle = f"lifecycle: {{max_retries: {number}, retry_delay: {number}}}"
@@ -73,7 +73,7 @@ def test_number_without_end_is_refused_in_settings(place: Place, number: str) ->
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
-def test_number_is_text_as_it_stands_where_text_is_wanted(place: Place, number: str) -> None:
+def test_number_in_a_text_field_keeps_its_spelling(place: Place, number: str) -> None:
     line = f"engine: {{engine_id: pt}}, parameters: {{p: {number}}}, environments: {{E: {number}}}"
     job = place.job(f"{JOB.replace('engine: {engine_id: pt}', line)}    lifecycle: {{rerun: {number}}}\n")
     assert job.body is not None
@@ -122,9 +122,7 @@ PLACES = [
         ("\ufffe", "invalid YAML"),
     ],
 )
-def test_character_that_nothing_can_keep_is_refused_everywhere(
-    place: Place, text: str, escape: str, what: str
-) -> None:
+def test_unstorable_character_is_refused_everywhere(place: Place, text: str, escape: str, what: str) -> None:
     line = text.format(escape, escape)
     if not line.startswith("stack"):
         place.write(HEAD if "target" not in line else "stack: s\n")
@@ -134,7 +132,7 @@ def test_character_that_nothing_can_keep_is_refused_everywhere(
     assert all(problem.location is not None for problem in problems)
 
 
-def test_each_text_with_nul_is_told(place: Place) -> None:
+def test_each_text_with_nul_is_reported(place: Place) -> None:
     place.write('stack: "\\0"\njobs: {"a\\0": {description: "\\0"}}\n')
     assert [problem.what for problem in place.problems()] == ["character not allowed"] * 3
 
@@ -153,9 +151,7 @@ def test_backslash_before_a_zero_is_no_nul(place: Place) -> None:
         ("variables: {v: {}}\n", {"variables": {"v": "a\udcff"}}),
     ],
 )
-def test_bytes_from_outside_that_are_no_text_are_refused(
-    place: Place, more: str, given: dict[str, Any]
-) -> None:
+def test_invalid_utf8_from_the_environment_is_refused(place: Place, more: str, given: dict[str, Any]) -> None:
     expression = "${var.v}" if more else "${env.X}"
     place.write(f"{HEAD}{more}jobs:\n  a:{JOB}    description: '{expression}'\n")
     problem = place.problem(**given)

@@ -17,7 +17,7 @@ VARIABLES = (
 )
 
 
-def test_left_out_there_is_none(place: Place) -> None:
+def test_omitted_records_have_no_url(place: Place) -> None:
     for text in ("stack: s\n", "stack: s\nrecords:\n"):
         place.write(text)
         loaded = place.load()
@@ -45,7 +45,7 @@ def test_left_out_there_is_none(place: Place) -> None:
         ("'sqlite:///${var.path}${env.HOST}'", "sqlite:///ROOT/$dirserver", "sqlite:///$dir${env.HOST}"),
     ],
 )  # fmt: skip
-def test_url_is_whole_and_its_reference_can_be_kept(
+def test_records_url_is_resolved_and_its_reference_is_kept(
     place: Place, text: str, url: str | None, reference: str | None
 ) -> None:
     environ = {"HOST": "server", "URL": "postgresql://a:pa%2Fss@h/d", "PW": "swordfish", "TOKEN": "hunter2!"}
@@ -95,7 +95,7 @@ def test_password_from_the_environment_is_a_secret(place: Place, text: str) -> N
             assert "fish" not in redact(f"cannot connect with {spelled} to db")
 
 
-def test_unset_environment_variable_matters_only_for_who_needs_the_url(place: Place) -> None:
+def test_unset_environment_variable_fails_only_when_the_url_is_used(place: Place) -> None:
     place.write("stack: s\nrecords: postgresql://a:${env.PW}@${env.HOST}/app\n")
     loaded = place.load()
     assert loaded.records_reference == "postgresql://a:${env.PW}@${env.HOST}/app"
@@ -114,7 +114,7 @@ def test_unset_environment_variable_matters_only_for_who_needs_the_url(place: Pl
     )
 
 
-def test_offline_a_sensitive_variable_needs_no_value_until_the_url_is_used(place: Place) -> None:
+def test_offline_sensitive_variable_needs_no_value_until_the_url_is_used(place: Place) -> None:
     place.write(f"stack: s\n{VARIABLES}records: postgresql://a:${{var.token}}@db/x\n")
     loaded = place.load(offline=True)
     assert loaded.secrets == ()

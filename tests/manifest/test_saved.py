@@ -41,7 +41,7 @@ def refused(tree: Any, sources: Mapping[str, VariableSource] = TOKEN, **more: An
 
 
 @pytest.mark.parametrize("members", [{}, {"env": "A", "file": "b"}, {"given": True, "default": True}])
-def test_source_is_one_of_five(members: dict[str, Any]) -> None:
+def test_variable_source_has_exactly_one_of_five_kinds(members: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="one of env, file, given, default and text"):
         VariableSource(**members)
 
@@ -49,7 +49,7 @@ def test_source_is_one_of_five(members: dict[str, Any]) -> None:
 # And back
 
 
-def test_job_is_the_same_again(place: Place) -> None:
+def test_saved_job_round_trips(place: Place) -> None:
     environments = "environments: {A: '${var.token}', B: 'Bearer ${var.token}', C: '$${x} $$', D: 1}, engine:"
     place.write(
         HEAD
@@ -75,7 +75,7 @@ HOSTILE = st.lists(st.sampled_from(["$${", "${", "${$}", "$", "{", "}", "var.tok
 @given(st.recursive(HOSTILE | st.text() | st.integers() | st.none() | st.booleans(),
                     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(HOSTILE, inner, max_size=3),
                     max_leaves=8))  # fmt: skip
-def test_plain_data_survives(tree: Any) -> None:
+def test_saved_plain_data_round_trips(tree: Any) -> None:
     assert again(json.loads(json.dumps(save(tree))), {}) == tree
     assert unresolvable_references(tree) == ()
 
@@ -90,7 +90,7 @@ def test_plain_data_survives(tree: Any) -> None:
 @example([("open",), ("token",)], "", "a$$", "t")
 @example([("open",), "{x}", ("token",)], "", "$", "t")
 @example([("token",), "$$", ("other",)], "", "", "t")
-def test_secrets_survive_with_value_and_reference(
+def test_saved_secrets_round_trip_with_value_and_reference(
     pieces: list[Any], other: str, open_value: str | int, token: str
 ) -> None:
     given_values = {"token": token, "other": other, "open": open_value}
@@ -120,7 +120,7 @@ def test_secrets_survive_with_value_and_reference(
 # Where values come from now
 
 
-def test_what_is_given_now_outdoes_where_it_came_from(tmp_path: Path) -> None:
+def test_value_given_now_overrides_its_saved_source(tmp_path: Path) -> None:
     (tmp_path / "old.values").write_text("token: from-old-file\n")
     (tmp_path / "new.values").write_text("token: from-new-file\nother: 1\n")
     new: dict[str, Any] = {"var_files": [tmp_path / "new.values"]}
@@ -156,7 +156,7 @@ def test_what_is_given_now_outdoes_where_it_came_from(tmp_path: Path) -> None:
         (None, "is not recorded", "give --var token=VALUE"),
     ],
 )  # fmt: skip
-def test_value_that_is_not_there_any_more(
+def test_value_no_longer_available_is_refused_with_a_fix(
     tmp_path: Path, source: VariableSource | None, why: str, fix: str
 ) -> None:
     (tmp_path / "other.values").write_text("other: hunter2\n")
@@ -169,7 +169,7 @@ def test_value_that_is_not_there_any_more(
     assert "hunter2" not in repr(problem)
 
 
-def test_every_missing_value_is_told(tmp_path: Path) -> None:
+def test_every_missing_value_is_reported(tmp_path: Path) -> None:
     sources = {"a": VariableSource(env="A"), "b": VariableSource(given=True), "c": VariableSource(env="C")}
     told = refused(["${var.c} ${var.a}", "${var.b}"], sources, environ={"C": "c"})
     assert [problem.fix for problem in told] == [
@@ -185,7 +185,7 @@ COMPOSED = {
 }
 
 
-def test_composed_value_is_put_together_again() -> None:
+def test_composed_value_is_restored_from_its_parts() -> None:
     learned: list[str] = []
     environ = {"TOKEN": "hunter2!", "MORE": "more"}
     found = again("<${var.line}>", COMPOSED, environ=environ, add_secrets=learned.extend)
@@ -203,7 +203,7 @@ def test_composed_value_is_put_together_again() -> None:
         ({"TOKEN": "t"}, ["give --var line=VALUE"]),
     ],
 )
-def test_composed_value_names_the_part_that_is_missing(environ: dict[str, str], fixes: list[str]) -> None:
+def test_composed_value_names_its_missing_part(environ: dict[str, str], fixes: list[str]) -> None:
     assert [problem.fix for problem in refused("${var.line}", COMPOSED, environ=environ)] == fixes
 
 
@@ -214,13 +214,13 @@ def test_saved_data_reads_nothing_but_variables(text: str) -> None:
     assert "only ${var.NAME} is" in problem.why
 
 
-def test_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_saved_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "v.values").write_text("token: [hunter2]\n")
     (problem,) = refused("${var.token}", var_files=[tmp_path / "v.values"])
     assert (problem.what, "hunter2" in repr(problem)) == ("wrong type", False)
 
 
-def test_files_given_now_have_to_be_there_and_readable(tmp_path: Path) -> None:
+def test_given_variable_files_must_exist_and_be_readable(tmp_path: Path) -> None:
     with pytest.raises(WrongUsage, match="no such path"):
         again("${var.token}", var_files=[tmp_path / "none.values"])
     (tmp_path / "bad.values").write_text("token: {hunter2\n")
@@ -228,7 +228,7 @@ def test_files_given_now_have_to_be_there_and_readable(tmp_path: Path) -> None:
     assert (problem.what, "hunter2" in repr(problem)) == ("invalid YAML", False)
 
 
-def test_every_value_is_known_before_anything_is_refused() -> None:
+def test_every_value_is_redactable_before_anything_is_refused() -> None:
     learned: set[str] = set()
     sources = {**TOKEN, "gone": VariableSource(env="GONE"), "unused": VariableSource(env="UNUSED")}
     environ = {"TOKEN": "hunter2!", "UNUSED": "swordfish"}
@@ -251,7 +251,7 @@ def test_every_value_is_known_before_anything_is_refused() -> None:
         "$${var.token}",
     ],
 )
-def test_what_could_not_be_found_again_is_listed(reference: str) -> None:
+def test_unresolvable_references_are_listed(reference: str) -> None:
     secret = SecretText("hunter2!", reference)
     fine = SecretText("hunter2!", "x${var.token}")
     assert unresolvable_references({"a": [secret, fine], "b": secret}) == (reference,)
@@ -260,7 +260,7 @@ def test_what_could_not_be_found_again_is_listed(reference: str) -> None:
 @pytest.mark.parametrize(
     ("value", "lost"), [("hunter2!", ("${parameter.password}",)), ("'${var.token}'", ())]
 )
-def test_secret_that_is_marked_in_place_is_kept_if_a_variable_gives_it(
+def test_secret_marked_in_place_is_savable_if_a_variable_gives_it(
     place: Place, value: str, lost: tuple[str, ...]
 ) -> None:
     parameters = f"parameters: {{password: {{value: {value}, sensitive: true}}}}, engine:"

@@ -59,9 +59,7 @@ def texts_of(job: DesiredJob) -> set[str]:
 
 
 @pytest.mark.parametrize("text", SPELLINGS)
-def test_number_or_boolean_is_sent_as_it_is_spelled_where_the_service_wants_text(
-    text: str, place: Place
-) -> None:
+def test_number_or_boolean_in_a_text_field_is_sent_as_spelled(text: str, place: Place) -> None:
     assert texts_of(job_with(text, place)) == {text}
 
 
@@ -94,7 +92,7 @@ def test_defaults_keep_the_spelling(place: Place) -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("010", 10), ("+7", 7), ("0x10", 16), ("0o17", 15), ("'${var.n}'", 10)]
 )
-def test_number_is_a_number_where_the_service_wants_one(text: str, value: int, place: Place) -> None:
+def test_number_in_a_number_field_is_sent_as_a_number(text: str, value: int, place: Place) -> None:
     job = place.job(
         f"""
         algorithm: {{code_dir: obs://b/code/, boot_file: obs://b/code/train.py, engine: {{engine_id: pt}}}}
@@ -108,7 +106,7 @@ def test_number_is_a_number_where_the_service_wants_one(text: str, value: int, p
     assert [(type(one), one) for one in found] == [(int, value), (int, value), (float, 1.5), (bool, True)]
 
 
-def test_refused_number_is_told_as_it_is_spelled(place: Place) -> None:
+def test_refused_number_is_reported_as_spelled(place: Place) -> None:
     place.write(
         f"""{HEAD}jobs: {{a: {{algorithm: {{code_dir: obs://b/c/, boot_file: obs://b/c/t.py,
         engine: {{engine_id: 1.10}}}}, spec: {{resource: {{flavor_id: gpu}}}}}}}}"""
@@ -117,13 +115,13 @@ def test_refused_number_is_told_as_it_is_spelled(place: Place) -> None:
     assert problem.why == "expected text, got 1.10"
 
 
-def test_two_files_that_spell_a_number_in_two_ways_disagree(place: Place) -> None:
+def test_files_spelling_a_number_differently_disagree(place: Place) -> None:
     place.write(f"{HEAD}defaults: {{algorithm: {{parameters: {{lr: 1.10}}}}}}\njobs: {{}}\n")
     place.write("defaults: {algorithm: {parameters: {lr: 1.1}}}\n", "more.yaml")
     assert place.problem().what == "files disagree"
 
 
-def test_key_made_with_a_number_that_keeps_its_spelling_is_a_key(place: Place) -> None:
+def test_number_with_a_spelling_makes_a_valid_key(place: Place) -> None:
     other = "{algorithm: {id: x}, spec: {resource: {flavor_id: g}}"
     place.write(
         f"{HEAD}variables: {{n: {{default: 01}}}}\njobs:\n  a-01: {other}}}\n"

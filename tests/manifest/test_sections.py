@@ -35,13 +35,13 @@ def test_policies_of_several_files_are_joined_in_the_order_of_the_files(place: P
     assert str(one.location).endswith("main.yaml:3:24")
 
 
-def test_expression_of_a_policy_is_not_expanded(place: Place) -> None:
+def test_policy_expression_is_not_expanded(place: Place) -> None:
     with_policy(place, "  - {name: a, deny: 'job.key == \"${var.x}\"'}\n")
     [policy] = place.load().stack.policies
     assert policy.expression == 'job.key == "${var.x}"'
 
 
-def test_case_below_the_root_is_no_part_of_the_stack(place: Place) -> None:
+def test_policy_case_below_the_root_is_no_part_of_the_stack(place: Place) -> None:
     with_policy(place, "  - {name: a, deny: 'true'}\n")
     before = place.load().manifest_digest
     place.write("job: {}\nexpect: {deny: [a]}\n", "cases/one.yaml")
@@ -125,13 +125,13 @@ TOKEN = "x-very-secret-9x"
 URL = f"discord://id/{TOKEN}?template=/etc/passwd"
 
 
-def test_services_are_judged_without_apprise(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_service_is_refused_without_apprise(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
     place.write(f"{HEAD}notify: [{{url: 'dbus://'}}]\n")
     assert place.problem().what == "notification URL not allowed"
 
 
-def test_value_that_is_known_only_when_something_is_sent_is_not_sent_to(place: Place) -> None:
+def test_notification_url_resolved_only_when_sending_is_not_used(place: Place) -> None:
     place.write(f"{HEAD}variables: {{u: {{env: HOOK, sensitive: true}}}}\nnotify: [{{url: '${{var.u}}'}}]\n")
     environ = {"HOOK": ""}
     loaded = place.load(offline=True, environ=environ)
@@ -143,7 +143,7 @@ def test_value_that_is_known_only_when_something_is_sent_is_not_sent_to(place: P
     assert TOKEN not in repr(destination)
 
 
-def test_stack_with_policies_is_read_without_their_extra_where_none_is_asked(
+def test_stack_with_policies_loads_without_the_extra_if_none_is_evaluated(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _: None)

@@ -35,7 +35,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("text", "name"), TEXTS.values(), ids=TEXTS)
-def test_name_that_is_seen_without_a_parser_is_the_one_of_the_parser(text: str, name: str | None) -> None:
+def test_stack_name_found_without_the_parser_equals_the_parsed_one(text: str, name: str | None) -> None:
     seen = plain_stack_name(text.encode())
     assert seen == name
     document = parse(text.encode(), Path("a.yaml"), "a.yaml")
@@ -43,7 +43,7 @@ def test_name_that_is_seen_without_a_parser_is_the_one_of_the_parser(text: str, 
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_root_is_found_by_its_file_however_that_says_stack(tmp_path: Path, name: str) -> None:
+def test_root_file_is_found_in_any_spelling_of_stack(tmp_path: Path, name: str) -> None:
     text, _ = TEXTS[name]
     (tmp_path / "stack.yaml").write_text("stack: top\n", encoding="utf-8")
     (tmp_path / "inner").mkdir()
@@ -54,14 +54,14 @@ def test_root_is_found_by_its_file_however_that_says_stack(tmp_path: Path, name:
     assert find_roots([tmp_path]) == [StackRoot(tmp_path, "top"), *(inner if document.is_root_file else [])]
 
 
-def test_directory_that_is_reached_twice_is_one_root(tmp_path: Path) -> None:
+def test_directory_reached_twice_is_one_root(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "stack.yaml").write_text("stack: a\n", encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     assert [root.directory for root in find_roots([tmp_path, tmp_path / "a"])] == [tmp_path / "a"]
 
 
-def test_variable_file_is_no_root_file_and_a_file_no_tree(tmp_path: Path) -> None:
+def test_variable_file_is_no_root_file_and_file_is_no_tree(tmp_path: Path) -> None:
     (tmp_path / "stack.yaml").write_text("stack: a\n", encoding="utf-8")
     (tmp_path / "values").mkdir()
     values = tmp_path / "values" / "values.yaml"
@@ -72,7 +72,7 @@ def test_variable_file_is_no_root_file_and_a_file_no_tree(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_digest_of_files_is_that_of_their_names_and_bytes(tmp_path: Path, same: bool) -> None:
+def test_files_digest_covers_names_and_bytes(tmp_path: Path, same: bool) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "below").mkdir(parents=True)
         (tmp_path / name / "stack.yaml").write_text("stack: a\n", encoding="utf-8")

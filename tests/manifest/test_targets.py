@@ -16,7 +16,7 @@ from tests.manifest.conftest import Place, marked, place_of
         ("targets: {here: {kind: local}}", None, "here"),
     ],
 )
-def test_target_is_the_one_that_is_named_or_the_default_or_the_only_one(
+def test_target_is_the_named_the_default_or_the_only_one(
     place: Place, text: str, name: str | None, default: str
 ) -> None:
     place.write(f"stack: s\n{text}\n")
@@ -33,7 +33,7 @@ def test_target_is_the_one_that_is_named_or_the_default_or_the_only_one(
         ("", None, "no targets"),
     ],
 )
-def test_target_that_nothing_names_is_wrong_use(place: Place, text: str, name: str | None, why: str) -> None:
+def test_undetermined_target_is_wrong_usage(place: Place, text: str, name: str | None, why: str) -> None:
     place.write(f"stack: s\n{text}\n")
     loaded = place.load()
     assert loaded.target_name is None
@@ -41,7 +41,7 @@ def test_target_that_nothing_names_is_wrong_use(place: Place, text: str, name: s
         loaded.target(name)
 
 
-def test_unset_environment_variable_matters_only_for_the_target_that_is_used(place: Place) -> None:
+def test_unset_environment_variable_fails_only_on_the_target_in_use(place: Place) -> None:
     place.write(
         """\
         stack: s

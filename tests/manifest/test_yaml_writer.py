@@ -52,7 +52,7 @@ def test_odd_text_stays_text(text: str) -> None:
 @example({"a": [[["b"]], [], {}, [{}]]})
 @example({"": [], "a\\nb": [], "a\nb": {}})
 @example({"\ue000": "\ue001:{\ue008"})
-def test_anything_is_read_back_and_in_canonical_layout(tree: dict[str, Any]) -> None:
+def test_any_value_is_read_back_and_written_in_canonical_layout(tree: dict[str, Any]) -> None:
     written = yaml_text({"free": tree})
     assert read(written).tree == {"free": tree}
     assert format_text(written, "a.yaml") == written
