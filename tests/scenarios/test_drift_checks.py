@@ -243,7 +243,9 @@ COSTS = {"failed", "terminated", "duplicate", "orphaned", "unowned", "stuck"}
 
 
 @pytest.mark.parametrize(("class_", "way", "happens"), WAYS, ids=[f"{one}: {way}" for one, way, _ in WAYS])
-def test_drift_is_noticed_once_whatever_its_way(site: Site, class_: str, way: str, happens: Happens) -> None:
+def test_drift_of_any_kind_and_origin_is_reported_once(
+    site: Site, class_: str, way: str, happens: Happens
+) -> None:
     site.apply(A)
     assert site.check().exit_code is ExitCode.DONE
     happens(site)
@@ -334,7 +336,7 @@ NO_DRIFT: list[tuple[str, Happens]] = [
 @pytest.mark.parametrize(
     ("happens"), [happens for _, happens in NO_DRIFT], ids=[name for name, _ in NO_DRIFT]
 )
-def test_this_is_no_drift(site: Site, happens: Happens) -> None:
+def test_expected_change_is_no_drift(site: Site, happens: Happens) -> None:
     site.apply(A)
     assert site.check().exit_code is ExitCode.DONE
     happens(site)
@@ -345,7 +347,7 @@ def test_this_is_no_drift(site: Site, happens: Happens) -> None:
     assert site.check(since_last=False).exit_code is ExitCode.DONE
 
 
-def test_damaged_records_make_no_drift_new_and_are_said(site: Site) -> None:
+def test_damaged_records_are_reported_and_make_no_drift_new(site: Site) -> None:
     site.apply(A)
     site.put("Failed")
     assert site.check().exit_code is ExitCode.CHANGES
@@ -368,7 +370,7 @@ def test_damaged_records_make_no_drift_new_and_are_said(site: Site) -> None:
 # --- hundreds of checks
 
 
-def test_drift_that_a_colleague_finds_while_we_look_is_not_gone(site: Site) -> None:
+def test_drift_found_by_a_concurrent_check_is_not_gone(site: Site) -> None:
     """Our look begins, a colleague's check sees and records what we have not read, then ours is recorded."""
     site.apply(A)
     site.check()

@@ -155,7 +155,7 @@ def test_second_signal_stops_at_once_and_reports_done_actions(
     ["threading.Event().wait", "lambda: sys.stdout.write(1)", "lambda: os.close(1) or print('gone')"],
     ids=["nobody reads", "a fault", "the reader has gone"],
 )
-def test_second_signal_stops_despite_failing_or_hanging_last_words(last_words: str) -> None:
+def test_second_signal_stops_despite_failing_or_hanging_output(last_words: str) -> None:
     script = f"""
 import os, signal, sys, threading
 from reconciler.cli.execution import Interrupt, interruptible

@@ -99,7 +99,7 @@ def test_apply_killed_at_any_moment_is_completed_by_the_next_apply(
     record_property("figure", ["of these left a lock behind that kept nobody out", locked])
 
 
-def test_kill_leaves_the_disk_as_it_was_when_the_apply_stood_still(
+def test_kill_leaves_the_disk_as_at_the_kill_point(
     world: World, fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     chosen = random.Random("killed").sample(range(1, MOMENTS), 10)

@@ -177,7 +177,7 @@ def _local(time_s: float) -> datetime:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("order", ["terminate_first", "create_first"])
-def test_job_that_is_still_running_is_replaced_once(kind: Night, order: str, tmp_path: Path) -> None:
+def test_job_still_running_at_its_time_is_replaced_once(kind: Night, order: str, tmp_path: Path) -> None:
     job = a_job(lifecycle={**NIGHTLY, "overlap": "replace", "replace_order": order})
     with runners("2026-05-01T12:00Z", tmp_path, running=1e6) as ours:
         ours[0].do(job)
@@ -211,7 +211,7 @@ def _is_ahead(runner: Runner, ahead_s: float) -> None:
 
 @pytest.mark.parametrize("ahead_s", [2, 30, 800, 7200, -7200])
 @pytest.mark.parametrize("lifecycle", [{}, {"overlap": "replace"}], ids=str)
-def test_runner_goes_by_the_clock_of_the_service(
+def test_runner_uses_the_clock_of_the_service(
     ahead_s: float, lifecycle: dict[str, Any], tmp_path: Path
 ) -> None:
     """A job that was created before 02:30, by the service's clock, would be started for 02:30 once more."""
@@ -234,7 +234,7 @@ def test_runner_goes_by_the_clock_of_the_service(
 
 @pytest.mark.parametrize("order", ["terminate_first", "create_first"])
 @pytest.mark.parametrize("lifecycle", [{}, {"overlap": "replace"}], ids=str)
-def test_plan_that_knew_only_a_clock_ahead_waits_for_that_of_the_service(
+def test_plan_made_with_a_fast_clock_waits_for_the_service_clock(
     lifecycle: dict[str, Any], order: str, tmp_path: Path
 ) -> None:
     job = a_job(lifecycle={**NIGHTLY, **lifecycle, "replace_order": order})
@@ -267,9 +267,7 @@ def marks(runner: Runner) -> list[str | None]:
 
 
 @pytest.mark.parametrize("edit", [{}, HOURLY, {"schedule": "30 2 * * *", "timezone": "UTC"}], ids=str)
-def test_schedule_that_is_added_or_edited_starts_nothing_of_the_past(
-    edit: dict[str, Any], tmp_path: Path
-) -> None:
+def test_added_or_edited_schedule_starts_no_past_time(edit: dict[str, Any], tmp_path: Path) -> None:
     """The night was long ago, or an hour came just now; another runner knows nothing of the history."""
     before, after = a_job(lifecycle=edit), a_job(lifecycle=NIGHTLY)
     with runners("2026-05-01T10:00Z", tmp_path, 2, running=60) as (runner, other):
@@ -304,7 +302,7 @@ def _tells_the_time(runner: Runner) -> None:
     runner.gate._app = dated  # type: ignore[assignment]
 
 
-def test_saved_plan_holds_although_a_later_time_has_come(tmp_path: Path) -> None:
+def test_saved_plan_holds_after_a_later_scheduled_time(tmp_path: Path) -> None:
     job = a_job(lifecycle={"schedule": "0 * * * *"})
     with runners("2026-05-01T12:30Z", tmp_path, running=60) as ours:
         ours[0].do(job)
@@ -320,7 +318,7 @@ def test_saved_plan_holds_although_a_later_time_has_come(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("ends_as", ["Failed", "Completed"])
-def test_wait_leaves_a_time_that_comes_to_the_next_apply(ends_as: str, tmp_path: Path) -> None:
+def test_wait_leaves_a_new_scheduled_time_to_the_next_apply(ends_as: str, tmp_path: Path) -> None:
     job = a_job(lifecycle={"schedule": "* * * * *"})
     with runners("2026-05-01T12:00Z", tmp_path, 1, running=300) as [runner]:
         runner.time.at(150, lambda: runner.store.set_phase(runner.job("a").id, ends_as))
