@@ -64,7 +64,7 @@ def test_work_of_another_stack_is_found_by_its_digest_if_it_no_longer_declares_i
         (SCOPE, Phase.COMPLETED),
     ],
 )
-def test_work_that_did_not_complete_or_not_on_this_target_or_is_our_own_is_not_found(
+def test_unfinished_foreign_target_or_own_work_is_not_found(
     records: Records, scope: Scope, phase: Phase
 ) -> None:
     remember(records, scope, "a", phase)
@@ -72,14 +72,14 @@ def test_work_that_did_not_complete_or_not_on_this_target_or_is_our_own_is_not_f
     assert found(records) == {}
 
 
-def test_thousands_of_digests_are_asked_in_portions(records: Records) -> None:
+def test_thousands_of_digests_are_queried_in_batches(records: Records) -> None:
     remember(records, OTHER_STACK, "a")
     records.declare(OTHER_STACK, {}, THERE)
     digests = {f"b{number:012x}" for number in range(1200)} | {DIGEST}
     assert records.finished(SCOPE, digests, HERE) == OF_SPEECH
 
 
-def test_sweep_of_a_key_stays_known_after_it_is_declared_no_more(place: Place) -> None:
+def test_sweep_of_an_undeclared_key_stays_recorded(place: Place) -> None:
     records = place.open()
     records.declare(SCOPE, {"lr-sweep-lr-1": "lr-sweep", "plain": ""}, HERE)
     records.declare(SCOPE, {"plain": ""}, HERE)
@@ -87,7 +87,7 @@ def test_sweep_of_a_key_stays_known_after_it_is_declared_no_more(place: Place) -
     assert place.open().memory(OTHER_STACK).sweeps == {}
 
 
-def test_declaration_that_is_recorded_already_writes_nothing(records: Records) -> None:
+def test_recorded_declaration_is_not_written_again(records: Records) -> None:
     records.declare(SCOPE, {"a": ""}, HERE)
     with statements(records) as sent:
         records.declare(SCOPE, {"a": ""}, HERE)

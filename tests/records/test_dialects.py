@@ -41,7 +41,7 @@ def test_database_error_table_ends_with_a_catch_all(dialect: type[Dialect]) -> N
         ("/d?host=::1", {"host": "::1"}),
     ],
 )
-def test_driver_is_told_what_the_server_url_says(rest: str, options: dict[str, Any]) -> None:
+def test_server_url_options_are_passed_to_the_driver(rest: str, options: dict[str, Any]) -> None:
     for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
         dialect = dialect_of(f"{scheme}://{rest}")
         assert isinstance(dialect, Postgresql)

@@ -64,7 +64,7 @@ def test_standing_drift_is_read_as_it_was_written(place: Place) -> None:
     assert place.open().last_check(OTHER_STACK) == NO_CHECK
 
 
-def test_check_says_nothing_of_the_drift_that_it_did_not_look_at(records: Records) -> None:
+def test_check_keeps_the_drift_it_did_not_examine(records: Records) -> None:
     write(records, a_drift("a"), a_drift("b"), a_drift("c"))
     gone = (DriftId("b", "failed", "j1"),)
     write(records, a_drift("c")._replace(content="changed"), at_s=NOW + 60, gone=gone)
@@ -76,7 +76,7 @@ def test_check_says_nothing_of_the_drift_that_it_did_not_look_at(records: Record
     assert last.at_s == NOW + 60
 
 
-def test_check_that_compared_nothing_is_not_the_last_one(records: Records) -> None:
+def test_check_that_compared_nothing_does_not_become_the_last_check(records: Records) -> None:
     write(records)
     records.record_check(check_at(NOW + 60), ENDED, CheckRecord(None, (a_drift("a", "unknown", None),)))
     last = records.last_check(SCOPE)
@@ -98,7 +98,7 @@ def test_events_of_a_check_are_its_actions_in_the_history(records: Records) -> N
     assert not records.runs(SCOPE, keys=["c"])
 
 
-def test_of_the_checks_that_saw_nothing_the_newest_stay(records: Records) -> None:
+def test_only_the_newest_checks_without_events_are_kept(records: Records) -> None:
     records.begin(a_run()).end(ENDED)
     event = DriftEvent(DriftChange.NEW, a_drift("a").entry)
     for number in range(KEPT_CHECKS + 20):
@@ -120,7 +120,7 @@ def test_id_of_any_form_is_written_and_found_again(place: Place, job: str) -> No
     assert not records.last_check(SCOPE).standing
 
 
-def test_checks_at_once_leave_each_drift_once(place: Place) -> None:
+def test_concurrent_checks_record_each_drift_once(place: Place) -> None:
     place.open()
 
     def look(number: int) -> None:
@@ -184,7 +184,7 @@ def test_store_of_schema_version_5_is_migrated_and_takes_checks_and_declarations
     place.open().check()
 
 
-def test_drift_that_was_accepted_in_version_8_is_new_for_the_next_check(place: Place) -> None:
+def test_drift_accepted_in_schema_version_8_is_new_for_the_next_check(place: Place) -> None:
     write(place.open(), a_drift("a")._replace(is_hidden=True))
     with closing(Database(dialect_of(place.url), place.clock, str)) as database, database.writing() as to:
         for column in ("accepted_at_s DOUBLE PRECISION", "accepted_by TEXT DEFAULT '' NOT NULL"):

@@ -115,7 +115,7 @@ def test_older_observation_is_ignored_unless_the_recorded_one_is_far_in_the_futu
 
 
 @pytest.mark.parametrize("is_seen_first", [True, False])
-def test_journal_and_observations_say_together_what_a_revision_is(
+def test_journal_and_observations_combine_into_one_revision(
     records: Records, journal: StoredJournal, is_seen_first: bool
 ) -> None:
     seen = owned(phase=Phase.RUNNING)
@@ -371,7 +371,7 @@ def test_history_of_given_jobs_is_copied_to_another_scope_once(records: Records)
 
 
 @pytest.mark.parametrize(("at_s", "phase"), [(NOW + 1, "Completed"), (NOW - 1, "Running")])
-def test_history_that_is_taken_over_replaces_an_older_look_at_the_same_job(
+def test_copied_history_replaces_an_older_observation_of_the_job(
     records: Records, seen: Revision, at_s: float, phase: str
 ) -> None:
     records.remember(OTHER_STACK, [owned(phase=Phase.COMPLETED)], at_s)

@@ -382,7 +382,7 @@ def test_last_change_is_the_newest_call_of_a_key_that_took_effect(place: Place) 
     assert records.last_changes(ELSEWHERE).keys() == {"b"}
 
 
-def test_fault_of_one_entry_is_no_matter_of_those_written_with_it(journal: StoredJournal) -> None:
+def test_failing_entry_does_not_affect_entries_in_its_batch(journal: StoredJournal) -> None:
     def faulty(transaction: object) -> None:
         raise KeyError("a fault")
 

@@ -251,7 +251,7 @@ def test_lock_of_a_dead_holder_is_free(sqlite: Place) -> None:
 
 
 @pytest.mark.parametrize("what", ["another boot", "no boot id", "its file was removed"])
-def test_lock_of_which_nothing_proves_that_its_holder_is_dead_stays_held(
+def test_lock_without_proof_of_a_dead_holder_stays_held(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
@@ -327,7 +327,7 @@ def _calls_until_interrupted(deed: Callable[[], None], at: int) -> int:
     return calls
 
 
-def test_lock_is_free_after_a_signal_at_any_call_that_takes_it_or_lets_it_go(
+def test_lock_is_free_after_a_signal_in_any_acquire_or_release_call(
     place: Place, record_property: RecordProperty
 ) -> None:
     records, other = place.open(), place.open()
@@ -345,7 +345,7 @@ def test_lock_is_free_after_a_signal_at_any_call_that_takes_it_or_lets_it_go(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("write", ["taken", "let go"])
-def test_lock_is_free_after_a_signal_around_the_commit_that_takes_it_or_lets_it_go(
+def test_lock_is_free_after_a_signal_around_an_acquire_or_release_commit(
     place: Place, monkeypatch: pytest.MonkeyPatch, when: str, write: str
 ) -> None:
     records, writes = place.open(), count(1)

@@ -92,7 +92,7 @@ def test_new_store_has_the_latest_schema_version(place: Place) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 10])
-def test_store_that_an_older_program_wrote_is_read(sqlite: Place, version: int) -> None:
+def test_store_written_by_an_older_program_is_read(sqlite: Place, version: int) -> None:
     """Every version since must be able to; these files are never written again."""
     assert sqlite.path is not None
     old = sqlite3.connect(sqlite.path)
@@ -168,6 +168,6 @@ def test_store_of_a_newer_schema_version_is_refused(place: Place) -> None:
     assert f"schema version {NEXT_VERSION} is newer than {latest()}" in told.why
 
 
-def test_url_that_is_none_of_a_store_is_refused(sqlite: Place) -> None:
+def test_invalid_store_url_is_refused(sqlite: Place) -> None:
     with pytest.raises(WrongUsage, match="not a valid record store URL"):
         open_records("oracle://h/d", clock=sqlite.clock, redact=str, create=True)

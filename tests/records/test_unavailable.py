@@ -59,9 +59,7 @@ def test_file_at_the_store_directory_is_refused(sqlite: Place) -> None:
 
 
 @pytest.mark.parametrize(("of_file", "of_directory"), [(0o000, 0o755), (0o644, 0o000)])
-def test_file_that_may_not_be_read_is_no_missing_one(
-    clock: FileClock, of_file: int, of_directory: int
-) -> None:
+def test_unreadable_file_is_not_a_missing_one(clock: FileClock, of_file: int, of_directory: int) -> None:
     is_root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
@@ -183,7 +181,7 @@ def test_locked_row_raises_unavailable_after_the_lock_timeout(
         journal.before(a_step())
 
 
-def test_connections_are_limited_and_a_free_one_is_waited_for_only_so_long(
+def test_connections_are_limited_and_waiting_for_one_times_out(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialects, "BUSY_S", 0.05)
