@@ -167,14 +167,14 @@ def run(directory: Path, sql: str) -> None:
         file.execute(sql)
 
 
-def test_request_that_the_file_fails_is_told_at_once(local: Connected, tmp_path: Path) -> None:
+def test_request_failed_by_the_local_file_raises_without_retry(local: Connected, tmp_path: Path) -> None:
     run(tmp_path, "DROP TABLE jobs")
     with pytest.raises(LocalFileFailed, match="no such table: jobs") as raised:
         local.backend.details("00000000-0000-0000-0000-000000000000")
     assert str(raised.value.diagnostics[0].fix).startswith("remove ")
 
 
-def test_clock_goes_on_without_the_file(local: Connected, tmp_path: Path) -> None:
+def test_clock_falls_back_without_the_local_file(local: Connected, tmp_path: Path) -> None:
     assert local.clock.now() > 1.0
     run(tmp_path, "DROP TABLE clock")
     assert local.clock.now() == 1.0
@@ -191,7 +191,7 @@ def test_clock_goes_on_without_the_file(local: Connected, tmp_path: Path) -> Non
         ("SQLITE_CORRUPT", "remove r/local.sqlite3 if you can lose the jobs of the local target"),
     ],
 )
-def test_file_that_is_only_held_is_not_to_be_removed(name: str, fix: str) -> None:
+def test_fix_suggests_no_removal_of_a_locked_file(name: str, fix: str) -> None:
     error = StoreError("said by the database")
     error.sqlite_errorname = name
     assert _fix_of(error, Path("r/local.sqlite3")) == fix

@@ -98,7 +98,7 @@ def test_request_id_comes_from_header_or_else_body() -> None:
     assert failure_of(401, body, request_id="def").request_id == "def"
 
 
-def test_fix_is_our_own_or_else_that_of_the_service() -> None:
+def test_fix_falls_back_to_that_of_the_service() -> None:
     ours = failure_of(404, b'{"error_code": "ModelArts.2786", "error_msg": "x", "error_solution": "theirs"}')
     theirs = failure_of(
         400, b'{"error_code": "ModelArts.2751", "error_msg": "x", "error_solution": "theirs"}'

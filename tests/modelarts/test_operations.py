@@ -73,7 +73,9 @@ def flavor(**info: object) -> object:
         ({"items": [{"run_user": None}]}, lambda it: it.catalog.engine_offers().items[0].run_user, ""),
     ],
 )
-def test_value_is_read_in_either_spelling(answer: object, read: Callable[[Any], Any], value: object) -> None:
+def test_catalog_value_is_read_in_either_spelling(
+    answer: object, read: Callable[[Any], Any], value: object
+) -> None:
     assert read(telling(answer)) == value
 
 
@@ -81,7 +83,7 @@ def the_flavor(backend: ModelArtsBackend) -> FlavorOffer:
     return backend.catalog.flavor_offers().items[0]
 
 
-def test_job_is_typed_where_it_is_known_and_as_it_came_elsewhere() -> None:
+def test_job_has_typed_known_fields_and_keeps_unknown_ones() -> None:
     answer = {
         "metadata": {"id": "1", "name": "a", "create_time": "17", "description": None, "new": {"x": [1]}},
         "status": {"phase": "Running", "duration": {}, "tasks": None},
@@ -151,14 +153,14 @@ def test_quota_is_that_of_job_records(quotas: list[dict[str, Any]], quota: Recor
 
 @pytest.mark.parametrize("code", ["ModelArts.2890", "ModelArts.2886", "ModelArts.2887"])
 @pytest.mark.parametrize("flavor_id", [None, "modelarts.pool.visual.xlarge"])
-def test_pool_is_refused(code: str, flavor_id: str | None) -> None:
+def test_pool_refusal_has_its_code(code: str, flavor_id: str | None) -> None:
     backend = telling({"error_code": code, "error_msg": "no"}, 400)
     refusal = backend.catalog.pool_refusal("pool1", flavor_id)
     assert refusal is not None
     assert refusal.code == code
 
 
-def test_unknown_flavor_refuses_a_pool_only_where_one_was_wanted() -> None:
+def test_unknown_flavor_refuses_a_pool_only_if_a_flavor_was_requested() -> None:
     backend = telling({"error_code": "ModelArts.2781", "error_msg": "flavor  not found"}, 400)
     assert backend.catalog.pool_refusal("pool1", "modelarts.pool.visual.xlarge") is not None
     with pytest.raises(Rejected):  # a question that the service does not take says nothing of the pool
@@ -169,7 +171,7 @@ def test_unknown_flavor_refuses_a_pool_only_where_one_was_wanted() -> None:
     ("headers", "sent"),
     [({}, 5), ({"Retry-After": "10"}, 2), ({"Retry-After": "20"}, 1), ({"Retry-After": "600"}, 1)],
 )
-def test_catalog_that_throttles_is_soon_given_up(headers: dict[str, str], sent: int) -> None:
+def test_throttled_catalog_is_given_up_soon(headers: dict[str, str], sent: int) -> None:
     app, clock = Canned((429, "{}", headers)), StoppedClock()
     backend = connect_inprocess(app, project_id=PROJECT, options=SessionOptions(clock=clock))
     with pytest.raises(Throttled):
@@ -178,7 +180,7 @@ def test_catalog_that_throttles_is_soon_given_up(headers: dict[str, str], sent: 
     assert sum(clock.slept) <= 15
 
 
-def test_catalog_that_never_answers_is_asked_once() -> None:
+def test_unresponsive_catalog_is_read_once() -> None:
     app, clock = Canned((200, "{}")), StoppedClock()
 
     class Silent(WsgiAdapter):

@@ -69,7 +69,7 @@ GIVEN_UP = f"{SEARCHES}, abandoned; then full scan"
         ),
     ],
 )
-def test_cheaper_way_of_reading_is_taken(
+def test_cheaper_read_strategy_is_used(
     old_project: ModelArtsBackend,
     monkeypatch: pytest.MonkeyPatch,
     names: list[str],
@@ -100,7 +100,7 @@ def test_absence_of_a_job_is_proven_by_a_full_scan(old_project: ModelArtsBackend
     assert "then full scan" in seen.strategy
 
 
-def test_cloud_that_refuses_the_filter_gets_a_full_scan(local: LocalBackend) -> None:
+def test_cloud_without_the_filter_gets_a_full_scan(local: LocalBackend) -> None:
     local.add(*(f"job-{n}" for n in range(620)))
     fault = Fault(Effect.ANSWER, operation="ListTrainingJobs", nth=2, status=400, code="ModelArts.2807")
     local.emulator.faults.add(fault)
