@@ -51,7 +51,7 @@ def shown(format_: str, report: FleetReport = REPORT) -> str:
     return render(Content.FLEET, report, format_, View())
 
 
-def test_total_has_the_words_of_the_last_line_of_a_plan() -> None:
+def test_fleet_total_has_the_wording_of_a_plan_summary() -> None:
     words = last_line({action: 2 * number for action, number in every_action().summary.items()})
     assert REPORT.last_line == f"Fleet: 3 stacks, 1 with changes, 1 failed; {words.removeprefix('Plan: ')}"
 

@@ -51,7 +51,7 @@ def names_in(text: str, names: Sequence[str]) -> list[str]:
 # ── plans ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_creates_of_one_sweep_are_shown_once_with_what_they_start_and_how_many() -> None:
+def test_creates_of_one_sweep_are_shown_once_with_resources_and_count() -> None:
     text = text_of(plan_for(a_stack(*sweep(keys(64)))))
     lines = text.splitlines()
     assert lines[2] == "  + create    64 jobs  r1   new"
@@ -60,7 +60,7 @@ def test_creates_of_one_sweep_are_shown_once_with_what_they_start_and_how_many()
     assert len(lines) <= 10
 
 
-def test_creates_of_one_sweep_that_start_different_things_say_how_many_start_each() -> None:
+def test_differing_creates_of_one_sweep_are_counted_per_resource() -> None:
     large = sweep(keys(3, "large"), spec__resource={"flavor_id": "p3", "node_count": 8})
     text = text_of(plan_for(a_stack(*sweep(keys(6, "small")), *large)))
     assert "9 jobs" in text
@@ -73,7 +73,7 @@ def test_four_members_of_a_sweep_are_shown_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("action", [Action.REPLACE, Action.TERMINATE, Action.UNKNOWN, Action.CONFLICT])
-def test_list_of_keys_that_a_person_must_read_is_never_cut(action: Action) -> None:
+def test_key_list_that_needs_review_is_never_cut(action: Action) -> None:
     names = keys(MANY)
     lifecycle = {"on_change": "fail"} if action is Action.CONFLICT else {}
     declared = [a_job(key, lifecycle=lifecycle) for key in names if action is not Action.TERMINATE]
@@ -103,7 +103,7 @@ OTHERS = [*"ecadb"]
 )
 @pytest.mark.parametrize("width", [None, 80])
 @pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE, Action.UPDATE, Action.TERMINATE])
-def test_same_action_is_shown_once_in_braces_in_the_order_of_the_manifest(
+def test_same_action_is_shown_once_with_braces_in_manifest_order(
     action: Action, width: int | None, names: list[str], named: str
 ) -> None:
     declared = [absent(key) if action is Action.TERMINATE else a_job(key) for key in names]
@@ -121,7 +121,7 @@ def test_same_action_is_shown_once_in_braces_in_the_order_of_the_manifest(
     assert [row.keys for row in folded] == [tuple(names)] * 2
 
 
-def test_long_list_in_braces_is_broken_behind_commas() -> None:
+def test_long_brace_list_is_wrapped_after_commas() -> None:
     names = [f"training-{number:03}" for number in range(40)]
     plan = plan_for(a_stack(*map(a_job, names)), *(seen(a_job(key, **OLD)) for key in names))
     [first, *rest] = text_of(plan, View(Style(width=60))).splitlines()[3:7]
@@ -129,33 +129,33 @@ def test_long_list_in_braces_is_broken_behind_commas() -> None:
     assert all(line.startswith(f"{INDENT}0") and len(line) <= 60 for line in rest)
 
 
-def test_retries_are_shown_once_whenever_each_is_due() -> None:
+def test_retries_with_different_due_times_are_shown_once() -> None:
     declared = [a_job(key, lifecycle={"on_failure": "retry", "retry_delay": "1h"}) for key in keys(6)]
     ran = [seen(job, phase="Failed", ended_s_ago=60.0 - n) for n, job in enumerate(declared)]
     [line] = [line for line in text_of(plan_for(a_stack(*declared), *ran)).splitlines() if "> defer" in line]
     assert line.endswith("6 jobs  r1   failed; retry 1 of 1, the first at 2027-01-15T08:59:00Z")
 
 
-def test_many_marks_of_a_forced_replacement_are_said_in_full_once() -> None:
+def test_forced_replacement_is_explained_once() -> None:
     jobs = [seen(a_job(key, algorithm__parameters={"lr": n})) for n, key in enumerate(keys(5))]
     text = text_of(plan_for(a_stack(*map(a_job, keys(5))), *jobs))
     assert (text.count("  # forces a new job\n"), text.count("  # new job\n")) == (1, 4)
 
 
-def test_same_warning_of_several_keys_is_said_once() -> None:
+def test_same_warning_of_several_keys_is_shown_once() -> None:
     warned = [PlanWarning(what="policy big", why="ask", key=key) for key in sorted(MATRIX)]
     lines = [*render_warnings([*warned, PlanWarning(what="other", why="x")], Style(), MATRIX)]
     assert lines == [f"warning: {IN_BRACES.strip()}: policy big: ask", "warning: other: x"]
 
 
-def test_revisions_that_differ_stand_beside_the_keys() -> None:
+def test_differing_revisions_are_shown_beside_their_keys() -> None:
     names = keys(6)
     jobs = [seen(a_job(key, **OLD), revision=1 + number % 2) for number, key in enumerate(names)]
     text = text_of(plan_for(a_stack(*map(a_job, names)), *jobs))
     assert "job-00 r2, job-01 r3, job-02 r2" in text
 
 
-def test_long_list_of_needed_keys_says_how_many_more_there_are() -> None:
+def test_long_list_of_needed_keys_counts_the_rest() -> None:
     upstream = keys(64)
     down = replace(a_job("down"), needs=tuple(upstream))
     text = text_of(plan_for(a_stack(*sweep(upstream), down)))
@@ -181,7 +181,7 @@ def test_drift_of_many_jobs_is_shown_once_and_names_every_key() -> None:
     assert len(document["drift"]) == MANY
 
 
-def test_drift_that_differs_is_shown_one_by_one() -> None:
+def test_differing_drift_is_shown_one_by_one() -> None:
     jobs = [seen(a_job(key), text=f"by hand {key}") for key in "abcdef"]
     text = render(Content.DRIFT, report(a_stack(*map(a_job, "abcdef")), *jobs), "text", View())
     assert text.count("  modified ") == 6
@@ -196,7 +196,7 @@ def test_pending_changes_of_many_jobs_are_shown_once() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Running"])
-def test_drift_and_pending_changes_are_in_the_order_of_the_manifest(phase: str) -> None:
+def test_drift_and_pending_changes_are_in_manifest_order(phase: str) -> None:
     edited = OLD if phase == "Running" else {}
     found = report(a_stack(*map(a_job, MATRIX)), *(seen(a_job(key, **edited), phase=phase) for key in MATRIX))
     assert IN_BRACES in render(Content.DRIFT, found, "text", View()).splitlines()
@@ -207,7 +207,7 @@ def outcomes(status: Status, detail: str = "") -> Result:
     return Result(tuple(Outcome(action, status, detail) for action in plan.actions))
 
 
-def test_what_became_of_many_jobs_is_shown_once() -> None:
+def test_equal_outcomes_of_many_jobs_are_shown_once() -> None:
     lines = render_result(outcomes(Status.DONE), View()).splitlines()
     assert lines[0] == f"  succeeded create {MANY} jobs"
     assert re.fullmatch(rf"{INDENT}job-{{00,01,.*}}, and \d+ more", lines[1])

@@ -42,14 +42,14 @@ def _unescaped(text: str, more: Sequence[tuple[str, str]] = ((":", "%3A"), (",",
     return text
 
 
-def test_annotation_stands_where_the_manifest_has_the_key() -> None:
+def test_annotation_has_the_location_of_the_key() -> None:
     first = runner(render(Content.PLAN, every_action(), "github", View(directory="stacks/vision")))[0]
     place = {"file": "stacks/vision/jobs.yaml", "line": "10", "col": "3"}
     assert first.properties == {**place, "title": "blocked blocked"}
 
 
 @pytest.mark.parametrize("text", ["100 % of it, a:b", "50%0A::error::x", "%25", "a::b::c"])
-def test_message_and_title_come_back(text: str) -> None:
+def test_message_and_title_round_trip(text: str) -> None:
     action = an_action(Action.BLOCKED, 1, detail=text).model_copy(update={"key": text})
     command = runner(render(Content.PLAN, a_plan([action]), "github", View()))[0]
     assert command == Command("error", {"title": f"blocked {text}"}, text)

@@ -193,7 +193,7 @@ def interrupted_result() -> Result:
     )
 
 
-def test_diagnostics() -> None:
+def test_diagnostics_match_the_golden_text() -> None:
     why, fix = '"node_cout" is not one of flavor_id, node_count, pool_id', 'did you mean "node_count"?'
     place, line = Location("examples/first-job/jobs.yaml", 14, 9), Snippet("        node_cout: 2", 8, 9)
     problems = [

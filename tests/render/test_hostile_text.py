@@ -199,7 +199,7 @@ _OBEYED = re.compile(r"^\s*::|##\[|##vso\[|##teamcity\[", re.MULTILINE)
 
 
 @pytest.mark.parametrize(("content", "format_"), CASES)
-def test_nothing_of_it_is_obeyed(content: Content, format_: str) -> None:
+def test_hostile_text_is_sanitized_in_every_format(content: Content, format_: str) -> None:
     wrong = {}
     for name, hostile in CORPUS.items():
         # Documents are Unicode, as the models that they are made of.
@@ -225,7 +225,7 @@ def check_no_control(text: str, *, has_commands: bool = False) -> None:
 
 
 @pytest.mark.parametrize("content", Content)
-def test_terminal_sees_no_sequence_but_colours_of_ours(content: Content) -> None:
+def test_terminal_output_has_no_escape_sequence_but_own_colours(content: Content) -> None:
     style = Style(colour=True, width=40)
     for hostile, verbose in itertools.product(CORPUS.values(), (False, True)):
         text = rendered(content, "text", hostile, style=style, verbose=verbose)
@@ -342,7 +342,7 @@ _CHECKS = {
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS)
-def test_no_output_of_a_step_and_no_metric_of_a_run_is_added(text: str) -> None:
+def test_hostile_text_adds_no_step_output_and_no_metric(text: str) -> None:
     def outputs(content: Content, text: str) -> list[str]:
         return step_outputs(content, value_with(content, text), View()).splitlines()
 

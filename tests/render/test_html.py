@@ -37,7 +37,7 @@ def page_text() -> str:
     return render(Content.PLAN, every_action(), "html", View())
 
 
-def test_self_contained_page_has_a_row_per_action_what_ends_work_first(page_text: str) -> None:
+def test_page_has_a_row_per_action_with_terminations_first(page_text: str) -> None:
     check_self_contained(page_text)
     rows = [row for row in Elements(page_text).named("tr") if "data-key" in row]
     expected = {(action.key, action.action.value) for action in every_action().actions}
@@ -108,7 +108,7 @@ def type_filter(page: Page, text: str) -> None:
     )
 
 
-def test_nothing_is_fetched_and_nothing_from_outside_runs(opened: Page) -> None:
+def test_page_fetches_nothing_and_runs_no_foreign_script(opened: Page) -> None:
     assert [address.rpartition("/")[2] for address in opened.requests] == ["plan.html"]
     assert opened.errors == []
     assert opened.run("window.harmed") is None
@@ -129,7 +129,7 @@ def test_page_of_every_content_fetches_nothing_and_unfolds(
     assert browser_page.run("document.querySelectorAll('details:not([open])').length") == 0
 
 
-def test_filter_shows_rows_that_have_all_words(opened: Page) -> None:
+def test_filter_shows_rows_containing_all_words(opened: Page) -> None:
     type_filter(opened, "replace discards")
     assert keys_shown(opened) == ["replace", "replace-first"]
     assert opened.run("document.getElementById('shown').value") == "2 of 13"
@@ -184,7 +184,7 @@ def test_print_shows_all_changes_and_no_controls(opened: Page) -> None:
     assert opened.run("document.querySelectorAll('details[open]').length") == 0
 
 
-def test_filter_of_a_fleet_is_one_for_all_stacks(browser_page: Page, tmp_path: Path) -> None:
+def test_fleet_page_has_one_filter_for_all_stacks(browser_page: Page, tmp_path: Path) -> None:
     page = browser_page.show(render(Content.FLEET, a_fleet(), "html", View()), tmp_path / "fleet.html")
     sections = "[...document.querySelectorAll('section')].filter(s => s.offsetHeight).length"
     everything = len(keys_shown(page))
@@ -195,7 +195,7 @@ def test_filter_of_a_fleet_is_one_for_all_stacks(browser_page: Page, tmp_path: P
 
 
 @pytest.mark.parametrize("content", list(VALUES))
-def test_part_for_another_page_has_the_rows_and_no_script(content: Content) -> None:
+def test_embeddable_part_has_rows_and_no_script(content: Content) -> None:
     if "html" in formats_of(content) and content is not Content.FLEET:
         (make, *_) = VALUES[content].values()
         view = View(plan=every_action())

@@ -33,13 +33,13 @@ from reconciler.secrets import REDACTED, Redactor
         ("##vso[x] ##[error]", r"\u0023#vso[x] \u0023#[error]"),
     ],
 )
-def test_what_steers_is_escaped_and_the_value_stays(text: str, shown: str) -> None:
+def test_control_characters_are_escaped_and_the_value_round_trips(text: str, shown: str) -> None:
     assert dump({text: text}, indent=None) == f'{{"{shown}": "{shown}"}}'
     assert json.loads(dump(text)) == text
 
 
 @given(st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
-def test_every_text_comes_back(text: str) -> None:
+def test_every_text_round_trips(text: str) -> None:
     # Surrogates that make a pair are one character again; nobody can tell them apart in JSON.
     assert json.loads(dump(text)) == json.loads(json.dumps(text))
 
@@ -50,7 +50,7 @@ WORDS |= {"class": DriftClass, "type": EventType}
 
 
 @pytest.mark.parametrize(("field", "words"), WORDS.items())
-def test_word_of_closed_list_stays_and_any_other_is_redacted(field: str, words: Iterable[str]) -> None:
+def test_enumerated_word_is_kept_and_any_other_is_redacted(field: str, words: Iterable[str]) -> None:
     for word in map(str, words):
         redact = Redactor([word])
         assert redacted({field: word}, redact) == {field: word}
@@ -59,7 +59,7 @@ def test_word_of_closed_list_stays_and_any_other_is_redacted(field: str, words: 
     assert redacted({field: "tell-nobody-1"}, Redactor(["tell-nobody-1"])) == {field: REDACTED}
 
 
-def test_counted_number_stays_and_other_number_is_redacted() -> None:
+def test_count_is_kept_and_any_other_number_is_redacted() -> None:
     document = {"summary": {"keep": 1234}, "sequence": 1234, "source": {"line": 1234}, "port": 1234}
     assert redacted(document, Redactor(["1234"])) == document | {"port": REDACTED}
 
@@ -69,7 +69,7 @@ def test_counted_number_stays_and_other_number_is_redacted() -> None:
     [JOB.replace("1234", "12f4"), "sha256:" + "0" * 60 + "12f4", "a12f40c1b7d4e", "0" * 28 + "12f4"],
     ids=len,
 )
-def test_id_with_short_secret_in_it_by_chance_stays(name: str) -> None:
+def test_id_containing_a_short_secret_by_chance_is_kept(name: str) -> None:
     hidden = f"see {name.replace('12f4', REDACTED)}"
     assert redacted([name, f"see {name}"], Redactor(["12f4"])) == [name, hidden]
 

@@ -16,7 +16,7 @@ from reconciler.render.text import brace_expansion, cell_len, pad, render_diagno
 
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=60), st.integers(0, 60))
-def test_cells_are_those_of_rich(text: str, width: int) -> None:
+def test_cell_width_equals_that_of_rich(text: str, width: int) -> None:
     assert cell_len(text) == cells_by_rich(text)
     assert cell_len(pad(text, width)) == max(width, cell_len(text))
 
@@ -31,7 +31,7 @@ ROWS = (
 )
 
 
-def test_table_that_fits_is_as_wide_as_it_needs_to_be() -> None:
+def test_table_that_fits_has_its_minimal_width() -> None:
     assert table(ROWS, Style(width=80)) == table(ROWS, Style())
 
 
@@ -43,7 +43,7 @@ _CELL = st.lists(st.text("ab训", min_size=1, max_size=9), min_size=1, max_size=
     st.integers(44, 70),
     st.permutations(range(1, 4)),
 )
-def test_table_that_is_too_wide_drops_what_matters_least_and_breaks_at_spaces(
+def test_wide_table_drops_the_least_important_columns_and_wraps_at_spaces(
     rows: list[tuple[str, ...]], width: int, places: list[int]
 ) -> None:
     head = ("key", "one", "two", "three")
@@ -65,7 +65,7 @@ def test_table_that_is_too_wide_drops_what_matters_least_and_breaks_at_spaces(
     assert sorted(words) == sorted(" ".join(lines[1:]).split())
 
 
-def test_which_columns_go_depends_on_their_order_only() -> None:
+def test_dropped_columns_depend_on_their_order_only() -> None:
     assert table(ROWS, Style(width=45)) == [
         "KEY               PHASE  …", "resnet50-nightly  Running", "训练              Pending",
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_no_secret_is_broken() -> None:
     "text",
     ["        node_cout: 2", f"{{a: {'b' * 60}, node_cout: 2, c: {'d' * 60}}}", "训练: {node_cout: 2}"],
 )
-def test_marks_stand_below_what_is_meant(text: str, width: int | None) -> None:
+def test_marks_are_below_the_marked_text(text: str, width: int | None) -> None:
     found = Diagnostic(
         "unknown field", location=Location("jobs.yaml", 14, 9), snippet=Snippet(text, text.index("node"), 9)
     )
@@ -114,7 +114,7 @@ def test_marks_stand_below_what_is_meant(text: str, width: int | None) -> None:
 
 
 @pytest.mark.parametrize(("width", "verbose", "shown"), [(80, False, 20), (80, True, 50), (None, False, 50)])
-def test_terminal_gets_the_first_problems_and_a_count(width: int | None, verbose: bool, shown: int) -> None:
+def test_terminal_shows_the_first_problems_and_a_count(width: int | None, verbose: bool, shown: int) -> None:
     found = [Diagnostic("unknown field", f"number {number}") for number in range(50)]
     lines = render_diagnostics(found, Style(width=width), verbose=verbose).splitlines()
     assert len([line for line in lines if line.startswith("error:")]) == shown
@@ -132,5 +132,5 @@ def expanded(word: str) -> list[str]:
 
 
 @given(st.lists(st.sampled_from(SWEEP), min_size=1, unique=True))
-def test_braces_expand_to_the_very_names(names: list[str]) -> None:
+def test_brace_list_expands_to_the_same_names(names: list[str]) -> None:
     assert sorted(name for word in brace_expansion(names) for name in expanded(word)) == sorted(names)

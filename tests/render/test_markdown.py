@@ -79,7 +79,7 @@ def test_plan_that_fits_is_whole() -> None:
 
 
 @pytest.mark.parametrize("staying", [20, 60, 120, 400])
-def test_plan_of_2000_actions_fits_and_loses_nothing_that_must_stay(staying: int) -> None:
+def test_plan_of_2000_actions_fits_and_keeps_its_mandatory_parts(staying: int) -> None:
     creates = 2_000 - 4 * staying
     plan = plan_of({**dict.fromkeys(STAYING, staying), Action.CREATE: creates})
     text = markdown(plan)
@@ -95,7 +95,7 @@ def test_creates_and_updates_are_left_out_before_anything_else() -> None:
     assert "to create" in text.partition("Left out")[2]
 
 
-def test_what_does_not_fit_in_full_is_listed_by_key_only() -> None:
+def test_action_that_does_not_fit_is_listed_by_key_only() -> None:
     numbers = {Action.TERMINATE: 200, Action.REPLACE: 300, Action.BLOCKED: 300}
     text = markdown(plan_of(numbers))
     assert {kind: shown(text, kind) for kind in numbers} == numbers
@@ -122,7 +122,7 @@ def test_sweep_that_is_too_long_shows_its_first_keys() -> None:
     assert "**Left out, for want of room:** 4980 to update." in text
 
 
-def test_what_ends_work_comes_first() -> None:
+def test_terminations_come_first() -> None:
     text = markdown(plan_of(dict.fromkeys(REASONS, 1)))
     headings = re.findall(r"^#### \d+ (.+)$", text, re.MULTILINE)
     assert headings[:4] == ["to terminate", "to replace", "in conflict", "blocked"]
@@ -147,7 +147,7 @@ def test_what_ends_work_comes_first() -> None:
         ("`<b>` and <i>", "`` `<b>` and <i> ``"),
     ],
 )
-def test_text_that_markdown_would_obey_is_code(text: str, written: str) -> None:
+def test_markdown_syntax_in_text_is_shown_as_code(text: str, written: str) -> None:
     assert prose(text) == written
 
 
@@ -155,5 +155,5 @@ def test_text_that_markdown_would_obey_is_code(text: str, written: str) -> None:
     ("text", "written"),
     [("a", "`a`"), ("", ""), ("`", "`` ` ``"), ("a``b`c", "```a``b`c```"), (" a", "`  a `")],
 )
-def test_nothing_in_code_ends_it(text: str, written: str) -> None:
+def test_text_cannot_close_its_code_span(text: str, written: str) -> None:
     assert code(text) == written

@@ -11,7 +11,7 @@ from reconciler.text import printable
 
 
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "a\nb", "a}b 1", "\x1b[2J"])
-def test_run_says_how_and_when_it_ended_and_its_labels_are_escaped(text: str) -> None:
+def test_run_metrics_have_result_time_and_escaped_labels(text: str) -> None:
     run = RunReport("drift", text, "local", is_success=True, ended_at_s=1_800_000_000.5, duration_s=1.25)
     families = list(text_string_to_metric_families(render_run("prometheus", View(run=run))))
     samples = [sample for family in families for sample in family.samples]

@@ -60,9 +60,7 @@ def failures_of(text: str) -> dict[str, Xml.Element]:
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_junit_is_valid_also_by_the_stricter_schema_of_ant(
-    content: str, junit_schema: xmlschema.XMLSchema
-) -> None:
+def test_junit_is_valid_by_the_strict_ant_schema(content: str, junit_schema: xmlschema.XMLSchema) -> None:
     """windyroad/JUnit-Schema: one failure in a testcase, these attributes, these elements in order."""
     text = rendered(content, "junit")
     junit_schema.validate(text)
@@ -122,7 +120,7 @@ def test_sarif_message_makes_no_link() -> None:
     assert "](" not in result["message"]["text"]
 
 
-def test_junit_of_a_review_fails_what_is_denied_or_stands_in_the_way() -> None:
+def test_junit_of_a_review_fails_denied_and_blocked_jobs() -> None:
     failures = failures_of(rendered("review", "junit"))
     assert {key: failure.attrib["type"] for key, failure in failures.items()} == {
         "blocked": "blocked: protected",

@@ -90,11 +90,11 @@ def text_of(before: list[DesiredJob], after: list[DesiredJob]) -> str:
     return render(Content.REVIEW, found, "text", View())
 
 
-def test_review_in_colour() -> None:
+def test_review_in_colour_matches_its_golden_file() -> None:
     check("review.ansi", render(Content.REVIEW, every_change(), "text", View(Style(colour=True))))
 
 
-def test_review_without_a_change_says_so() -> None:
+def test_review_without_changes_says_so() -> None:
     assert text_of([a_job()], [a_job()]) == (
         "Stack vision on prod: main (51f1ccc977) -> feature (8184509627)\n\nNodes: 1, unchanged.\n"
         "Review: 0 added, 0 removed, 0 renamed, 0 changed, 1 unchanged.\n"

@@ -103,7 +103,9 @@ def _read(master: int, stream: pyte.ByteStream) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_screens(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_screens_match_their_golden_files(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock, numbers = ManualClock(), itertools.count(1)
     time = SharedTime(clock)
     monkeypatch.chdir(tmp_path)

@@ -64,7 +64,7 @@ def test_site_offers_what_it_links_to_in_the_repository(site: Path) -> None:
     assert (site / "files" / schema).read_bytes() == (ROOT / schema).read_bytes()
 
 
-def test_links_lead_to_the_repository_where_it_has_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_lead_to_the_repository_if_it_has_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
     config, files = MkDocsConfig(str(ROOT / "mkdocs.yml")), Files([])
     config.load_dict({"docs_dir": str(ROOT / "docs"), "repo_url": "https://git.example.com/ml/reconciler/"})
     file = File("guides/sweep.md", config.docs_dir, "site", use_directory_urls=False)

@@ -75,7 +75,7 @@ def test_each_end_of_a_run_is_drawn_as_the_legend_says() -> None:
     assert looks["nothing to do"] not in {looks[word] for word in ends if word != "nothing to do"}
 
 
-def test_nothing_is_as_wide_as_the_page_and_what_is_short_can_be_seen() -> None:
+def test_bars_fit_the_page_and_short_ones_are_visible() -> None:
     text = page_of(a_revision("a", 1, AT_S - HOUR_S, duration_s=0.0), a_revision("b", 1, AT_S - 9 * DAY_S))
     for x, width in re.findall(r'x="([\d.]+)" width="([\d.]+)"', text):
         assert float(width) >= 2
@@ -102,7 +102,7 @@ def page_with(text: str, redact: Any = str) -> str:
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_nothing_that_was_recorded_is_obeyed(name: str) -> None:
+def test_recorded_text_is_sanitized_on_the_page(name: str) -> None:
     text = page_with(CORPUS[name])
     check_no_control(text)
     check_html(text, page_with(HARMLESS))
@@ -112,7 +112,7 @@ def test_nothing_that_was_recorded_is_obeyed(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["light", "dark", "print"])
-def test_each_state_stands_out(number: int) -> None:
+def test_each_state_is_distinguishable(number: int) -> None:
     found: dict[str, str] = {}
     for name in ("page.css", "timeline.css"):
         style = (PAGES / name).read_text(encoding="utf-8")
@@ -129,7 +129,7 @@ def test_page_loads_nothing_and_has_no_script(page_text: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_is_shown_as_it_is_meant(
+def test_timeline_page_renders_in_a_browser(
     browser_page: Page, page_text: str, tmp_path: Path, scheme: str
 ) -> None:
     browser_page.show(page_text, tmp_path / "history.html").emulate(scheme)
