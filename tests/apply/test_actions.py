@@ -788,7 +788,7 @@ case("not moved: stopped since", TEXT, says(stopped), status=CONFLICT, descripti
 
 
 @pytest.mark.parametrize(("cloud", "case"), CASES)
-def test_action(cloud: Cloud, case: Case) -> None:
+def test_every_action_has_its_outcome(cloud: Cloud, case: Case) -> None:
     with a_service(cloud) as service:
         if case.had is not None:
             service.run(case.had)

@@ -134,7 +134,7 @@ def test_replace_with_a_refused_pool_leaves_the_running_job(
     assert target.service.changes == []
 
 
-def test_pool_is_no_question_and_no_warning_where_the_cloud_has_none() -> None:
+def test_pool_check_is_skipped_on_a_cloud_without_pools() -> None:
     with strict(Cloud.OTC) as target:
         target.service.run(good())
         assert the_only(target.apply(resource(pool_id=POOL))).status is Status.DONE
@@ -282,7 +282,7 @@ def test_values_missing_from_the_catalog_are_found(body: dict[str, Any], count: 
 
 
 @pytest.mark.parametrize(("failure", "asked"), [(ServerError("down"), 1), (Interrupted("not sent"), 2)])
-def test_only_a_failure_of_the_service_is_the_answer_of_a_catalog(failure: Exception, asked: int) -> None:
+def test_only_service_failures_are_cached_by_the_catalog_reader(failure: Exception, asked: int) -> None:
     questions: list[object] = []
 
     def ask() -> None:
@@ -296,7 +296,7 @@ def test_only_a_failure_of_the_service_is_the_answer_of_a_catalog(failure: Excep
     assert len(questions) == asked
 
 
-def test_a_part_that_takes_long_keeps_nobody_from_another() -> None:
+def test_slow_catalog_part_does_not_block_another() -> None:
     is_asked, goes_on = threading.Event(), threading.Event()
 
     def ask_slowly() -> None:

@@ -97,7 +97,7 @@ def test_actions_of_the_same_key_run_sequentially(service: Service) -> None:
     assert [e.action for e in service.events if e.type is EventType.ACTION_STARTED] == kinds
 
 
-def test_outcomes_are_in_the_order_of_the_plan_and_none_is_of_a_kept_key(service: Service) -> None:
+def test_outcomes_are_in_plan_order_without_kept_keys(service: Service) -> None:
     service.run(a_job("kept"))
     service.put_job("b")
     result = service.apply(*map(a_job, ("c", "b", "a", "kept")))
@@ -187,7 +187,7 @@ def test_parallelism_limits_concurrent_creates(service: Service, parallelism: in
         (4.0, 0, 2.5),  # it takes a second, and is fresh for half of one
     ],
 )
-def test_look_ends_shortly_before_its_turn(
+def test_early_observation_ends_shortly_before_its_turn(
     service: Service, turn_s: float, looks: int, early_s: float
 ) -> None:
     now = [0.0]

@@ -407,7 +407,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_wait_of_an_apply(service: Service, case: Case) -> None:
+def test_wait_of_an_apply_ends_as_expected(service: Service, case: Case) -> None:
     if case.had:
         service.run(*case.had)
     for name, phase in case.ended.items():
@@ -563,7 +563,7 @@ def test_chain_of_reruns_is_blocked_where_its_first_link_fails(service: Service)
     assert rollout(service, a_job("a", **NEW), *CHAIN, goal=None).done == []
 
 
-def test_stage_denied_by_a_policy_in_its_turn_blocks_the_pipeline(service: Service) -> None:
+def test_stage_denied_by_a_policy_blocks_the_pipeline(service: Service) -> None:
     policy = Policy("not-b", PolicyEffect.DENY, 'job.key == "b"', "not now")
     stack = a_stack(*PIPELINE, policies=(policy,))
     told = rollout(service, stack=replace(stack, whole=stack.jobs))

@@ -207,7 +207,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_wait_while_a_colleague(service: Service, case: Case) -> None:
+def test_wait_handles_concurrent_changes(service: Service, case: Case) -> None:
     if case.had:
         service.run(*case.had)
     plan = service.plan(*case.jobs) if case.is_saved else None
@@ -327,7 +327,7 @@ def test_step_waits_for_a_lock_held_by_another_process_and_warns_once(
 
 
 @pytest.mark.parametrize(("timeout_s", "taken_at_s"), [(0, None), (19, None), (60, 20)])
-def test_lock_is_waited_for_as_long_as_was_said(
+def test_lock_is_waited_for_until_the_timeout(
     service: Service, open_recording: OpenRecording, timeout_s: float, taken_at_s: float | None
 ) -> None:
     warned: list[str] = []

@@ -63,7 +63,7 @@ def test_poll_that_saw_progress_shortens_the_next_pause(time: StoppedClock) -> N
     assert time.slept[4] > time.slept[5] == FIRST_PAUSE_S
 
 
-def test_something_due_sooner_shortens_the_pause(time: StoppedClock) -> None:
+def test_earlier_due_time_shortens_the_pause(time: StoppedClock) -> None:
     wait_for(Until(time, 60.0, due_s=2.0), time)
     assert max(time.slept) == 2.0
 
