@@ -115,7 +115,7 @@ def test_plan_with_a_secret_without_a_source_cannot_be_saved(service: Service, t
         assert session.apply(plan).ok
 
 
-def test_plan_file_that_is_damaged_is_refused(service: Service, tmp_path: Path) -> None:
+def test_damaged_plan_file_is_refused(service: Service, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     with service.stack("a").connect(environ=ENVIRON) as session:
         session.plan().save(file)

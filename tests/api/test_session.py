@@ -174,7 +174,7 @@ def test_report_equals_that_of_the_command_line(
     assert str(report).splitlines()[:3] == text.splitlines()[:3]
 
 
-def test_values_of_the_reports_are_those_of_the_stack(applied: Session) -> None:
+def test_reports_have_the_values_of_the_stack(applied: Session) -> None:
     status, why, history = applied.status(), applied.why("a"), applied.history()
     assert [(one.key, one.phase) for one in status.jobs] == [("a", "Completed")]
     assert (status.summary, status.complete) == ({"Completed": 1}, True)
@@ -423,9 +423,7 @@ def test_session_prints_nothing_and_installs_no_signal_handler(
     assert capfd.readouterr() == ("", "")
 
 
-def test_nothing_that_leaves_a_session_has_a_secret(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_session_output_has_no_secret(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="reconciler")
     secret, events = "tell-nobody-2", list[ApplyEvent]()
     environ = {**ENVIRON, "TOKEN": secret}
@@ -452,7 +450,7 @@ def _say(body: dict[str, Any], text: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ["apply_completed", "create", "2026", "null"])
-def test_secret_equal_to_an_own_word_does_not_hinder_an_apply(service: Service, secret: str) -> None:
+def test_secret_equal_to_a_keyword_does_not_break_an_apply(service: Service, secret: str) -> None:
     data = secret_manifest(url=service.url)
     environ, events = {**ENVIRON, "TOKEN": secret}, list[ApplyEvent]()
     with Stack.from_dict(data, service.root, environ=environ).connect(environ=environ) as session:
@@ -464,7 +462,7 @@ def test_secret_equal_to_an_own_word_does_not_hinder_an_apply(service: Service, 
     assert events[3].key == "a"
 
 
-def test_sessions_in_two_threads_do_not_disturb_one_another(tmp_path: Path) -> None:
+def test_sessions_in_two_threads_are_independent(tmp_path: Path) -> None:
     done: dict[str, list[str]] = {}
     together = threading.Barrier(2)
 
@@ -499,7 +497,7 @@ with stack.connect() as session:
 """
 
 
-def test_interrupted_wait_ends_in_order_and_frees_the_lock(tmp_path: Path) -> None:
+def test_interrupted_wait_ends_cleanly_and_frees_the_lock(tmp_path: Path) -> None:
     """A notebook's *Interrupt*: the wait ends, the lock is free, and the session can be used further."""
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, json.dumps(manifest("a")), str(tmp_path)],

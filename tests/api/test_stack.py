@@ -98,7 +98,7 @@ NO_MANIFESTS = {
 
 
 @pytest.mark.parametrize("data", NO_MANIFESTS.values(), ids=NO_MANIFESTS)
-def test_data_that_is_no_manifest_is_invalid(data: Any, tmp_path: Path) -> None:
+def test_data_other_than_a_manifest_is_invalid(data: Any, tmp_path: Path) -> None:
     with pytest.raises(ManifestInvalid) as caught:
         Stack.from_dict(data, tmp_path)
     assert caught.value.diagnostics
@@ -120,14 +120,14 @@ WRONG_USAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("call", WRONG_USAGES.values(), ids=WRONG_USAGES)
-def test_argument_that_cannot_be_meant_is_wrong_usage(call: Callable[[Path], object], tmp_path: Path) -> None:
+def test_contradictory_argument_is_wrong_usage(call: Callable[[Path], object], tmp_path: Path) -> None:
     with pytest.raises(WrongUsage) as caught:
         call(tmp_path)
     assert caught.value.exit_code == ExitCode.WRONG_USAGE
 
 
 @pytest.mark.parametrize("value", [None, [object], {1, 2}, object])
-def test_variable_of_a_type_without_a_text_is_wrong_usage(value: object, tmp_path: Path) -> None:
+def test_variable_of_an_unsupported_type_is_wrong_usage(value: object, tmp_path: Path) -> None:
     data = manifest("a") | {"variables": {"v": {"default": "x"}}}
     with pytest.raises(WrongUsage, match='invalid value of variable "v"'):
         Stack.from_dict(data, tmp_path, variables={"v": value})
@@ -210,7 +210,7 @@ class _Colour(str, Enum):  # noqa: UP042 - str() of a member is not its value
     RED = "red"
 
 
-def test_variable_of_a_list_or_a_mapping_takes_one(tmp_path: Path) -> None:
+def test_list_or_mapping_variable_takes_a_list_or_mapping(tmp_path: Path) -> None:
     types = {"lrs": {"type": "list"}, "tags": {"type": "mapping"}}
     entry = a_startable_entry() | {"matrix": {"lr": "${var.lrs}"}, "algorithm": "${var.tags}"}
     data = manifest() | {"variables": types, "jobs": {"a": entry}}
