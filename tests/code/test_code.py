@@ -37,7 +37,7 @@ def found(source: Path, exclude: tuple[str, ...] = (), include: tuple[str, ...] 
     return [file.path for file in find_code(CodeSource(source, exclude, include))]
 
 
-def test_every_regular_file_is_code_but_what_never_is(source: Path) -> None:
+def test_every_regular_file_is_code_except_the_default_exclusions(source: Path) -> None:
     put(source, "pkg/__init__.py", "data.bin", ".hidden", ".venv/pyvenv.cfg", ".venv/lib/x.py")
     put(source, ".git/config", "a/__pycache__/x.pyc", "b.pyc", ".DS_Store", ".reconciler/x")
     put(source, ".ipynb_checkpoints/x")
@@ -85,7 +85,7 @@ PATTERNS = (
 NAMES = ("a", "b", "data", "x.py", "y.ckpt", "z.txt", "build", "tmp1", "Ü")
 
 
-def test_what_git_ignores_is_no_code(tmp_path: Path) -> None:
+def test_file_ignored_by_git_is_no_code(tmp_path: Path) -> None:
     """Random trees with random ignore files, against git itself."""
     for seed in range(40):
         choice = random.Random(seed)
@@ -117,7 +117,7 @@ def _fill(directory: Path, choice: random.Random, depth: int) -> None:
         put(directory, ".gitignore", text="\n".join(choice.sample(PATTERNS, choice.randint(1, 4))) + "\n")
 
 
-def test_ignore_file_of_another_system_and_names_that_are_left_out(source: Path) -> None:
+def test_foreign_ignore_files_and_default_exclusions_are_handled(source: Path) -> None:
     put(source, "a.log", "b\n.log", ".env", "data/keep.py", "data/big.bin")
     put(source, ".gitignore", text="\ufeff*.log\r\n.env\r\ndata/**\r\n!data/keep.py\r\n")
     assert found(source) == ["data/keep.py", "train.py"]
@@ -183,7 +183,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "why"), REFUSED)
-def test_what_cannot_be_uploaded_is_refused_by_name(
+def test_file_that_cannot_be_uploaded_is_refused_by_name(
     source: Path, spoil: Callable[[Path], object], why: str
 ) -> None:
     spoil(source)
@@ -191,12 +191,12 @@ def test_what_cannot_be_uploaded_is_refused_by_name(
         find_code(CodeSource(source, max_size=1000))
 
 
-def test_credential_that_is_none_is_named(source: Path) -> None:
+def test_file_falsely_named_like_a_credential_may_be_included(source: Path) -> None:
     put(source, "test.pem", ".env.example")
     assert found(source, include=("test.pem",)) == [".env.example", "test.pem", "train.py"]
 
 
-def test_digest_is_that_of_paths_and_contents(source: Path, tmp_path: Path) -> None:
+def test_digest_covers_paths_and_contents(source: Path, tmp_path: Path) -> None:
     put(source, "pkg/a.py", text="a")
     read = read_code(CodeSource(source))
     assert read.name == "src"
@@ -220,7 +220,7 @@ def test_digest_of_a_known_tree() -> None:
     ("size", "said"),
     [(999, "999 B"), (1000, "1.0 kB"), (41_200, "41 kB"), (9_960_000, "10 MB"), (5 * 10**12, "5000 GB")],
 )
-def test_size_for_people(size: int, said: str) -> None:
+def test_size_is_formatted_for_people(size: int, said: str) -> None:
     assert format_size(size) == said
 
 
@@ -246,7 +246,7 @@ def test_lines_of_a_change_are_those_of_a_unified_diff(
     assert found.diff == (None if lines is None else tuple(lines))
 
 
-def test_lines_of_files_with_little_in_common_are_told_apart_in_no_time() -> None:
+def test_diff_of_dissimilar_files_is_fast() -> None:
     old, new = ("".join(f"{n * step % 101}\n" for n in range(5_000)).encode() for step in (1, 7))
     [found] = with_lines((CodeChange(path="a", change="changed", size=1),), lambda _: old, lambda _: new)
     # An exact comparison takes many seconds.

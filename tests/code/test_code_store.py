@@ -94,7 +94,7 @@ def foreign_manifest(place: Path) -> None:
         (lambda place: (place / "src/pkg/a b.py").write_text("longer than before"), ["pkg/a b.py"]),
     ],
 )
-def test_what_is_wrong_in_the_store_is_mended(
+def test_damaged_upload_is_repaired(
     objects: Objects, code: Code, spoil: Callable[[Path], object], sent: list[str]
 ) -> None:
     objects.upload(code)
@@ -207,7 +207,7 @@ def refused(obs: ObsServer, code: Code, **more: Any) -> ServiceError:
 
 
 @pytest.mark.parametrize("word", sorted(REFUSALS))
-def test_refusal_of_the_store_has_its_words_and_its_fix(obs: ObsServer, code: Code, word: str) -> None:
+def test_store_refusal_has_message_and_fix(obs: ObsServer, code: Code, word: str) -> None:
     obs.answers = [Answer(400, word, method="PUT", path="/vision", times=None)]
     refusal = refused(obs, code)
     [diagnostic] = refusal.diagnostics
@@ -235,7 +235,7 @@ def test_missing_right_is_named(obs: ObsServer, code: Code, method: str, right: 
 @pytest.mark.parametrize("status", [301, 307])
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 @pytest.mark.parametrize("is_told_where", [True, False])
-def test_bucket_of_another_region_is_told_by_the_redirect(
+def test_bucket_of_another_region_is_recognized_by_the_redirect(
     obs: ObsServer, code: Code, status: int, method: str, is_told_where: bool
 ) -> None:
     # What is met there says nothing: obstore follows some redirects, without its signature.
@@ -252,7 +252,7 @@ def test_bucket_of_another_region_is_told_by_the_redirect(
     ("status", "word"),
     [(503, "SlowDown"), (500, "InternalError"), (429, "TooManyRequests"), (409, "OperationAborted")],
 )
-def test_busy_store_is_asked_again_with_growing_waits(
+def test_busy_store_is_retried_with_growing_delays(
     obs: ObsServer, code: Code, status: int, word: str
 ) -> None:
     obs.answers = [Answer(status, word, times=3)]
@@ -266,14 +266,14 @@ def test_busy_store_is_asked_again_with_growing_waits(
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
 
 
-def test_store_that_cannot_be_reached_is_told_from_one_that_refuses(code: Code, obs: ObsServer) -> None:
+def test_unreachable_store_is_distinguished_from_a_refusing_one(code: Code, obs: ObsServer) -> None:
     obs.url = "http://127.0.0.1:9"
     [diagnostic] = refused(obs, code).diagnostics
     assert "the store cannot be reached: Connection refused" in diagnostic.why
     assert "obs_endpoint" in str(diagnostic.fix)
 
 
-def test_answer_of_the_store_is_not_repeated_with_what_it_knows(obs: ObsServer, code: Code) -> None:
+def test_store_response_with_secrets_is_not_repeated(obs: ObsServer, code: Code) -> None:
     for word in ("NewError", "InternalError", "SignatureDoesNotMatch", "AccessDenied"):
         obs.answers = [Answer(500, word, times=None)]
         said = str(refused(obs, code, keys=lambda: Keys("AKIDENTIFIER", "SECRET", "TOKEN")))
@@ -310,7 +310,7 @@ def test_foreign_server_keeps_what_was_uploaded_and_shows_it(moto: str, code: Co
     assert [*store.prefixes()] == []
 
 
-def test_other_bytes_than_were_sent_are_noticed(code: Code) -> None:
+def test_corrupted_upload_is_detected_by_its_etag(code: Code) -> None:
     store: ObjectStore = MemoryStore()  # whose ETag is no MD5
     with pytest.raises(StoreFailed, match=r"arrived with the ETag \d"):
         CodeStore(ADDRESS, store).upload("cs", code, Path(code.source))
@@ -336,9 +336,7 @@ def test_other_bytes_than_were_sent_are_noticed(code: Code) -> None:
         ),
     ],
 )
-def test_endpoints_are_those_of_the_region_or_the_target(
-    settings: dict[str, str], objects: str, iam: str
-) -> None:
+def test_endpoint_follows_from_region_or_target(settings: dict[str, str], objects: str, iam: str) -> None:
     target = Target(kind="modelarts", **settings)  # type: ignore[arg-type]
     assert (store_endpoint(target), iam_endpoint(target, {})) == (objects, iam)
 
@@ -357,6 +355,6 @@ def test_bucket_is_addressed_by_its_host_over_https_and_by_a_path_on_this_machin
     assert said == [(there, "true"), ("http://127.0.0.1:9", "false")]
 
 
-def test_iam_of_the_login_is_asked_for_keys() -> None:
+def test_iam_endpoint_follows_from_the_login_url() -> None:
     target = Target(kind="modelarts", region="cn-north-4")
     assert iam_endpoint(target, {"OS_AUTH_URL": "https://iam.example.com/v3"}) == "https://iam.example.com"
