@@ -76,7 +76,7 @@ def test_code_is_a_copy_under_the_last_level_of_its_directory(here: Here) -> Non
     assert (here.storage / "b/code/src/train.py").read_text(encoding="utf-8") == "print()"
 
 
-def test_variables_are_those_of_a_container_and_nothing_of_the_caller_but_what_is_named(here: Here) -> None:
+def test_environment_is_that_of_a_container_plus_named_variables_of_the_caller(here: Here) -> None:
     environ = {"PATH": "/bin", "HUAWEICLOUD_SDK_SK": "secret", "CUDA_VISIBLE_DEVICES": "0,1"}
     first, second = here.prepare(nodes=2, environ=environ, environments={"A": "1", "MA_NUM_GPUS": "8"}).tasks
     home = here.job / "home"
@@ -109,7 +109,7 @@ def test_variables_are_those_of_a_container_and_nothing_of_the_caller_but_what_i
     assert first.environment["VC_TASK_INDEX"] == "0"
 
 
-def test_channel_by_variable_and_at_a_place_of_its_own(here: Here) -> None:
+def test_channel_is_passed_by_variable_and_local_dir(here: Here) -> None:
     here.put("data/x", "1")
     [task] = here.prepare(
         inputs=[channel("data", "data/", access_method="env", local_dir="/home/ma-user/in")],
@@ -144,7 +144,7 @@ def test_output_that_has_not_changed_is_not_copied_again(here: Here) -> None:
     }
 
 
-def test_output_may_hold_links_and_what_is_no_file(here: Here) -> None:
+def test_output_may_contain_links_and_irregular_files(here: Here) -> None:
     execution = here.prepare(outputs=[channel("out", "out/")])
     source = execution.outputs[0].directory
     (source / "step").mkdir()
@@ -159,7 +159,7 @@ def test_output_may_hold_links_and_what_is_no_file(here: Here) -> None:
     }
 
 
-def test_output_that_holds_its_own_place_in_storage_is_copied_once(here: Here) -> None:
+def test_output_containing_its_own_storage_is_copied_once(here: Here) -> None:
     execution = here.prepare(outputs=[channel("out", "out/", local_dir=str(here.root))])
     for _ in range(2):
         copy_output(execution.outputs[0])
@@ -168,7 +168,7 @@ def test_output_that_holds_its_own_place_in_storage_is_copied_once(here: Here) -
     assert not (target / "obs/b/out").exists()
 
 
-def test_place_of_a_channel_is_below_the_home_of_the_job(here: Here) -> None:
+def test_channel_directory_is_below_the_home_of_the_job(here: Here) -> None:
     here.put("data/x")
     [task] = here.prepare(
         inputs=[channel("data", "data/", local_dir="/home/ma-user/modelarts/inputs")],
@@ -181,7 +181,7 @@ def test_place_of_a_channel_is_below_the_home_of_the_job(here: Here) -> None:
     assert (here.job / "home/modelarts/inputs/x").exists()
 
 
-def test_command_of_an_image_runs_only_where_the_target_says_so(here: Here) -> None:
+def test_image_command_runs_only_if_the_target_allows_it(here: Here) -> None:
     command = "cd x && python train.py"
     with pytest.raises(CannotRun, match="needs its container image"):
         here.prepare(command=command)
@@ -190,7 +190,7 @@ def test_command_of_an_image_runs_only_where_the_target_says_so(here: Here) -> N
     assert task.command == ("bash", "-c", f"{command} '--p=a b'")
 
 
-def test_other_path_of_the_container_is_used_where_it_exists(here: Here, tmp_path: Path) -> None:
+def test_container_path_is_used_if_it_exists(here: Here, tmp_path: Path) -> None:
     here.put("data/x")
     there = str(tmp_path)
     [task] = here.prepare(
@@ -211,7 +211,7 @@ def test_other_path_of_the_container_is_used_where_it_exists(here: Here, tmp_pat
         ({"CUDA_VISIBLE_DEVICES": "-1"}, "0"),
     ],
 )
-def test_accelerators_are_those_that_the_caller_sees(here: Here, environ: dict[str, str], count: str) -> None:
+def test_accelerators_visible_to_the_caller_are_used(here: Here, environ: dict[str, str], count: str) -> None:
     [task] = here.prepare(environ=environ).tasks
     assert task.environment["MA_NUM_GPUS"] == count
 
@@ -221,9 +221,7 @@ def test_accelerators_are_those_that_the_caller_sees(here: Here, environ: dict[s
     ("path", "place"),
     [("data/", "sample"), ("data", "sample"), ("data/x", "sample/x"), ("data2/", "obs/b/data2")],
 )
-def test_longest_prefix_of_the_storage_decides(
-    here: Here, tmp_path: Path, prefix: str, path: str, place: str
-) -> None:
+def test_longest_storage_prefix_wins(here: Here, tmp_path: Path, prefix: str, path: str, place: str) -> None:
     (tmp_path / place).mkdir(parents=True)
     storage = {**here.machine.storage, prefix: str(tmp_path / "sample")}
     here.machine = here.machine._replace(storage=storage)
@@ -231,7 +229,7 @@ def test_longest_prefix_of_the_storage_decides(
     assert task.command[-1] == f"--data={tmp_path / place}"
 
 
-def test_folder_of_the_code_has_the_name_of_its_address_wherever_that_lies(here: Here) -> None:
+def test_code_folder_has_the_last_name_of_its_address(here: Here) -> None:
     elsewhere = {
         "obs://b/code/src/": str(here.storage / "b/code/src"),
         "obs://b/plain": str(here.storage / "b/code/src"),
@@ -260,12 +258,14 @@ def test_folder_of_the_code_has_the_name_of_its_address_wherever_that_lies(here:
         ({"working_dir": "/no/such/place"}, "/no/such/place does not exist on this machine"),
     ],
 )
-def test_what_is_not_here_is_named(here: Here, algorithm: dict[str, Any], why: str) -> None:
+def test_job_that_cannot_run_here_is_refused_with_the_reason(
+    here: Here, algorithm: dict[str, Any], why: str
+) -> None:
     with pytest.raises(CannotRun, match=why):
         here.prepare(**algorithm)
 
 
-def test_address_that_no_prefix_covers_is_named(here: Here) -> None:
+def test_address_without_a_storage_prefix_is_named(here: Here) -> None:
     here.machine = here.machine._replace(storage={"obs://other/": "/tmp"})
     with pytest.raises(CannotRun, match="obs://b/code/src/ lies nowhere on this machine"):
         here.prepare()

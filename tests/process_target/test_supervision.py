@@ -172,7 +172,7 @@ def wait_until_ready(host: Host, job_id: str) -> None:
     )
 
 
-def test_job_runs_and_its_output_lies_in_the_storage(host: Host) -> None:
+def test_job_runs_and_its_output_is_stored(host: Host) -> None:
     job_id = host.create(
         "a", "import sys; open(sys.argv[2].partition('=')[2] + '/model', 'w').write('m'); print('loss')"
     )
@@ -194,7 +194,7 @@ def test_job_runs_and_its_output_lies_in_the_storage(host: Host) -> None:
     ]
 
 
-def test_signal_that_ended_a_job_is_told(host: Host) -> None:
+def test_signal_that_ended_a_job_is_reported(host: Host) -> None:
     job_id = host.create("a", "import os; os.kill(os.getpid(), 9)")
     assert host.end_of(job_id) == "Failed"
     [status] = host.store.find(job_id).status["task_statuses"]
@@ -301,7 +301,7 @@ def test_no_process_of_a_job_survives_it(host: Host, ends: str) -> None:
     assert host.left() == []
 
 
-def test_job_may_start_what_saves_its_work_when_it_is_terminated(tmp_path: Path) -> None:
+def test_terminated_job_may_start_a_process_to_save_its_work(tmp_path: Path) -> None:
     saves = (
         "import os, signal, subprocess, sys, time\n"
         "def save(*_): sys.exit(subprocess.call(['sh', '-c', 'sleep 0.5; echo all > saved']))\n"
@@ -402,7 +402,7 @@ def test_supervisor_killed_at_any_point_leaves_no_process_and_frees_its_slot(
 
 @pytest.mark.parametrize("point", BEGINS)
 @pytest.mark.parametrize("how", ["terminate", "delete"])
-def test_job_that_is_ended_while_it_starts_does_not_stay(
+def test_job_terminated_during_startup_leaves_nothing(
     one_slot: Host, monkeypatch: pytest.MonkeyPatch, point: str, how: str
 ) -> None:
     host = one_slot
@@ -421,7 +421,7 @@ def test_job_that_is_ended_while_it_starts_does_not_stay(
     assert host.end_of(host.create("b", "")) == "Completed"
 
 
-def test_restart_of_the_machine_ends_its_jobs_and_no_process_of_somebody_else(host: Host) -> None:
+def test_reboot_ends_its_jobs_and_signals_no_foreign_process(host: Host) -> None:
     job_id = host.create("a", "import time; time.sleep(LONG)")
     host.until(lambda: host.phase(job_id) == "Running")
     supervisor = host.owner(job_id)
@@ -442,7 +442,7 @@ def test_restart_of_the_machine_ends_its_jobs_and_no_process_of_somebody_else(ho
             innocent.kill()
 
 
-def test_what_is_kept_of_a_job_is_private_under_any_umask(one_slot: Host) -> None:
+def test_job_files_are_private_under_any_umask(one_slot: Host) -> None:
     before = os.umask(0)
     try:
         job_id = one_slot.create("a", "print('secret')")
@@ -455,7 +455,7 @@ def test_what_is_kept_of_a_job_is_private_under_any_umask(one_slot: Host) -> Non
     assert set(modes.values()) == {"0o600"}
 
 
-def test_pid_that_was_given_away_is_no_supervisor() -> None:
+def test_reused_pid_is_no_supervisor() -> None:
     own = ProcessIdentity.own()
     boot_id, _, ticks = own.started.partition(" ")
     assert own.is_alive
@@ -464,13 +464,13 @@ def test_pid_that_was_given_away_is_no_supervisor() -> None:
     assert not own._replace(started=f"another {ticks}").is_alive
 
 
-def test_change_of_the_clock_makes_no_other_process_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_change_does_not_change_the_process_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     own, later_s = ProcessIdentity.own(), psutil.boot_time() + 100
     monkeypatch.setattr("psutil._psplatform.boot_time", lambda: later_s)
     assert own.is_alive
 
 
-def test_one_slot_runs_one_after_the_other_the_most_important_first(one_slot: Host) -> None:
+def test_one_slot_runs_jobs_sequentially_by_priority(one_slot: Host) -> None:
     host = one_slot
     gate = host.root / "gate"
     first = host.create("first", f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(.02)")
@@ -526,9 +526,7 @@ def test_many_jobs_go_through_four_slots_in_order(one_slot: Host) -> None:
 
 
 @pytest.mark.parametrize("is_terminated", [False, True])
-def test_claim_of_one_who_died_before_the_supervisor_began_is_taken_back(
-    one_slot: Host, is_terminated: bool
-) -> None:
+def test_claim_of_a_dead_starter_is_released(one_slot: Host, is_terminated: bool) -> None:
     host = one_slot
     dies = (
         "import os, sys; from pathlib import Path\n"
@@ -566,7 +564,7 @@ def test_log_is_capped_and_keeps_no_job_waiting(tmp_path: Path) -> None:
         assert b"\n[ModelArts Service Log] the log ends at 1,000 bytes\n" in text
 
 
-def test_files_of_the_last_jobs_are_kept_and_the_records_of_all(tmp_path: Path) -> None:
+def test_files_of_recent_jobs_and_all_records_are_kept(tmp_path: Path) -> None:
     for host in _host(tmp_path, keep=1):
         first = host.create("a", "print(1)")
         host.end_of(first)
@@ -578,7 +576,7 @@ def test_files_of_the_last_jobs_are_kept_and_the_records_of_all(tmp_path: Path) 
         assert len(host.store.jobs()) == 2
 
 
-def test_samples_are_real(tmp_path: Path) -> None:
+def test_metrics_are_sampled_from_the_process(tmp_path: Path) -> None:
     environment = {**os.environ, JOB_VARIABLE: str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", "while True: pass"], env=environment) as busy:
         try:
@@ -592,9 +590,7 @@ def test_samples_are_real(tmp_path: Path) -> None:
     assert 0 < (found["memory"] or 0) < 50
 
 
-def test_process_that_the_system_holds_keeps_no_command_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unkillable_process_blocks_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil.Process, "kill", lambda _: None)
     monkeypatch.setattr(tree, "STUCK_S", 0.3)
     with subprocess.Popen(["sleep", LONG_S], env={**os.environ, JOB_VARIABLE: str(tmp_path)}) as stuck:
@@ -609,7 +605,7 @@ def test_process_that_the_system_holds_keeps_no_command_waiting(
     ("says", "gpu", "memory"),
     [("echo 50, 1000, 4000; echo 100, 3000, 4000", 75.0, 50.0), ("echo no devices; exit 9", None, None)],
 )
-def test_accelerators_are_sampled_where_they_can_be(
+def test_accelerators_are_sampled_if_available(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, gpu: float | None, memory: float | None
 ) -> None:
     program = tmp_path / "nvidia-smi"
@@ -620,7 +616,7 @@ def test_accelerators_are_sampled_where_they_can_be(
     assert (sample["gpu"], sample["gpu_memory"]) == (gpu, memory)
 
 
-def test_interrupted_start_keeps_no_slot_and_no_job(one_slot: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_start_leaves_no_slot_and_no_job(one_slot: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
@@ -635,7 +631,7 @@ def test_interrupted_start_keeps_no_slot_and_no_job(one_slot: Host, monkeypatch:
 
 
 @pytest.mark.parametrize("starts", ["raise SystemExit(1)", "import os; os.write(1, b'%d' % os.getpid())"])
-def test_job_whose_supervisor_does_not_start_is_abnormal(
+def test_job_without_a_started_supervisor_is_abnormal(
     one_slot: Host, monkeypatch: pytest.MonkeyPatch, starts: str
 ) -> None:
     host = one_slot
@@ -646,7 +642,7 @@ def test_job_whose_supervisor_does_not_start_is_abnormal(
     assert host.end_of(host.create("b", "")) == "Completed"
 
 
-def test_job_gets_the_variables_of_who_created_it_whoever_starts_it(one_slot: Host) -> None:
+def test_job_gets_the_environment_of_its_creator(one_slot: Host) -> None:
     host = one_slot
     ids = []
     for name in ("a", "b"):
@@ -657,7 +653,7 @@ def test_job_gets_the_variables_of_who_created_it_whoever_starts_it(one_slot: Ho
         assert host.log(job_id).startswith(f"{name} False\n")
 
 
-def test_job_that_has_ended_begins_anew(host: Host) -> None:
+def test_ended_job_can_be_restarted(host: Host) -> None:
     job_id = host.create("a", "raise SystemExit(3)")
     assert host.end_of(job_id) == "Failed"
     (host.root / "obs/b/a/t.py").write_text("print('again')", encoding="utf-8")
@@ -667,7 +663,7 @@ def test_job_that_has_ended_begins_anew(host: Host) -> None:
     assert host.store.find(job_id).status["task_statuses"][0]["exit_code"] == 0
 
 
-def test_deleted_job_is_ended_and_has_its_slot_until_then(one_slot: Host) -> None:
+def test_deleted_job_holds_its_slot_until_it_has_ended(one_slot: Host) -> None:
     host = one_slot
     files = host.store.directory
     job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
@@ -684,7 +680,7 @@ def test_deleted_job_is_ended_and_has_its_slot_until_then(one_slot: Host) -> Non
     assert host.store.database.all("SELECT * FROM runs") == []
 
 
-def test_deleted_job_leaves_no_process_where_its_supervisor_is_killed(one_slot: Host) -> None:
+def test_deleted_job_leaves_no_process_after_its_supervisor_is_killed(one_slot: Host) -> None:
     host = one_slot
     job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
     wait_until_ready(host, job_id)
@@ -697,7 +693,7 @@ def test_deleted_job_leaves_no_process_where_its_supervisor_is_killed(one_slot: 
     assert host.left() == []
 
 
-def test_jobs_end_where_their_directory_is_removed(tmp_path: Path) -> None:
+def test_removed_job_directory_ends_the_job(tmp_path: Path) -> None:
     host = Host(tmp_path)
     job_id = host.create("a", ESCAPES + "time.sleep(LONG)")
     wait_until_ready(host, job_id)
@@ -706,7 +702,7 @@ def test_jobs_end_where_their_directory_is_removed(tmp_path: Path) -> None:
     host.store.close()
 
 
-def test_exit_code_is_told_where_the_output_cannot_be_copied(host: Host) -> None:
+def test_exit_code_is_reported_if_the_output_cannot_be_copied(host: Host) -> None:
     job_id = host.create("a", "print('loss')")
     (host.root / "obs/b/out").write_text("in the way", encoding="utf-8")
     assert host.end_of(job_id) == "Failed"
@@ -714,7 +710,7 @@ def test_exit_code_is_told_where_the_output_cannot_be_copied(host: Host) -> None
     assert (status["exit_code"], "output out is not copied" in status["message"]) == (0, True)
 
 
-def test_processes_that_a_job_left_behind_do_not_pile_up(host: Host) -> None:
+def test_orphaned_processes_of_a_job_do_not_accumulate(host: Host) -> None:
     job_id = host.create(
         "a",
         "import subprocess, time\n"
