@@ -78,7 +78,7 @@ CALLS: dict[str, Callable[[Store], object]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_call_does_the_same_work_with_many_jobs(stores: tuple[Store, Store], name: str) -> None:
+def test_work_of_a_call_is_independent_of_the_number_of_jobs(stores: tuple[Store, Store], name: str) -> None:
     few, many = (work(store, CALLS[name]) for store in stores)
     assert many <= MOST * few + 2
 

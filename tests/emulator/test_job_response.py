@@ -238,13 +238,13 @@ def test_every_second_job_has_the_other_form_of_each_field(store: Store, cloud: 
         assert [at(job, path) for job in jobs] == [first, second], path
 
 
-def test_npu_is_counted_in_numbers(store: Store) -> None:
+def test_npu_count_is_a_number(store: Store) -> None:
     npu = {"spec.resource.flavor_id": "modelarts.kat1.4xlarge.public"}
     jobs = both(store, "huawei", **npu)
     assert [at(job, f"{INFO}.npu.unit_num") for job in jobs] == ["4", 4]
 
 
-def test_events_are_counted_in_text(api: Api) -> None:
+def test_event_count_is_text(api: Api) -> None:
     totals = [api.get(f"{JOBS}/{api.create(name)}/events").json["total"] for name in ("one", "two")]
     assert totals == [1, "1"]
 
