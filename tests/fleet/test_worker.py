@@ -65,7 +65,7 @@ def task(tmp_path: Path) -> StackTask:
     ],
     ids=["the same", "edited", "one more", "a nested stack", "nothing"],
 )
-def test_worker_checks_the_files_only_if_they_are_those_of_the_client(
+def test_worker_checks_the_files_only_if_equal_to_those_of_the_client(
     task: StackTask, edit: Callable[[Path], object], end: tuple[int, str]
 ) -> None:
     edit(Path(task.directory))
@@ -73,7 +73,7 @@ def test_worker_checks_the_files_only_if_they_are_those_of_the_client(
     assert (result.exit_code, result.errors[0].what if result.errors else "") == end
 
 
-def test_task_travels_as_text_and_comes_back_as_a_result(task: StackTask) -> None:
+def test_task_is_sent_as_text_and_returns_a_result(task: StackTask) -> None:
     request = FleetRequest("validate", {"target": "here"})
     text = SENT.dump_json((request, task)).decode()
     assert SENT.validate_json(text) == (request, task)
@@ -88,7 +88,7 @@ def test_worker_of_another_version_checks_nothing(task: StackTask) -> None:
     assert "was started with 9.9.9" in result.errors[0].why
 
 
-def test_options_travel_as_plain_data(task: StackTask) -> None:
+def test_options_are_sent_as_plain_data(task: StackTask) -> None:
     request = FleetRequest(
         "plan", {"only": ("a",), "var_files": [Path("b")], "goal": Goal.RUNNING, "n": None}
     )
@@ -123,7 +123,7 @@ def test_value_of_a_sensitive_variable_is_never_sent(
         assert check_sendable(request, [task]) == ([task] if unclear else [])
 
 
-def test_address_of_the_records_is_sent_without_a_password_only() -> None:
+def test_records_url_is_sent_only_without_a_password() -> None:
     assert check_sendable(FleetRequest("plan", {"records": "postgresql://host/records"}), []) == []
     with pytest.raises(WrongUsage, match="a password is never sent"):
         check_sendable(FleetRequest("plan", {"records": "postgresql://me:password@host/records"}), [])
@@ -148,7 +148,7 @@ TASK = StackTask("/teams/a", "teams/a", "a/")
 JSON = RESULT.dump_json(FOUND).decode()
 
 
-def test_result_is_the_same_after_the_journey() -> None:
+def test_result_round_trips() -> None:
     assert result_from(TASK, lambda: JSON) == FOUND
 
 
@@ -163,7 +163,7 @@ def test_result_is_the_same_after_the_journey() -> None:
         (RESULT.dump_json(replace(FOUND, root="teams/b")), "it is about another stack"),
     ],
 )
-def test_answer_that_is_not_what_was_asked_for_is_an_error_of_the_stack(answer: Any, why: str) -> None:
+def test_unexpected_response_is_an_error_of_the_stack(answer: Any, why: str) -> None:
     result = result_from(TASK, lambda: answer)
     assert (result.exit_code, result.errors[0].what) == (8, "the worker's answer cannot be read")
     assert why in result.errors[0].why
@@ -188,7 +188,7 @@ def test_pickle_runs_nothing_while_a_cluster_is_connected(tmp_path: Path) -> Non
     assert trace.read_text(encoding="utf-8").split() == [str(os.getpid())]
 
 
-def test_message_of_a_scheduler_that_holds_a_pickle_is_not_read(tmp_path: Path) -> None:
+def test_scheduler_message_with_a_pickle_is_not_read(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     frames = [
         dumps({"op": "warn", "message": wrapped(HostileValue(trace))}) for wrapped in (Serialize, ToPickle)
