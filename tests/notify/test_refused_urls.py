@@ -64,7 +64,7 @@ def test_apprise_is_read_whole() -> None:
     assert all(source for _, _, source in services())
 
 
-def test_services_that_touch_this_machine_and_parameters_that_name_files_are_refused() -> None:
+def test_local_services_and_file_parameters_are_refused() -> None:
     """A service whole, or its parameters that name the files."""
     for schemes, parameters, source in services():
         of_files = {name for name in parameters if SOUNDS_LIKE_FILE.search(name)} - NO_FILES.keys()

@@ -37,7 +37,7 @@ def test_each_message_goes_to_its_url(receiver: Receiver) -> None:
     assert receiver.messages["one"][0]["message"] == "a\n b"
 
 
-def test_failure_of_one_is_told_without_its_url_and_keeps_no_other_back(
+def test_failure_of_one_url_is_reported_without_it_and_blocks_no_other(
     receiver: Receiver, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     urls = (
@@ -67,7 +67,7 @@ def test_messages_are_sent_at_the_same_time(receiver: Receiver) -> None:
     assert sent(*urls, limit_s=30) == ["", ""]
 
 
-def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCaptureFixture) -> None:
+def test_apprise_logging_of_other_users_is_unaffected(caplog: pytest.LogCaptureFixture) -> None:
     assert service_of("json://localhost/") is not None
     logging.getLogger("apprise").warning("somebody else's")
     assert "somebody else's" in caplog.text
@@ -76,7 +76,7 @@ def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCapt
 @pytest.mark.parametrize(
     ("url", "is_known"), [("json://localhost/", True), ("nonsense://x", False), ("slack://x", False)]
 )
-def test_what_apprise_knows(url: str, is_known: bool) -> None:
+def test_service_is_recognized_by_its_url(url: str, is_known: bool) -> None:
     assert (service_of(url) is not None) is is_known
 
 

@@ -57,7 +57,7 @@ def test_new_drift_comes_first_and_each_class_together() -> None:
         (compared(), ALL, False),
     ],
 )
-def test_only_what_is_due_in_the_classes_of_a_url_is_told(
+def test_only_due_drift_of_the_classes_of_a_url_is_sent(
     comparison: DriftComparison, classes: tuple[str, ...], is_told: bool
 ) -> None:
     assert (drift_notification(comparison, classes, "vision", "prod") is not None) is is_told
@@ -84,7 +84,7 @@ def test_long_message_is_cut_by_whole_lines_and_says_so() -> None:
         "\x1b[31mred\n::error::text\r\n\u202eback",
     ],
 )
-def test_text_from_elsewhere_is_no_markup(hostile: str) -> None:
+def test_foreign_text_is_not_interpreted_as_markup(hostile: str) -> None:
     said = plain_text(hostile)
     assert not set("<>[]`*|~@\\!&#\n\r\x1b\u202e") & set(
         said.replace("\\x", "").replace("\\u", "").replace("\\n", "")
@@ -93,7 +93,7 @@ def test_text_from_elsewhere_is_no_markup(hostile: str) -> None:
     assert "http://" not in said
 
 
-def test_apply_that_failed_is_told_with_each_action() -> None:
+def test_failed_apply_lists_each_action() -> None:
     first, second = plan_for(a_stack(a_job("a"), a_job("b"))).actions
     outcomes = [Outcome(first, Status.FAILED, message="quota <exceeded>"), Outcome(second, Status.DONE)]
     said = apply_notification(outcomes, "vision", "prod")
