@@ -85,7 +85,7 @@ def test_every_schedule_calls_the_program() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.place}-{call.command}")
-def test_command_line_is_understood(call: Call, tmp_path: Path) -> None:
+def test_scheduled_command_line_is_valid(call: Call, tmp_path: Path) -> None:
     """Every option is one of the command's, with a value that it takes; the paths are those of a server."""
     program = click.Context(cli, info_name="reconciler", **cli.context_settings)
     command = LazyGroup().get_command(program, call.command)
@@ -99,7 +99,7 @@ def test_command_line_is_understood(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", [call for call in CALLS if call.command == "apply"], ids=lambda c: c.place)
-def test_nothing_on_a_schedule_asks(call: Call) -> None:
+def test_scheduled_commands_never_prompt(call: Call) -> None:
     assert "--yes" in call.arguments
     assert not {"--force", "--allow"} & set(call.arguments)
 
@@ -137,7 +137,7 @@ def reported(tmp_path: Path, code: int, *, locked: bool = False) -> subprocess.C
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
 @pytest.mark.parametrize("code", [ExitCode.DONE, ExitCode.CHANGES, ExitCode.UNAUTHORIZED, ExitCode.UNKNOWN])
-def test_cron_mails_every_check_but_one_that_found_nothing(code: ExitCode, tmp_path: Path) -> None:
+def test_cron_mails_every_check_with_findings(code: ExitCode, tmp_path: Path) -> None:
     done = reported(tmp_path, code)
     assert done.returncode == code
     if code == ExitCode.DONE:
@@ -151,7 +151,7 @@ def test_cron_mails_every_check_but_one_that_found_nothing(code: ExitCode, tmp_p
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
-def test_check_that_meets_another_one_says_so(tmp_path: Path) -> None:
+def test_overlapping_check_is_reported(tmp_path: Path) -> None:
     done = reported(tmp_path, 0, locked=True)
     assert done.returncode == 75
     assert done.stdout.startswith("No check of /srv/jobs on prod: the one before still runs.")
@@ -205,14 +205,14 @@ def validator(kind: str) -> Draft202012Validator:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_object_is_valid_by_the_published_schema(name: str) -> None:
+def test_kubernetes_object_is_valid_by_the_published_schema(name: str) -> None:
     there = OBJECTS[name]
     validator(there["kind"]).validate(there)
     assert not validator(there["kind"]).is_valid({**there, "spec": {**there["spec"], "misspelt": "Forbid"}})
 
 
 @each_pod
-def test_secrets_come_from_a_secret(name: str) -> None:
+def test_credentials_come_from_a_kubernetes_secret(name: str) -> None:
     (container,) = TEMPLATES[name]["spec"]["containers"]
     assert {one["name"] for one in container["env"]} >= {"HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK"}
     assert all(
@@ -221,7 +221,7 @@ def test_secrets_come_from_a_secret(name: str) -> None:
     )
 
 
-def test_manifest_is_found_where_a_config_map_puts_it(
+def test_manifest_is_found_in_a_mounted_config_map(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As a volume does it: links to links, below a hidden directory that changes as a whole."""
@@ -244,14 +244,14 @@ def instructions() -> list[tuple[str, str]]:
     return [tuple(line.split(maxsplit=1)) for line in lines if line and not line.startswith("#")]  # type: ignore[misc]
 
 
-def test_no_secret_is_built_in() -> None:
+def test_image_contains_no_secret() -> None:
     assert not re.search(r"(?i)(secret|token|password|_sk|_ak)\s*=", DOCKERFILE.read_text(encoding="utf-8"))
     assert {name for name, _ in instructions()} == {
         *("ARG", "FROM", "LABEL", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD")
     }
 
 
-def test_image_does_not_run_as_root_and_what_is_copied_is_in_the_context() -> None:
+def test_image_is_rootless_and_copies_only_from_the_context() -> None:
     image = instructions()[[name for name, _ in instructions()].index("LABEL") :]
     assert dict(image)["USER"].partition(":")[0].isdigit()
     assert dict(image)["USER"] != "0:0"
