@@ -77,7 +77,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
-def test_text_of_a_megabyte_is_refused_soon_and_in_little_memory(
+def test_megabyte_of_text_is_refused_quickly_in_little_memory(
     tmp_path: Path, text: str, record_property: RecordProperty
 ) -> None:
     assert "invalid expression" in (said := refused_soon(tmp_path, text)) or "unknown field" in said
@@ -85,7 +85,7 @@ def test_text_of_a_megabyte_is_refused_soon_and_in_little_memory(
 
 
 @pytest.mark.parametrize("text", SWELLING.values(), ids=SWELLING)
-def test_manifest_that_swells_is_refused_soon_and_in_little_memory(
+def test_expanding_manifest_is_refused_quickly_in_little_memory(
     tmp_path: Path, text: str, record_property: RecordProperty
 ) -> None:
     text = refused_soon(tmp_path, text)

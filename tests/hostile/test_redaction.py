@@ -283,7 +283,7 @@ def test_lines_of_a_multiline_secret_are_redacted_one_by_one() -> None:
         ("four words and-a-half\tlong", "is four\n    words\n    and-a-half\tlong, so", "is *, so"),
     ],
 )
-def test_secret_is_redacted_where_it_stands_as_one(secret: str, text: str, shown: str) -> None:
+def test_secret_is_redacted_only_as_a_whole_word(secret: str, text: str, shown: str) -> None:
     assert Redactor([secret])(text) == shown.replace("*", REDACTED)
 
 
@@ -295,7 +295,7 @@ def test_text_that_only_resembles_a_secret_is_shown(text: str) -> None:
     assert Redactor(["sensitive"])(f"{REDACTED} and {text}") == f"{REDACTED} and {text}"
 
 
-def test_number_that_is_a_secret_is_hidden_in_json_and_others_stay() -> None:
+def test_secret_number_is_redacted_in_json_and_others_are_kept() -> None:
     redact = Redactor(["482091"])
     document = {"pin": 482091, "time": 1482091, "share": 0.482091, "yes": True, "482091": None}
     assert redacted(document, redact) == {

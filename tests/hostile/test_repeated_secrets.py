@@ -264,7 +264,7 @@ def texts(tree: Any, place: Place = ()) -> Iterator[Place]:
             yield from texts(value, (*place, step))
 
 
-def test_secret_in_any_text_field_of_the_service_leaves_by_no_channel(
+def test_secret_in_any_text_field_of_the_service_is_redacted_in_every_channel(
     repeater: Repeater,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
