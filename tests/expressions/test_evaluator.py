@@ -114,12 +114,12 @@ def test_expression_is_evaluated_to_true_or_false(text: str, verdict: bool) -> N
 
 
 @pytest.mark.parametrize(("text", "why", "missing"), NOT_JUDGED)
-def test_expression_that_fails_on_a_job_says_why(text: str, why: str, missing: str | None) -> None:
+def test_failing_expression_says_why(text: str, why: str, missing: str | None) -> None:
     assert answers()[text] == NotJudged(why, missing)
 
 
 @pytest.mark.parametrize(("text", "place", "why"), INVALID)
-def test_expression_that_does_not_compile_says_where(
+def test_expression_that_does_not_compile_has_a_position(
     text: str, place: tuple[int, int], why: str | None
 ) -> None:
     problem = problems()[text]
@@ -139,7 +139,7 @@ def test_variable_of_a_macro_and_type_are_known_names() -> None:
     assert evaluate([Question(text, [0]) for text in texts], [VALUES]) == [[True]] * 3
 
 
-def test_job_value_that_is_no_text_of_cel_is_not_judged() -> None:
+def test_job_with_text_invalid_in_cel_is_not_judged() -> None:
     [[broken, whole]] = evaluate(
         [Question("job.x == 'a'", [0, 1])], [{"job": {"x": "\ud800"}}, {"job": {"x": "a"}}]
     )
@@ -239,7 +239,7 @@ def test_expression_that_exceeds_the_limit_on_one_job_is_judged_for_none() -> No
     assert are_not_judged(answers)
 
 
-def test_expression_that_takes_more_than_its_share_of_the_time_has_what_is_left(
+def test_slow_expression_gets_the_remaining_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A share is a tenth of a second here, and counting to a million takes longer."""
@@ -265,7 +265,7 @@ def test_stop_ends_an_evaluation_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert children() <= before
 
 
-def test_evaluations_in_several_threads_do_not_meet() -> None:
+def test_evaluations_in_several_threads_are_independent() -> None:
     def one(number: int) -> list[list[Answer]]:
         return evaluate(
             [Question(f"job.n == {number}", [0, 1])], [{"job": {"n": number}}, {"job": {"n": -1}}]
@@ -285,7 +285,7 @@ def test_interpreter_that_cannot_be_started_denies_and_is_named(monkeypatch: pyt
     assert answer("true") == NotJudged("cannot start a process to evaluate it (exit code 1)")
 
 
-def test_nothing_is_started_where_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_started_without_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     assert evaluate([Question("true", [])], [LONG]) == [[]]
     assert find_invalid([]) == []
@@ -344,7 +344,7 @@ def wait_until(holds: Callable[[], bool]) -> bool:
     return has_come
 
 
-def test_process_is_limited_has_nothing_of_ours_and_ends_with_the_one_that_started_it() -> None:
+def test_evaluator_process_is_limited_isolated_and_ends_with_its_parent() -> None:
     secrets = {"HUAWEICLOUD_SDK_SK": "hunter2", "HF_TOKEN": "hunter2"}
     with evaluating({**os.environ, **secrets}) as (process, child):
         limits = Path(f"/proc/{child}/limits")
@@ -375,5 +375,5 @@ def test_process_is_limited_has_nothing_of_ours_and_ends_with_the_one_that_start
         ("// job.key\naction.cost > 1.0", ("action.cost",)),
     ],
 )
-def test_fields_that_an_expression_names(text: str, fields: tuple[str, ...]) -> None:
+def test_fields_of_an_expression_are_found(text: str, fields: tuple[str, ...]) -> None:
     assert fields_in(text) == fields
