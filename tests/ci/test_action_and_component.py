@@ -62,7 +62,7 @@ def use(directory: Path, workspace: Path, **given: str) -> Used:
     return Used(ended, outputs, summary.read_text(encoding="utf-8") if summary.exists() else "", installed)
 
 
-def test_scripts_hold_no_expression_and_name_commands_that_there_are() -> None:
+def test_scripts_hold_no_expression_and_name_existing_commands() -> None:
     """What stands in a script is a part of it: an input could be a command."""
     assert [step.get("run", "") for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")] == []
     assert "$[[" not in str(next(iter(COMPONENT.values()))["script"])

@@ -72,7 +72,7 @@ def test_each_job_has_the_least_permissions_and_a_limit_of_time() -> None:
     assert all(job["timeout-minutes"] <= 60 for job in WORKFLOW["jobs"].values())
 
 
-def test_what_applies_is_one_at_a_time_and_never_cancelled() -> None:
+def test_apply_jobs_run_one_at_a_time_and_are_never_cancelled() -> None:
     for name in ("apply", "apply-by-hand", "clock"):
         job = WORKFLOW["jobs"][name]
         assert job["environment"] == ("production-clock" if name == "clock" else "production")
@@ -168,7 +168,7 @@ def test_plan_is_one_comment_that_updates_itself(story: Story) -> None:
     assert "Digest of the plan" in story.second["plan ."].summary
 
 
-def test_merge_applies_the_plan_that_was_shown_last(story: Story) -> None:
+def test_merge_applies_the_last_shown_plan(story: Story) -> None:
     assert list(story.applied) == ["stacks", "apply .", "apply stacks/other"]
     assert not story.applied.failed, story.applied.text
     assert story.jobs == {"a": "0.1", "b": "0.5", "far": "0.1"}
@@ -182,7 +182,7 @@ def test_plan_that_was_applied_before_is_stale(story: Story) -> None:
     assert story.repository.running == before
 
 
-def test_other_digest_than_the_shown_one_is_refused(story: Story) -> None:
+def test_digest_other_than_the_shown_one_is_refused(story: Story) -> None:
     shown = next(one for one in story.comments if one["body"] != FORGED and "vision@prod" in one["body"])
     body = shown["body"].rstrip()
     edited = {**shown, "body": re.sub(r"sha256:[0-9a-f]{64}$", f"sha256:{'0' * 64}", body)}
@@ -199,7 +199,7 @@ def test_other_digest_than_the_shown_one_is_refused(story: Story) -> None:
     ],
     ids=["pushed without a pull request", "pushed to the branch after the plan"],
 )
-def test_without_an_approved_plan_nothing_is_applied(story: Story, is_merge: bool, said: str) -> None:
+def test_nothing_is_applied_without_an_approved_plan(story: Story, is_merge: bool, said: str) -> None:
     run = story.pushed("3" * 40, story.merge if is_merge else "2" * 40)
     assert run.failed
     assert "::error title=no approved plan::" in run.text
@@ -255,7 +255,7 @@ DUE = {
 WORK = "".join(f"{JOB.format(key=key, lr=0.1)}    {more}\n" for key, more in DUE.items())
 
 
-def test_started_by_hand_it_plans_anew_and_applies_that_and_by_the_clock_what_is_due(story: Story) -> None:
+def test_manual_run_applies_a_fresh_plan_and_scheduled_run_applies_due_jobs(story: Story) -> None:
     """A night later an edit that nobody approved, and what it would end, waits."""
     repository, store = story.repository, story.repository.store
     story.github.variables["RECONCILER_STACKS"] = "."
@@ -286,7 +286,7 @@ def test_started_by_hand_it_plans_anew_and_applies_that_and_by_the_clock_what_is
     assert not again.failed, again.text
 
 
-def test_change_of_no_manifest_plans_nothing(story: Story) -> None:
+def test_change_without_manifests_plans_nothing(story: Story) -> None:
     """What Dependabot changes is none, and it gets no secrets."""
     story.repository.git("checkout", "--quiet", "-B", "change", story.merge)
     head = commit(story.repository.git, {"requirements.txt": "numpy==2\n"})
@@ -294,14 +294,14 @@ def test_change_of_no_manifest_plans_nothing(story: Story) -> None:
     assert (list(run), run.failed) == (["stacks"], False)
 
 
-def test_neither_logs_nor_comments_nor_artifacts_hold_a_secret(story: Story) -> None:
+def test_logs_comments_and_artifacts_hold_no_secret(story: Story) -> None:
     shown = story.github.everything
     assert "Applied: 2 succeeded." in shown
     assert SECRET_KEY not in shown
     assert not [token for token in story.github.tokens if token in shown]
 
 
-def test_fork_dependabot_and_what_changes_no_manifest_get_no_plan(tmp_path: Path) -> None:
+def test_fork_dependabot_and_unrelated_changes_get_no_plan(tmp_path: Path) -> None:
     github, check = GitHub(tmp_path / "github", tmp_path, SECRETS), ["stacks", "check"]
     own, fork = _pull_request("0", "1"), _pull_request("0", "1", source="somebody/jobs")
     dependabot = _pull_request("0", "1", user="dependabot[bot]")
@@ -316,7 +316,7 @@ def test_fork_dependabot_and_what_changes_no_manifest_get_no_plan(tmp_path: Path
     ("code", "said"),
     [(0, ""), (2, "drift::"), (8, "drift unknown::"), (7, "drift check failed::exit code 7")],
 )
-def test_exit_codes_of_a_drift_check_are_told_apart(tmp_path: Path, code: int, said: str) -> None:
+def test_exit_codes_of_a_drift_check_are_distinguished(tmp_path: Path, code: int, said: str) -> None:
     shell = Shell(tmp_path / "shell", {"reconciler": f"#!/bin/sh\nexit {code}\n"})
     [script] = [step["run"] for job, step in STEPS if job == "drift" and step.get("name") == "Look for drift"]
     done = shell.run(script, tmp_path, {"STACK": ".", "TARGET": "prod"})

@@ -45,11 +45,11 @@ def _merge_request(base: str = "0", source: str = "42") -> dict[str, str]:
 # ── what it says ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_is_valid_by_the_published_schema() -> None:
+def test_pipeline_is_valid_by_the_published_schema() -> None:
     jsonschema.Draft7Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(PIPELINE)
 
 
-def test_check_gets_no_credentials_and_what_applies_is_one_at_a_time() -> None:
+def test_check_job_has_no_credentials_and_apply_jobs_run_one_at_a_time() -> None:
     environments = {name: job.get("environment") for name, job in JOBS.items()}
     assert environments.pop("check") is None
     assert environments.pop("plan") == environments.pop("drift") == {"name": "plan", "action": "access"}
@@ -69,7 +69,7 @@ def test_check_gets_no_credentials_and_what_applies_is_one_at_a_time() -> None:
     ],
     ids=["merge request", "merge request of a fork", "merge", "by hand", "schedule"],
 )
-def test_jobs_of(predefined: Mapping[str, str], started: list[str]) -> None:
+def test_pipeline_starts_the_jobs_of_its_trigger(predefined: Mapping[str, str], started: list[str]) -> None:
     found = [
         name for name, job in JOBS.items() if any(rule_holds(rule["if"], predefined) for rule in job["rules"])
     ]
@@ -136,7 +136,7 @@ def test_plan_is_one_note_that_updates_itself(story: Story) -> None:
     assert story.first["plan"].handed_on != story.second["plan"].handed_on
 
 
-def test_merge_applies_the_plan_that_was_shown_last(story: Story) -> None:
+def test_merge_applies_the_last_shown_plan(story: Story) -> None:
     assert story.applied.code == 0, story.applied.log
     assert story.jobs == {"a": "0.1", "b": "0.5"}
 
@@ -150,7 +150,7 @@ def test_merge_applies_the_plan_that_was_shown_last(story: Story) -> None:
     ],
     ids=["pushed without a merge request", "pushed to the branch after the plan", "no plan"],
 )
-def test_without_an_approved_plan_nothing_is_applied(
+def test_nothing_is_applied_without_an_approved_plan(
     story: Story, merged: list[dict[str, Any]], said: str
 ) -> None:
     before = story.gitlab.merge_requests
@@ -165,7 +165,7 @@ def test_without_an_approved_plan_nothing_is_applied(
     assert "Stack vision" not in done.log
 
 
-def test_started_by_hand_it_plans_anew_and_applies_that(story: Story) -> None:
+def test_manual_pipeline_applies_a_fresh_plan(story: Story) -> None:
     commit = story.repository.commit(a=0.1, b=0.5, c=0.1)
     done = story.gitlab.run(FILE, commit, BY_HAND)
     assert [job.code for job in done.values()] == [0, 0], [job.log for job in done.values()]
@@ -173,7 +173,7 @@ def test_started_by_hand_it_plans_anew_and_applies_that(story: Story) -> None:
     assert JOBS["apply-by-hand"]["rules"][0]["when"] == "manual"
 
 
-def test_clock_starts_what_is_due_and_nothing_else(story: Story) -> None:
+def test_scheduled_pipeline_starts_due_jobs_only(story: Story) -> None:
     before = story.repository.running
     commit = story.repository.commit(a=0.9, d=0.1)  # a is edited, others are gone, d is not started yet
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_logs_and_notes_hold_no_secret(story: Story) -> None:
 @pytest.mark.parametrize(
     ("code", "said"), [(0, ""), (2, "drift: "), (8, "drift unknown: "), (7, "exit code 7")]
 )
-def test_exit_codes_of_a_drift_check_are_told_apart(tmp_path: Path, code: int, said: str) -> None:
+def test_exit_codes_of_a_drift_check_are_distinguished(tmp_path: Path, code: int, said: str) -> None:
     shell = Shell(tmp_path / "shell", {"reconciler": f"#!/bin/sh\nexit {code}\n"})
     done = shell.run("\n".join(JOBS["drift"]["script"]), tmp_path, {"STACK": ".", "TARGET": "prod"})
     assert done.code == code

@@ -48,7 +48,7 @@ SHOWN = [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 
 @pytest.mark.parametrize("expression", [*(rule["expr"] for rule in RULES), *SHOWN])
-def test_expression_selects_what_is_exported(expression: str) -> None:
+def test_metric_expression_selects_exported_series(expression: str) -> None:
     selected = list(_SELECTOR.finditer(expression))
     assert selected
     for name, matchers in (found.groups() for found in selected):
@@ -78,7 +78,7 @@ def test_dashboard_shows_each_metric() -> None:
     assert {name for expression in SHOWN for name in _NAME.findall(expression)} == EXPORTED.keys()
 
 
-def test_alerts_say_what_to_do_and_there_is_one_for_each_trouble() -> None:
+def test_every_failure_has_an_alert_with_instructions() -> None:
     rules = {rule["alert"]: rule for rule in RULES}
     assert len(rules) == len(RULES)
     for rule in rules.values():
@@ -88,7 +88,7 @@ def test_alerts_say_what_to_do_and_there_is_one_for_each_trouble() -> None:
     assert rules.keys() >= {f"Reconciler{one}" for one in troubles}
 
 
-def test_promtool_takes_the_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("promtool is not installed")
     done = subprocess.run([promtool, "check", "rules", str(ALERTS)], capture_output=True, text=True)

@@ -13,7 +13,7 @@ _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 FEATURES = _PROJECT["optional-dependencies"]
 
 
-def test_a_hook_for_each_check_that_needs_no_service() -> None:
+def test_every_offline_check_has_a_pre_commit_hook() -> None:
     hooks = YAML(typ="safe").load(ROOT / ".pre-commit-hooks.yaml")
     assert [hook["id"] for hook in hooks] == ["reconciler-validate", "reconciler-fmt"]
     for hook in hooks:

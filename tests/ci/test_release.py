@@ -31,7 +31,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_workflow_is_valid_pinned_and_calls_scripts_that_there_are(file: Path) -> None:
+def test_workflow_is_valid_pinned_and_calls_existing_scripts(file: Path) -> None:
     workflow, text = WORKFLOWS[file.stem], file.read_text(encoding="utf-8")
     jsonschema.Draft7Validator(SCHEMA).validate(workflow)
     assert "concurrency:" in text
