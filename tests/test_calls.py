@@ -35,13 +35,13 @@ FIELDS = {
 }
 
 
-def test_there_is_something_to_walk() -> None:
+def test_call_tables_are_not_empty() -> None:
     assert len(COMMANDS) > 12
     assert len(NAMES) > 15
     assert len(ROWS) > 50
 
 
-def test_example_of_the_page_of_calls_runs(
+def test_example_on_the_calls_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = PAGES.parent / "examples/update-in-place/jobs.yaml"
@@ -86,7 +86,7 @@ def test_every_operation_of_the_service_is_on_the_page() -> None:
         assert ("*Huawei*" in python) is (route.clouds == {"huawei"})
 
 
-def test_every_field_of_the_search_has_an_option_and_says_where_it_is_known() -> None:
+def test_every_search_field_has_an_option_and_its_support() -> None:
     rows = {
         field: cells
         for name, cells in ROWS.items()
@@ -104,6 +104,6 @@ def test_every_field_of_the_search_has_an_option_and_says_where_it_is_known() ->
     assert {option for options in asked.values() for option in options} <= set(SEARCH_OPTIONS)
 
 
-def test_no_operation_is_on_the_page_that_the_service_does_not_have() -> None:
+def test_page_has_no_operation_missing_from_the_service() -> None:
     listed = {cell for cell in ROWS if re.fullmatch(r"([A-Z][a-z]+){3,}", cell)}
     assert listed == {route.operation for route in ROUTES}

@@ -74,23 +74,23 @@ def _problems(path: Path) -> list[str]:
     return wrong_citations(text) + [found[0] for found in _GONE.finditer(text)]
 
 
-def test_every_citation_leads_to_a_page_and_a_section() -> None:
+def test_every_citation_has_an_existing_page_and_section() -> None:
     assert {str(path): found for path in FILES if (found := _problems(path))} == {}
 
 
-def test_every_module_that_is_named_exists() -> None:
+def test_every_named_module_exists() -> None:
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES if _explains(path)}
     assert sum(len(_MODULE_PATH.findall(text)) for text in texts.values()) > 40
     assert {str(path): found for path, text in texts.items() if (found := wrong_modules(text, path))} == {}
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_citations_are_found() -> None:
     texts = [_BREAK.sub(" ", (ROOT / path).read_text(encoding="utf-8")) for path in FILES]
     cited = [found for text in texts for found in _CITATION.findall(text) if found[1]]
     assert len(cited) > 80
 
 
-def test_citation_without_a_page_or_section_is_seen() -> None:
+def test_citation_without_a_page_or_section_is_detected() -> None:
     text = 'docs/concepts/guards.md, "Costs" and "Gates"; docs/x.md; docs/concepts/drift.md,\n# "Drift".'
     assert wrong_citations(text) == ['docs/concepts/guards.md, "Gates"', "docs/x.md"]
     assert wrong_modules("`errors.py`, tests/pages.py, `operations/lifecycle.py`", Path("docs/index.md")) == [

@@ -18,7 +18,7 @@ SHARED = {
 }
 
 
-def test_class_name_means_one_thing() -> None:
+def test_class_name_is_unique() -> None:
     ours = [tree for path, tree in modules().items() if not path.startswith(AGAIN)]
     names = Counter(node.name for tree in ours for node in tree.body if isinstance(node, ast.ClassDef))
     assert {name for name, count in names.items() if count > 1} == SHARED.keys()

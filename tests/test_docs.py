@@ -57,7 +57,7 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in _HEADING.findall(text)}
 
 
-def test_every_decision_has_its_number_and_its_parts() -> None:
+def test_every_decision_record_has_number_and_sections() -> None:
     decisions = sorted((ROOT / "docs/contributing/decisions").glob("*.md"))
     index = (ROOT / "docs/contributing/index.md").read_text(encoding="utf-8")
     assert decisions

@@ -57,7 +57,7 @@ _CODE = re.compile(r"`([^`]+)`")
         ("reference/process-target", "Keys", "key", list(TARGET_KINDS[PROCESS].settings)),
     ],
 )
-def test_first_column_names_all_that_there_is(
+def test_first_column_of_a_documented_table_is_complete(
     page: str, heading: str, first: str, known: list[str] | set[str]
 ) -> None:
     """A list is in the order of the page."""
@@ -70,7 +70,7 @@ def test_first_column_names_all_that_there_is(
 # ── docs/start/real-account.md ───────────────────────────────────────────────────────────────────────────
 
 
-def test_targets_of_the_page_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_targets_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = fenced("docs/start/real-account.md", "Name the target", "yaml")
     monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", "p1")
     monkeypatch.setenv("OS_PROJECT_ID", "p2")
@@ -81,7 +81,7 @@ def test_targets_of_the_page_are_valid(tmp_path: Path, monkeypatch: pytest.Monke
 # ── docs/concepts/decisions.md ────────────────────────────────────────────────────────────────────────
 
 
-def test_rules_of_the_decision_are_those_of_the_page_in_their_order() -> None:
+def test_documented_decision_rules_are_complete_and_in_order() -> None:
     shown = [
         (name.strip("`"), when, re.findall(r"\*\*(\w+)\*\*", actions))
         for name, when, actions in table("docs/concepts/decisions.md", "Decisions", "rule")
@@ -90,7 +90,7 @@ def test_rules_of_the_decision_are_those_of_the_page_in_their_order() -> None:
     assert {action for rule in RULES for action in rule.actions} == set(Action)
 
 
-def test_limits_have_the_defaults_of_the_page() -> None:
+def test_limits_have_the_documented_defaults() -> None:
     text = section("docs/concepts/guards.md", "Guards")
     shown = {name: _default(value) for name, value in re.findall(r"`(\w+)` \(([^)]+)\)", text)}
     assert shown == {name: field.default for name, field in Limits.model_fields.items()}
@@ -102,27 +102,27 @@ def _default(text: str) -> Any:
     return int(text) if text.isdigit() else parse_duration(text)
 
 
-def test_phases_are_active_or_terminal_as_the_page_says() -> None:
+def test_phases_are_active_or_terminal_as_documented() -> None:
     rows = {row[0]: row[1] for row in table("docs/concepts/ownership.md", "Terms", "term")}
     for phase in Phase:
         assert (phase.value in rows["active"]) is phase.is_active
         assert (phase.value in rows["terminal"]) is phase.is_terminal
 
 
-def test_every_remedy_is_that_of_the_page() -> None:
+def test_documented_remedies_equal_those_of_the_program() -> None:
     rows = table("docs/concepts/drift.md", "Remedies", "class")
     assert {row[0]: row[1] for row in rows} == {one.value: text for one, text in REMEDIES.items()}
     assert set(REMEDIES) == set(DriftClass)
 
 
-def test_every_class_of_drift_may_be_notified_of_but_what_could_not_be_read() -> None:
+def test_every_drift_class_but_unknown_can_be_notified() -> None:
     assert set(NOTIFY_CLASSES) == {*DriftClass, APPLY_FAILED} - {DriftClass.UNKNOWN}
 
 
 # ── docs/operations/metrics.md ──────────────────────────────────────────────────────────────────────────
 
 
-def test_metrics_of_the_page_are_those_of_a_watch() -> None:
+def test_documented_metrics_equal_those_of_a_watch() -> None:
     result = CheckReport(exit_code=0, has_compared=True, summary={"failed": 1}, plan={"create": 1})
     state = WatchState().after(result, 0.0)
     exported = watch_figures(state, MetricSource("s", "t"))
@@ -133,7 +133,7 @@ def test_metrics_of_the_page_are_those_of_a_watch() -> None:
 # ── docs/reference/cli.md ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_exit_codes_win_in_the_order_of_the_page() -> None:
+def test_documented_exit_code_precedence_is_that_of_the_program() -> None:
     found = re.search(
         r"first of these wins: ([\d, ]+)\.", section("docs/reference/exit-codes.md", "Exit codes")
     )
@@ -141,7 +141,7 @@ def test_exit_codes_win_in_the_order_of_the_page() -> None:
     assert tuple(map(int, found[1].split(", "))) == PRECEDENCE
 
 
-def test_variables_of_repeatable_options_are_separated_as_the_page_has_it() -> None:
+def test_repeatable_option_variables_are_separated_as_documented() -> None:
     separated = {
         "newline": ["a b", "c,d:e"],
         "that of `PATH`: a colon, on Windows a semicolon": ["a b\nc,d", "e"],
@@ -161,7 +161,7 @@ def test_variables_of_repeatable_options_are_separated_as_the_page_has_it() -> N
     assert shown.keys() <= split.keys()
 
 
-def test_credentials_are_looked_for_in_the_order_of_the_page(tmp_path: Path) -> None:
+def test_credentials_are_searched_in_documented_order(tmp_path: Path) -> None:
     rows = [
         _CODE.findall(row[1].partition(" (")[0])
         for row in table("docs/reference/cli.md", "Credentials", "credentials")
@@ -183,7 +183,7 @@ def test_credentials_are_looked_for_in_the_order_of_the_page(tmp_path: Path) -> 
     assert _source_of({"HOME": str(tmp_path)}).startswith(str(at_home))
 
 
-def test_every_variable_that_holds_a_credential_is_described() -> None:
+def test_every_credential_variable_is_documented() -> None:
     described = set(_CODE.findall(section("docs/reference/cli.md", "Credentials")))
     of_keys = {name for names_ in ACCESS_KEYS for name in names_ if name}
     assert of_keys | set(TOKENS) | {PASSWORD} <= described
@@ -193,14 +193,14 @@ def _source_of(environ: Mapping[str, str]) -> str:
     return find_credentials(environ, lambda url: Mock()).source
 
 
-def test_the_last_line_of_a_plan_has_the_form_of_the_page() -> None:
+def test_last_line_of_a_plan_has_the_documented_form() -> None:
     ones = (Action.CREATE, Action.REPLACE, Action.DEFER, Action.BLOCKED, Action.CONFLICT, Action.UNKNOWN)
     summary = dict.fromkeys(Action, 0) | dict.fromkeys(ones, 1) | {Action.KEEP: 12}
     line = last_line(summary, ended_badly=2, reruns=60)
     assert fenced("docs/reference/cli.md", "Text output", "text") == line + "\n"
 
 
-def test_the_plan_of_the_page_is_a_plan_with_every_field() -> None:
+def test_documented_plan_has_every_field() -> None:
     shown = json.loads(fenced("docs/reference/schemas.md", "Plan", "json"))
     schema = Plan.published_schema()
     Draft202012Validator(schema).validate(shown)
@@ -210,7 +210,7 @@ def test_the_plan_of_the_page_is_a_plan_with_every_field() -> None:
     assert shown["actions"][0]["reason"] == Reason.IMMUTABLE_CHANGED
 
 
-def test_review_and_its_last_line_have_the_form_of_the_page() -> None:
+def test_review_and_its_last_line_have_the_documented_form() -> None:
     counted = {Action.CREATE: 62, Action.UPDATE: 2, Action.REPLACE: 14, Action.TERMINATE: 3}
     actions = dict.fromkeys(Action, 0) | counted | {Action.BLOCKED: 1, Action.CONFLICT: 1}
     summary = {"added": 62, "removed": 3, "renamed": 1, "changed": 18, "unchanged": 5}
@@ -224,7 +224,7 @@ def test_review_and_its_last_line_have_the_form_of_the_page() -> None:
 # ── docs/reference/modelarts.md ──────────────────────────────────────────────────────────────────────────
 
 
-def test_endpoints_of_regions_are_those_of_the_page() -> None:
+def test_documented_region_endpoints_equal_those_of_the_program() -> None:
     *rows, (_, pattern) = table("docs/reference/modelarts.md", "Endpoints", "region")
     shown = {region.strip("`"): endpoint.strip("`") for region, endpoint in rows}
     shown["cn-north-4"] = pattern.strip("`").replace("REGION", "cn-north-4")
@@ -232,24 +232,24 @@ def test_endpoints_of_regions_are_those_of_the_page() -> None:
         assert endpoint_of(Target(kind=MODELARTS, region=region)) == endpoint
 
 
-def test_limits_of_the_service_are_those_of_the_program() -> None:
+def test_documented_service_limits_equal_those_of_the_program() -> None:
     numbers = [float(row[1]) for row in table("docs/reference/modelarts.md", "Limits", "object")]
     assert numbers == [PAGE_SIZE, MAX_NAME, MAX_DESCRIPTION, BATCH, MAX_SKEW_S]
 
 
-def test_error_codes_of_one_row_mean_the_same_and_none_is_missing() -> None:
+def test_documented_error_codes_are_complete_and_grouped_by_meaning() -> None:
     rows = [_CODE.findall(row[0]) for row in table("docs/reference/modelarts.md", "Errors", "codes")]
     assert sorted(code for row in rows for code in row) == sorted(CODES)
     for row in rows:
         assert len({CODES[code].failure for code in row}) == 1, row
 
 
-def test_codes_after_which_a_token_is_renewed_are_those_of_the_page() -> None:
+def test_documented_token_renewal_codes_equal_those_of_the_program() -> None:
     sentence = section("docs/reference/modelarts.md", "Errors").partition("renewed once after")[2]
     assert set(_CODE.findall(sentence)) == RENEW_ON
 
 
-def test_fields_that_are_not_returned_are_those_of_the_model() -> None:
+def test_documented_unreturned_fields_equal_those_of_the_model() -> None:
     unreported = {".".join(path) for path, rule in walk_rules() if not rule.is_reported}
     bullet = (
         section("docs/reference/modelarts.md", "Responses")

@@ -37,7 +37,7 @@ def _stack(example: Path) -> Path:
 
 
 @each_example
-def test_example_fits_the_schema_of_editors(example: Path) -> None:
+def test_example_is_valid_by_the_editor_schema(example: Path) -> None:
     files = list(_stack(example).glob("*.yaml"))
     assert files
     for path in files:
@@ -49,13 +49,13 @@ def test_example_fits_the_schema_of_editors(example: Path) -> None:
 
 
 @pytest.mark.parametrize("page", RUN_HERE, ids=str)
-def test_commands_of_its_page_do_what_it_shows(page: Path) -> None:
+def test_commands_of_the_example_page_do_what_it_shows(page: Path) -> None:
     """Each command exits as the page says, and prints what the page shows."""
     written = (ROOT / page).read_text(encoding="utf-8")
     assert written == generate(page), f"{page} is not up to date: python -m docs.generate"
 
 
-def test_command_that_exits_otherwise_is_found(tmp_path: Path) -> None:
+def test_unexpected_exit_code_of_a_documented_command_is_detected(tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "examples/first-job",
         tmp_path,

@@ -55,7 +55,7 @@ def _leaves_no_temporary_file(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("make", "kind"), ODD)
-def test_write_over_what_is_no_regular_file_is_refused(
+def test_write_over_an_irregular_file_is_refused(
     target: Path, make: Callable[[Path], None], kind: str, record_property: RecordProperty
 ) -> None:
     make(target)
@@ -117,7 +117,7 @@ def test_temporary_name_cannot_be_guessed_and_a_planted_one_is_not_followed(
         (None, 0o600, 0o777, 0o600),
     ],
 )
-def test_mode_of_a_written_file(
+def test_written_file_has_the_expected_mode(
     target: Path, was: int | None, mode: int | None, umask: int, becomes: int
 ) -> None:
     if was is not None:
@@ -133,7 +133,7 @@ def test_mode_of_a_written_file(
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_failed_write_leaves_what_was_there(
+def test_failed_write_leaves_the_old_file(
     target: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
     target.write_text("before")
@@ -157,9 +157,7 @@ def program(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env={"PYTHONPATH": str(ROOT)}, **{"stdout": subprocess.PIPE, **options})
 
 
-def test_temporary_file_is_removed_when_the_program_stops_at_once(
-    target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_file_is_removed_on_immediate_exit(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[list[Path]] = []
 
     def stop(descriptor: int) -> None:
@@ -206,7 +204,7 @@ def test_temporary_file_is_removed_after_a_signal(target: Path) -> None:
 
 
 @pytest.mark.parametrize("goes_to", ["pipe", "file"])
-def test_file_of_the_system_is_written_into(tmp_path: Path, goes_to: str) -> None:
+def test_system_file_is_written_in_place(tmp_path: Path, goes_to: str) -> None:
     """By a link like that of `/dev/stdout`: were that one replaced, no program would have it any more."""
     assert Path("/dev") == files._DEVICES
     (link := tmp_path / "stdout").symlink_to("/proc/self/fd/1")
@@ -225,7 +223,7 @@ def test_file_of_the_system_is_written_into(tmp_path: Path, goes_to: str) -> Non
     assert link.is_symlink()
 
 
-def test_pipe_that_nobody_reads_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
+def test_pipe_without_a_reader_does_not_block_a_write(monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
     os.mkfifo(target)
     monkeypatch.setattr(files, "_DEVICES", target.parent)
     with pytest.raises(OSError, match="No such device"):
@@ -236,7 +234,7 @@ def test_pipe_that_nobody_reads_is_nothing_to_wait_for(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("make", "kind"), [*ODD, (lambda path: path.symlink_to("/dev/zero"), "a device")])
-def test_read_of_what_is_no_regular_file_is_refused_at_once(
+def test_read_of_an_irregular_file_is_refused_without_blocking(
     target: Path, make: Callable[[Path], None], kind: str
 ) -> None:
     make(target)
@@ -257,7 +255,7 @@ def test_device_is_not_read(name: str) -> None:
         read_file(Path(name), 10)
 
 
-def test_read_is_bounded_and_says_the_limit(target: Path) -> None:
+def test_read_beyond_the_limit_is_refused_with_the_limit(target: Path) -> None:
     with target.open("wb") as stream:
         stream.truncate(2 * 1024 * 1024)
     assert len(read_file(target, 2 * 1024 * 1024)) == 2 * 1024 * 1024

@@ -27,7 +27,7 @@ def test_every_guide_runs_its_commands_and_quotes_an_example(guide: Path) -> Non
     assert [text for text in quoted if not any(text in manifest for manifest in _MANIFESTS)] == []
 
 
-def test_task_of_airflow_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_task_can_be_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decorators = ModuleType("airflow.decorators")
     decorators.task = lambda **_: lambda function: function  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))

@@ -83,11 +83,11 @@ def test_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
     assert loaded & {*HEAVY, "waitress", "werkzeug"} == set()
 
 
-def test_supervisor_of_a_job_loads_no_models() -> None:
+def test_job_supervisor_loads_no_models() -> None:
     assert "pydantic" not in _loaded(code=f"from reconciler.processes.supervisor import main\n{_MODULES}")
 
 
-def test_check_of_a_manifest_loads_no_planner_and_reads_no_metadata_of_packages(tmp_path: Path) -> None:
+def test_validate_loads_no_planner_and_reads_no_package_metadata(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(MANIFEST.replace("URL", "http://127.0.0.1:1"), encoding="utf-8")
     code = (
         "import os, sys, reconciler.__main__ as entry\n"
@@ -169,7 +169,7 @@ def _importing_late() -> Iterator[str]:
             yield path
 
 
-def test_functions_import_only_where_starting_time_needs_it() -> None:
+def test_function_level_imports_are_only_for_startup_time() -> None:
     """A command's module holds its options: what it does is imported when it is called."""
     late = set(_importing_late())
     assert late - LATE.keys() == set(), "import at the top of the module, or say here why not"

@@ -168,7 +168,7 @@ def _room(path: str) -> str:
     return "" if path == "__init__.py" else path.partition("/")[0].removesuffix(".py")
 
 
-def test_every_room_is_in_the_table() -> None:
+def test_every_package_is_in_the_layer_table() -> None:
     assert {_room(path) for path in modules()} - set(MAY_IMPORT) == set()
 
 
@@ -203,7 +203,7 @@ def _order(room: str) -> list[str]:
         CLI,
     ],
 )
-def test_a_file_imports_only_files_that_stand_before_it(room: str) -> None:
+def test_module_imports_only_earlier_modules(room: str) -> None:
     order = _order(room)
     names = {path.split("/")[1].removesuffix(".py") for path in modules() if path.startswith(f"{room}/")}
     assert sorted(order) == sorted(names - {"__init__"}), f"the docstring of {room} lists other files"
@@ -224,12 +224,12 @@ def test_a_file_imports_only_files_that_stand_before_it(room: str) -> None:
 
 
 @pytest.mark.parametrize("library", ONLY_IN)
-def test_a_library_stays_in_its_place(library: str) -> None:
+def test_library_is_imported_only_in_its_module(library: str) -> None:
     found = [found for found in _imports() if found.library == library]
     assert [str(one) for one in found if not one.path.startswith(ONLY_IN[library])] == []
 
 
-def test_core_and_decide_touch_nothing_outside() -> None:
+def test_core_and_decide_are_free_of_side_effects() -> None:
     pure = ("core/", "decide/")
     wrong = [str(f) for f in _imports() if f.path.startswith(pure) and IMPURE_MODULES & {f.library, f.name}]
     for path, module in modules().items():
@@ -247,7 +247,7 @@ def _impure_calls(module: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-def test_this_test_sees_what_it_looks_for() -> None:
+def test_checker_detects_known_violations() -> None:
     assert len(modules()) > 50
     assert {found.library for found in _imports()} >= {"click", "deepdiff", "requests", "ruamel", "werkzeug"}
     assert list(_impure_calls(ast.parse("datetime.now()\nopen('x')"))) == [(1, "now"), (2, "open")]

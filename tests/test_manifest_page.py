@@ -23,7 +23,7 @@ def parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def test_every_example_is_a_file_that_its_commands_read() -> None:
+def test_every_manifest_page_example_is_readable() -> None:
     assert all(re.match(r"# [\w./-]+\.yaml\n", text) for text in FILES)
     languages = [language for language, _ in BLOCKS]
     assert set(languages) == {"yaml", "sh", "text"}
@@ -33,5 +33,5 @@ def test_every_example_is_a_file_that_its_commands_read() -> None:
 
 
 @pytest.mark.parametrize("text", MANIFESTS, ids=range(len(MANIFESTS)))
-def test_editor_takes_every_example_but_the_one_with_errors(text: str) -> None:
+def test_editor_schema_accepts_every_valid_example(text: str) -> None:
     assert VALIDATOR.is_valid(parsed(text)) is ("node_cout" not in text)

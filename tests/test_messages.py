@@ -135,7 +135,7 @@ def _parse(line: str) -> None:
     BY_WORDS[name].make_context(" ".join(name), words[len(name) :], parent=context)
 
 
-def test_command_lines_of_pages_are_understood() -> None:
+def test_documented_command_lines_are_valid() -> None:
     """Those that are not run when the pages are generated."""
     blocks = "".join(block for page in PAGES for block in _BLOCK.findall(page.read_text(encoding="utf-8")))
     lines = _COMMAND_LINE.findall(blocks.replace("\\\n", " "))
@@ -149,7 +149,7 @@ def test_command_lines_of_pages_are_understood() -> None:
     [(of_the_program, wrong_commands), (of_the_program, wrong_options), (of_the_pages, wrong_commands)],
     ids=["commands of texts", "options of texts", "commands of pages"],
 )
-def test_texts_name_only_what_exists(
+def test_messages_name_only_existing_commands_and_options(
     read: Callable[[], Sequence[Text]], find: Callable[[str], list[str]]
 ) -> None:
     texts = read()
@@ -158,7 +158,7 @@ def test_texts_name_only_what_exists(
     assert [(str(text), wrong) for text in texts if (wrong := find(text.text))] == []
 
 
-def test_this_test_sees_what_it_looks_for() -> None:
+def test_checker_detects_known_violations() -> None:
     assert wrong_commands("reconciler jobs lst; reconciler plan --wait; a reconciler that knows it") == [
         "reconciler jobs lst",
         "reconciler plan --wait",

@@ -70,13 +70,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
             client.close()
 
 
-def test_health_is_bad_until_something_was_compared(served: Served) -> None:
+def test_health_is_bad_before_the_first_comparison(served: Served) -> None:
     assert served.get("/healthz")[0] == 503
     served.state = STATE
     assert served.get("/healthz") == (200, "ok\n")
 
 
-def test_metrics_are_those_of_the_file(served: Served) -> None:
+def test_served_metrics_equal_the_file(served: Served) -> None:
     served.state = STATE
     status, body = served.get("/metrics?name=x")
     assert (status, body) == (200, render_metrics(watch_figures(STATE, WHERE)))
@@ -88,7 +88,7 @@ def test_metrics_are_those_of_the_file(served: Served) -> None:
     ("path", "method", "status"),
     [("/", "GET", 404), ("/metrics/", "GET", 404), ("/metrics", "POST", 501), ("/metrics", "HEAD", 200)],
 )
-def test_anything_else_is_not_there(
+def test_unknown_path_is_404_and_other_method_is_405(
     served: Served, capfd: pytest.CaptureFixture[str], path: str, method: str, status: int
 ) -> None:
     found, body = served.get(path, method)
@@ -99,9 +99,7 @@ def test_anything_else_is_not_there(
 @pytest.mark.parametrize(
     "data", [b"\x00\xff\r\n\r\n", b"GET /metrics HTTP/1.1\r\n" + b"X: " + b"x" * 70_000 + b"\r\n\r\n"]
 )
-def test_what_is_no_request_is_refused(
-    served: Served, capfd: pytest.CaptureFixture[str], data: bytes
-) -> None:
+def test_malformed_request_is_refused(served: Served, capfd: pytest.CaptureFixture[str], data: bytes) -> None:
     assert b"200" not in served.receive(served.connect(data))[:20]
     assert served.get("/healthz")[0] == 503
     assert capfd.readouterr() == ("", "")
@@ -110,9 +108,7 @@ def test_what_is_no_request_is_refused(
 @pytest.mark.parametrize(
     "data", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nX: "], ids=["silent", "begun", "slow"]
 )
-def test_connections_that_are_held_open_keep_nobody_out(
-    served: Served, data: bytes, record_property: Any
-) -> None:
+def test_idle_connections_do_not_block_new_ones(served: Served, data: bytes, record_property: Any) -> None:
     held = 0
     for _ in range(10):
         for _ in range(MAX_CONNECTIONS):
@@ -125,9 +121,7 @@ def test_connections_that_are_held_open_keep_nobody_out(
     record_property(FIGURE, ["half-open connections to `watch --listen`", held])
 
 
-def test_connection_that_sends_a_little_now_and_then_is_closed(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_connection_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "REQUEST_TIMEOUT_S", 0.2)
     client = served.connect(b"GET /met")
     client.settimeout(0.05)
@@ -140,7 +134,7 @@ def test_connection_that_sends_a_little_now_and_then_is_closed(
     assert said == b""
 
 
-def test_server_gives_its_port_back() -> None:
+def test_server_releases_its_port() -> None:
     served = Served()
     with served.server.serving():
         assert served.get("/healthz")[0] == 503

@@ -74,7 +74,7 @@ def test_plan_scans_the_workspace_only_to_start_a_job(
         assert (workspace.scanned > 1) is scans, "the first page tells what the rest would cost"
 
 
-def test_details_are_asked_once_although_the_plan_reads_twice() -> None:
+def test_details_are_requested_once_although_the_plan_reads_twice() -> None:
     before = seen(a_job(**OLD))
     workspace = Workspace([*FOREIGN, before])
     reconcile.plan(context_of(whole(a_job()), workspace, None))
@@ -175,7 +175,7 @@ def test_plan_in_a_fresh_checkout_records_what_it_saw(service: Service, tmp_path
     assert recorded(service, tmp_path) == [(1, "Running", False)]
 
 
-def test_plan_that_sees_nothing_owned_makes_no_store(service: Service, tmp_path: Path) -> None:
+def test_plan_without_owned_jobs_creates_no_store(service: Service, tmp_path: Path) -> None:
     reconcile.plan(context_on(service, tmp_path, a_job()))
     assert not (tmp_path / ".reconciler").exists()
 
@@ -188,16 +188,14 @@ def complete(service: Service, job: DesiredJob, root: Path) -> str:
     return made.id
 
 
-def test_completion_that_only_a_plan_saw_stays_known_when_the_record_ages_out(
-    service: Service, tmp_path: Path
-) -> None:
+def test_completion_seen_by_a_plan_survives_the_aging_out(service: Service, tmp_path: Path) -> None:
     service.store.delete(PROJECT, complete(service, a_job(), tmp_path))
     [kept] = reconcile.plan(context_on(service, tmp_path, a_job())).actions
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.AGED_OUT)
 
 
 @pytest.mark.parametrize("aged_out", [0, 1], ids=["the older one", "the newer one"])
-def test_a_then_b_then_a_runs_a_again_although_the_record_of_one_has_aged_out(
+def test_reverted_declaration_reruns_although_a_record_has_aged_out(
     service: Service, tmp_path: Path, aged_out: int
 ) -> None:
     """The older one looks as declared; what was written to the outputs since is the newer one's."""
@@ -207,7 +205,7 @@ def test_a_then_b_then_a_runs_a_again_although_the_record_of_one_has_aged_out(
     assert (made.action, made.after and made.after.name) == (Action.CREATE, "a-r3")
 
 
-def test_store_that_cannot_be_made_changes_no_plan(service: Service, tmp_path: Path) -> None:
+def test_uncreatable_store_changes_no_plan(service: Service, tmp_path: Path) -> None:
     service.run(a_job())
     (tmp_path / "file").write_text("")
     told: list[str] = []
@@ -218,7 +216,7 @@ def test_store_that_cannot_be_made_changes_no_plan(service: Service, tmp_path: P
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["file beside the manifest", "shared store"])
 @pytest.mark.parametrize("has_store", [False, True], ids=["no store yet", "a store"])
-def test_job_that_a_colleague_makes_and_records_meanwhile_has_not_aged_out(
+def test_job_created_concurrently_has_not_aged_out(
     service: Service, tmp_path: Path, is_shared: bool, has_store: bool
 ) -> None:
     """It was made after the service was read, and recorded before the history was."""
@@ -241,9 +239,7 @@ def test_job_that_a_colleague_makes_and_records_meanwhile_has_not_aged_out(
     assert (of_a.action, of_a.reason) == (Action.CREATE, Reason.NOT_FOUND)
 
 
-def test_termination_is_remembered_as_ours_although_nobody_looked_again(
-    service: Service, tmp_path: Path
-) -> None:
+def test_own_termination_is_recorded_without_another_observation(service: Service, tmp_path: Path) -> None:
     from reconciler.apply.executor import EventStream
     from reconciler.core.past import RunKind
     from reconciler.rollout import Rollout

@@ -64,7 +64,7 @@ def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def test_nothing_is_written_elsewhere_and_every_exception_is_needed() -> None:
+def test_output_goes_through_the_console_with_listed_exceptions() -> None:
     calls = [
         (place, _name(node))
         for place, tree in _trees()
@@ -74,7 +74,7 @@ def test_nothing_is_written_elsewhere_and_every_exception_is_needed() -> None:
     assert {*calls} ^ ALLOWED.keys() == set()
 
 
-def test_streams_are_handed_to_nobody_but_those_who_draw() -> None:
+def test_streams_are_passed_to_drawing_code_only() -> None:
     strays = []
     for place, tree in _trees():
         harmless = {id(inner) for node in ast.walk(tree) if _only_asks(node) for inner in ast.walk(node)}

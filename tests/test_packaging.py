@@ -93,7 +93,7 @@ def _imported(*directories: str) -> set[str]:
     return {canonicalize_name(one) for one in installed} | unknown
 
 
-def test_every_import_is_declared_and_every_dependency_imported_or_said_why_not() -> None:
+def test_every_import_is_declared_and_every_dependency_used_or_explained() -> None:
     package, features = _imported("reconciler"), {*RUNTIME, *FEATURES}
     assert package - features == set()
     assert features - package == set(NOT_IMPORTED) - package
@@ -102,7 +102,7 @@ def test_every_import_is_declared_and_every_dependency_imported_or_said_why_not(
     assert tests - {"huaweicloudsdkmodelarts"} - _imported("tests") == set()
 
 
-def test_extras_are_those_that_errors_name_and_all_is_each_of_them() -> None:
+def test_extras_equal_those_named_by_errors_and_all_has_each() -> None:
     named = {one.name: {canonicalize_name(one.package)} for one in EXTRAS_OF_MODULES.values()}
     assert {name: set(_requirements(EXTRAS[name])) for name in named} == named
     [every] = EXTRAS["all"]
@@ -112,13 +112,13 @@ def test_extras_are_those_that_errors_name_and_all_is_each_of_them() -> None:
 # ── lower bounds ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_requirement_is_a_lower_bound_and_no_more() -> None:
+def test_every_requirement_is_only_a_lower_bound() -> None:
     """An upper bound would forbid what nobody has tried; a missing lower one would allow what cannot work."""
     assert {one.operator for of in EVERYTHING.values() for one in of.specifier} == {">="}
     assert [name for name, of in EVERYTHING.items() if len(of.specifier) != 1] == []
 
 
-def test_lowest_versions_are_those_of_the_bounds() -> None:
+def test_lowest_versions_equal_the_bounds() -> None:
     command = [sys.executable, str(ROOT / ".ci/lowest.py"), str(ROOT / "pyproject.toml")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = _requirements(done.stdout.splitlines())
@@ -129,7 +129,7 @@ def test_lowest_versions_are_those_of_the_bounds() -> None:
     assert found["psycopg"].extras == {"binary"}
 
 
-def test_ci_tries_the_lowest_versions_on_the_lowest_python_and_the_newest_on_3_13() -> None:
+def test_ci_tests_lowest_versions_on_lowest_python_and_newest_on_3_13() -> None:
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
     lowest = PROJECT["requires-python"].removeprefix(">=")
     assert re.findall(r"^try_on (\w+) ([\d.]+)$", script, re.M) == [
@@ -138,7 +138,7 @@ def test_ci_tries_the_lowest_versions_on_the_lowest_python_and_the_newest_on_3_1
     ]
 
 
-def test_ci_names_tests_that_are_there() -> None:
+def test_ci_names_existing_tests() -> None:
     named = set(re.findall(r"\btests/[\w/.]+", (ROOT / ".ci/quick").read_text(encoding="utf-8")))
     assert len(named) > 20
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
@@ -156,7 +156,7 @@ def _pins() -> dict[str, set[Version]]:
     return pins
 
 
-def test_lock_has_versions_that_the_bounds_allow() -> None:
+def test_locked_versions_satisfy_the_bounds() -> None:
     pins = _pins()
     assert EVERYTHING.keys() - pins.keys() == set(), "requirements-dev.txt lacks them: see CONTRIBUTING.md"
     wrong = {name for name, of in EVERYTHING.items() for pin in pins[name] if not of.specifier.contains(pin)}
@@ -166,7 +166,7 @@ def test_lock_has_versions_that_the_bounds_allow() -> None:
 # ── the page on security ───────────────────────────────────────────────────────────────────────────
 
 
-def test_every_test_that_the_security_page_names_is_there() -> None:
+def test_every_test_named_on_the_security_page_exists() -> None:
     page = (ROOT / "docs/operations/security.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
     assert len(named) > 10

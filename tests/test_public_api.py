@@ -11,7 +11,7 @@ TESTS = Path(__file__).parent
 PUBLIC = sorted(name for name in reconciler.__all__ if name != "__version__")
 
 
-def test_public_names_are_there_and_documented() -> None:
+def test_public_names_exist_and_are_documented() -> None:
     for name in PUBLIC:
         value = getattr(reconciler, name)
         assert value.__doc__, name
@@ -21,7 +21,7 @@ def test_public_names_are_there_and_documented() -> None:
                 assert what.__doc__, f"{name}.{member}"
 
 
-def test_every_name_of_the_table_is_public_and_the_other_way_round() -> None:
+def test_documented_names_equal_the_public_names() -> None:
     assert sorted([*reconciler._MODULE_BY_NAME, "__version__"]) == sorted(reconciler.__all__)
     assert dir(reconciler) == sorted(reconciler.__all__)
 

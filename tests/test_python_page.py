@@ -18,6 +18,6 @@ def test_every_public_name_is_on_the_page() -> None:
     assert shown == public | {f"reconciler.emulator.{name}" for name in emulator.__all__}
 
 
-def test_exit_codes_of_errors_are_those_of_the_page() -> None:
+def test_documented_exit_codes_of_errors_are_correct() -> None:
     for name, code, _ in table(PAGE, "Errors", "error"):
         assert getattr(reconciler, name.strip("`")).exit_code == int(code)

@@ -32,7 +32,7 @@ def test_first_two_blocks_are_the_two_commands() -> None:
 
 
 @pytest.mark.parametrize("block", SHELL[:2])
-def test_each_of_them_is_complete_in_itself(block: str) -> None:
+def test_each_readme_block_is_one_complete_command(block: str) -> None:
     """A shell can read it, and it is one command: if a step fails, nothing after it is done."""
     subprocess.run(["sh", "-n"], input=block, text=True, check=True)
     lines = block.splitlines()
@@ -40,7 +40,7 @@ def test_each_of_them_is_complete_in_itself(block: str) -> None:
     assert all(line.endswith("&&") for line in lines[:-1])
 
 
-def test_ci_runs_the_very_second_block(tmp_path: Path) -> None:
+def test_ci_runs_the_second_readme_block(tmp_path: Path) -> None:
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
     found = re.search(r"^second_block=\"\$\((.*?)\)\"$", script, re.M | re.S)
     assert found
@@ -52,6 +52,6 @@ def _plain(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def test_manifest_shown_is_the_example_without_its_comments() -> None:
+def test_readme_manifest_is_the_example_without_comments() -> None:
     shown = next(text for language, text in BLOCKS if language == "yaml")
     assert _plain(shown) == _plain((ROOT / "examples/first-job/jobs.yaml").read_text(encoding="utf-8"))

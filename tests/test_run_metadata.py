@@ -23,7 +23,7 @@ from tests.git_repository import make_repository
         "github.com:o/r",
     ],
 )
-def test_place_in_a_shared_repository_is_its_name_and_the_path_in_it(
+def test_place_in_a_shared_repository_is_its_name_and_path(
     remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git = make_repository(tmp_path / "checkout", monkeypatch)
@@ -54,9 +54,7 @@ def test_place_outside_of_a_shared_repository_is_the_directory(
     assert find_place(tmp_path / "link" / "vision") == str((tmp_path / "checkout" / "vision").resolve())
 
 
-def test_git_that_does_not_answer_is_not_waited_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_git_is_not_waited_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_metadata._GIT_TIMEOUT_S <= 5
     monkeypatch.setattr(run_metadata, "_GIT_TIMEOUT_S", 0.2)
     git = make_repository(tmp_path / "checkout", monkeypatch)

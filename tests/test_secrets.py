@@ -68,7 +68,7 @@ def test_value_without_secret_is_unchanged() -> None:
     assert without_secrets(action, REDACT) is action
 
 
-def test_own_words_stay_when_a_secret_has_the_same_letters() -> None:
+def test_own_words_are_kept_if_a_secret_has_the_same_letters() -> None:
     assert without_secrets(TAKEN, Redactor(["conflict", "Running"])).action is Action.CONFLICT
 
 
@@ -101,7 +101,7 @@ def test_secret_name_is_detected() -> None:
     assert [name for name in names if not looks_secret(name, "hunter2")] == []
 
 
-def test_name_that_only_contains_a_secret_word_is_no_secret_name() -> None:
+def test_name_merely_containing_a_secret_word_is_no_secret_name() -> None:
     names = words("""
     monkey keyboard turkey key_frames keyframes key-points keyPoints num_key_value_heads primary_key sort_key
     label_key tokenizer tokenizer_path max_tokens maxTokens max_new_tokens token_count tokens tokens_per_batch

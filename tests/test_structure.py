@@ -9,7 +9,7 @@ from benchmarks.structure import FIGURES, measure, table
 ROOT = Path(__file__).parents[1]
 
 
-def test_no_figure_of_the_table_has_grown() -> None:
+def test_no_structure_figure_has_grown() -> None:
     written = {name: columns[-1] for name, columns in table().items()}
     assert written.keys() == FIGURES.keys()
     figures = measure(ROOT)

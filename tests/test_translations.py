@@ -68,7 +68,7 @@ def test_translation_is_up_to_date(path: Path) -> None:
         pytest.skip(f"{path} has fallen behind {original_of(path)}")
 
 
-def test_what_a_newcomer_reads_is_translated() -> None:
+def test_every_newcomer_page_is_translated() -> None:
     found = {page.relative_to(ROOT) for pattern in TRANSLATED for page in ROOT.glob(pattern)}
     expected = {page for page in found if not page.name.endswith(".zh.md")}
     assert expected - {original_of(path) for path in TRANSLATIONS} == set()
@@ -87,14 +87,14 @@ def test_what_a_newcomer_reads_is_translated() -> None:
         ("uv.md#tools", "uv.md", ["link is missing: uv.md#tools", "link is not on the page: uv.md"]),
     ],
 )
-def test_difference_is_found(old: str, new: str, expected: list[str]) -> None:
+def test_difference_between_page_and_translation_is_found(old: str, new: str, expected: list[str]) -> None:
     page = PAGE.replace("From a `clone`", "From a clone")
     assert list(differences(page, TRANSLATION)) == []
     found = list(differences(page, TRANSLATION.replace(old, new, 1)))
     assert all(any(line.startswith(start) for line in found) for start in expected), found
 
 
-def test_code_is_copied_and_anchors_are_those_of_the_page() -> None:
+def test_translation_copies_code_and_anchors_of_its_page() -> None:
     edited = PAGE.replace("pip install reconciler", "pip install --user reconciler")
     copied = with_code_of(edited, TRANSLATION)
     assert "pip install --user reconciler" in copied
@@ -107,7 +107,7 @@ def test_code_is_copied_and_anchors_are_those_of_the_page() -> None:
     ]
 
 
-def test_only_an_edit_of_the_prose_leaves_a_translation_behind() -> None:
+def test_only_a_prose_edit_outdates_a_translation() -> None:
     translation = marked(PAGE, TRANSLATION)
     assert marked(PAGE, translation) == translation
     assert is_behind(PAGE, TRANSLATION)

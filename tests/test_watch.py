@@ -80,13 +80,13 @@ def result(code: int = ExitCode.DONE, **more: object) -> CheckReport:
     return CheckReport(**{"exit_code": code, **fields, **more})  # type: ignore[arg-type]
 
 
-def test_first_check_is_at_once_and_then_one_each_interval() -> None:
+def test_first_check_is_immediate_then_one_per_interval() -> None:
     clock = SimulatedTime()
     watched(clock, lambda number: result())
     assert clock.began_s == [5000, 5900, 6800, 7700]
 
 
-def test_check_that_fails_ends_nothing_and_the_next_come_less_often() -> None:
+def test_failed_check_does_not_end_the_watch_and_delays_the_next() -> None:
     clock = SimulatedTime(ends_after=7)
     codes = [8, 7, 1, 70, 2, 0, 0]
     watch, end = watched(clock, lambda number: result(codes[number - 1]))
@@ -95,20 +95,20 @@ def test_check_that_fails_ends_nothing_and_the_next_come_less_often() -> None:
 
 
 @pytest.mark.parametrize("code", [ExitCode.WRONG_USAGE, ExitCode.INVALID])
-def test_what_is_wrong_from_the_start_ends_it_and_later_does_not(code: ExitCode) -> None:
+def test_initial_error_ends_the_watch_and_a_later_one_does_not(code: ExitCode) -> None:
     assert watched(SimulatedTime(), lambda number: result(code))[1] is code
     clock = SimulatedTime()
     assert watched(clock, lambda number: result(code if number > 1 else 0))[1] is None
     assert len(clock.began_s) == 4
 
 
-def test_check_that_was_ended_because_all_is_to_stop_is_not_reported() -> None:
+def test_check_ended_by_the_shutdown_is_not_reported() -> None:
     reports: list[CheckReport] = []
     watched(SimulatedTime(), lambda number: None, reports.append)
     assert reports == []
 
 
-def test_drift_of_the_last_check_that_could_compare_is_what_metrics_show() -> None:
+def test_metrics_show_the_drift_of_the_last_conclusive_check() -> None:
     clock = SimulatedTime(ends_after=3)
     unknown = result(8, summary={}, has_compared=False)
     found = [result(2, summary={"missing": 3}), unknown, unknown]
@@ -118,7 +118,7 @@ def test_drift_of_the_last_check_that_could_compare_is_what_metrics_show() -> No
     assert [value for _, value in figures["reconciler_run_success"].samples] == [0]
 
 
-def test_two_thousand_checks_leave_nothing_behind() -> None:
+def test_two_thousand_checks_leak_nothing() -> None:
     clock = SimulatedTime(ends_after=2_000)
     entry = {"key": "a" * 40, "class": "missing", "job": None, "detail": "x" * 200}
     sizes: list[tuple[int, int, int]] = []
@@ -164,7 +164,7 @@ GRID = CheckInterval(EVERY)
     ("ended_after_s", "interval"),
     [(0.5, 1), (899.9, 1), (900.0, 2), (1800.0, 3), (2000.0, 3), (90_000.0, 101)],
 )
-def test_interval_that_has_begun_is_left_out(ended_after_s: float, interval: int) -> None:
+def test_started_interval_is_skipped(ended_after_s: float, interval: int) -> None:
     due = next_check(GRID, STARTED, Due(0, STARTED), STARTED + ended_after_s, failures=0, chance=0.0)
     assert due.interval == interval
 
@@ -191,7 +191,7 @@ def test_checks_stay_on_the_grid_however_long_they_take(
 
 
 @pytest.mark.parametrize(("compared_s", "is_so"), [(100.0, True), (99.99, False)])
-def test_what_was_compared_within_three_intervals_is_healthy(compared_s: float, is_so: bool) -> None:
+def test_watch_is_healthy_if_compared_within_three_intervals(compared_s: float, is_so: bool) -> None:
     assert not WatchState().is_healthy(129.99, every_s=10.0)
     state = WatchState().after(CheckReport(0, has_compared=True), compared_s)
     assert state.is_healthy(129.99, every_s=10.0) is is_so
@@ -229,7 +229,7 @@ ENDED = "the check was ended after 5 min; raise --check-timeout to give it more 
         ("window", ProcessEnd(0, is_out_of_time=True), 0, "not applied: the window closed", ""),
     ],
 )
-def test_end_of_an_apply_is_told(
+def test_outcome_of_an_apply_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     events: Any,

@@ -65,7 +65,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(monkeypatch)
 
 
-def test_lines_and_exit_code_arrive(run: Run) -> None:
+def test_lines_and_exit_code_of_a_process_are_received(run: Run) -> None:
     assert run("print('x' * 200_000); print('end'); raise SystemExit(3)") == ProcessEnd(3)
     assert [len(line) for line in run.lines] == [200_001, 4]
 
@@ -80,12 +80,12 @@ def test_lines_and_exit_code_arrive(run: Run) -> None:
     ],
     ids=["hangs", "does not listen", "the end is wanted twice", "ends in order"],
 )
-def test_process_is_ended_in_time(run: Run, code: str, told: dict[str, Any], end: ProcessEnd) -> None:
+def test_process_is_ended_at_its_timeout(run: Run, code: str, told: dict[str, Any], end: ProcessEnd) -> None:
     assert run(code, **told) == end
     assert run.lines == [b"begun\n", *([b"stopped\n"] if code is ORDERLY else [])]
 
 
-def test_what_a_process_has_started_ends_with_it(run: Run, tmp_path: Path) -> None:
+def test_children_of_a_process_end_with_it(run: Run, tmp_path: Path) -> None:
     child = f"import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True);{DEAF}"
     run(child, limit_s=0.2, stop_s=0.2)
     ends_s = time.monotonic() + LONG_S
