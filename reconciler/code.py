@@ -106,9 +106,9 @@ def find_code(source: CodeSource) -> list[FoundFile]:
     _check_limits(source, found)
     if not found:
         raise CodeRejected(
-            f"{source.source} holds no file that is code"
+            f"{source.source} contains no code files"
             + "".join(f"; {count:,} left out by {by}" for by, count in walk.left_out.most_common()),
-            fix="put the code there, or bring files back by `include`",
+            fix="put the code there, or add files back with `include`",
         )
     return found
 
@@ -258,10 +258,10 @@ class _SourceWalk:
         except UnicodeEncodeError:
             raise CodeRejected(f"the name of {path!a} is not UTF-8", fix="rename it") from None
         if not path.isprintable():
-            why = f"the name of {path!a} holds a character that cannot be shown"
+            why = f"the name of {path!a} contains an unprintable character"
             raise CodeRejected(why, fix="rename it")
         if path.count("/") >= MAX_DEPTH:
-            raise CodeRejected(f"{path} lies more than {MAX_DEPTH} levels deep", fix="move it up")
+            raise CodeRejected(f"{path} is more than {MAX_DEPTH} levels deep", fix="move it up")
         try:
             # Only a link leads anywhere else.
             real = (
@@ -273,20 +273,20 @@ class _SourceWalk:
         if not f"{real}/".startswith(f"{self._root}/"):
             raise CodeRejected(
                 f"{path} is a link that leads out of the code, to {real}",
-                fix="copy what it points to, or leave it out by `exclude`",
+                fix="copy its target into the code, or leave the link out with `exclude`",
             )
         if entry.is_dir():
             if real in way:
-                why = f"{path} is a link to a directory that it stands in"
+                why = f"{path} is a link to a directory that contains it"
                 raise CodeRejected(why, fix="remove the link")
         elif not stat.S_ISREG(status.st_mode):
-            raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out by `exclude`")
+            raise CodeRejected(f"{path} is {kind_of(status.st_mode)}", fix="leave it out with `exclude`")
         elif not self._include.covers(path) and any(
             re.search(_CREDENTIALS, name) for name in {f"/{path}", real[len(self._root) :]}
         ):
             raise CodeRejected(
                 f"{path} looks like a credential",
-                fix="leave it out by `exclude`, or name it by `include` if it is none",
+                fix="leave it out with `exclude`, or name it in `include` if it is not one",
             )
         return real, status
 
@@ -341,8 +341,8 @@ def _check_limits(source: CodeSource, found: Sequence[FoundFile]) -> None:
     entries = len(found) + len(directories)
     if entries > MAX_ENTRIES:
         raise CodeRejected(
-            f"{len(found):,} files in {len(directories):,} folders; a job can have {MAX_ENTRIES:,} of both",
-            fix="leave out what is no code by `exclude` or .reconcilerignore; put data into an input",
+            f"{len(found):,} files in {len(directories):,} folders; the limit is {MAX_ENTRIES:,} in total",
+            fix="leave out what is not code with `exclude` or .reconcilerignore; put data into an input",
         )
     by_folded: dict[str, str] = {}
     for path in (*(file.path for file in found), *directories):
@@ -355,7 +355,7 @@ def _check_limits(source: CodeSource, found: Sequence[FoundFile]) -> None:
         raise CodeRejected(
             f"{format_size(size)} in {len(found):,} files; `max_size` is {format_size(source.max_size)}. "
             "The largest: " + ", ".join(f"{file.path} ({format_size(file.size)})" for file in largest),
-            fix="leave out what is no code by `exclude`, put data into an input, or raise `max_size`",
+            fix="leave out what is not code with `exclude`, put data into an input, or raise `max_size`",
         )
 
 
@@ -369,13 +369,13 @@ def check_keys(code: Code, place: str) -> None:
     size = len(f"{place.removeprefix('obs://').partition('/')[2]}{longest}".encode())
     if size > MAX_KEY_BYTES:
         raise CodeRejected(
-            f"the key of {longest} in the store would have {size:,} bytes; {MAX_KEY_BYTES:,} are possible",
-            fix="shorten its path, or the prefix of `code_store`",
+            f"the key of {longest} in the store would have {size:,} bytes; the limit is {MAX_KEY_BYTES:,}",
+            fix="shorten its path or the prefix of `code_store`",
         )
 
 
 def _unreadable(path: str, error: OSError) -> CodeRejected:
     return CodeRejected(
         f"{path} cannot be read: {error.strerror or error}",
-        fix="make it readable, or leave it out by `exclude`",
+        fix="make it readable, or leave it out with `exclude`",
     )

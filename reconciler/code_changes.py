@@ -200,9 +200,9 @@ def with_code(
                 warnings.append(PlanWarning(what=what, why=problem.message, fix=fix, key=action.key))
             commit, uncommitted = state(root / code.source, code)
             if uncommitted:
-                where = f"as in commit {commit[:10]}" if commit else "in any commit"
-                why = f"{few(uncommitted, 5)} in {code.source} not {where}"
-                fix = "commit them, so that git can give back the code of the job"
+                where = f"in commit {commit[:10]}" if commit else "in any commit"
+                why = f"{code.source} has changes that are not {where}: {few(uncommitted, 5)}"
+                fix = "commit them, so that the job's code can be restored from git"
                 warnings.append(PlanWarning(what="uncommitted files", why=why, fix=fix))
             warnings += () if installs else _not_installed(action, code, plan.target.name)
             commit += "-dirty" * bool(commit and uncommitted)
@@ -229,7 +229,7 @@ def _not_installed(action: PlannedAction, code: Code, target: str) -> Iterator[P
     """Warn about a requirements file that the target does not install."""
     is_preset = not ((action.desired or {}).get("algorithm") or {}).get("command")
     for name in [file.path for file in code.files if file.path in REQUIREMENTS and is_preset]:
-        why = f"{name} in its code names packages, and the target installs none"
+        why = f"its code has a {name}, but the target installs no packages"
         fix = f"set `install_requirements: true` on target {target}"
         yield PlanWarning(what="packages are not installed", why=why, fix=fix, key=action.key)
 

@@ -52,7 +52,7 @@ _MAX_MANIFEST = 4_000_000
 class StoreRefused(Rejected):
     """The object store rejected the request; nothing was changed."""
 
-    what = "the code store refused the request"
+    what = "the code store rejected the request"
 
 
 class StoreUnauthorized(Unauthorized):
@@ -77,17 +77,17 @@ class _Refusal(NamedTuple):
     error: type[ServiceError] = StoreRefused
 
 
-_BUG = "check that `obs_endpoint` is that of an OBS; if it is, report this as a bug of reconciler"
+_BUG = "check that `obs_endpoint` is an OBS endpoint; if it is, please report this as a bug"
 #: Permanent errors, by error code. `{right}` is the permission that is needed, `{where}` the resource.
 #: Source: docs/reference/code.md, "Refusals of the store".
 REFUSALS: Mapping[str, _Refusal] = {
     "PermanentRedirect": _Refusal(
         "the bucket is in another region",
-        "use a bucket in the region of the target, or set `obs_endpoint` to that of the bucket's region",
+        "use a bucket in the target's region, or set `obs_endpoint` to the endpoint of the bucket's region",
     ),
     "AccessDenied": _Refusal(
         "access denied: {right} is missing",
-        "grant {right} on {where} to the user of the key",
+        "grant {right} on {where} to the owner of the key",
         StoreUnauthorized,
     ),
     "InvalidAccessKeyId": _Refusal(
@@ -99,42 +99,42 @@ REFUSALS: Mapping[str, _Refusal] = {
         StoreUnauthorized,
     ),
     "TooManyWrongSignature": _Refusal(
-        "too many wrong signatures", "check HUAWEICLOUD_SDK_SK, and wait some minutes", StoreUnauthorized
+        "too many wrong signatures",
+        "check HUAWEICLOUD_SDK_SK, and retry after a few minutes",
+        StoreUnauthorized,
     ),
     "RequestTimeTooSkewed": _Refusal(
         "the clock of this machine is off by more than 15 minutes", "set the clock", StoreUnauthorized
     ),
     "VirtualHostDomainRequired": _Refusal(
-        "the store wants the bucket in the host name, not in the path",
-        "set `obs_endpoint` to the endpoint of the region, by its name and without the bucket",
+        "the store requires the bucket in the host name, not in the path",
+        "set `obs_endpoint` to the endpoint of the region: its host name, without the bucket",
     ),
-    "NoSuchBucket": _Refusal("there is no such bucket", "check `code_store`, or create the bucket"),
+    "NoSuchBucket": _Refusal("no such bucket", "check `code_store`, or create the bucket"),
     "NoSuchKey": _Refusal(
-        "the store took no object under this name",
-        "a parallel file system, or an endpoint that wants another style of address: use a bucket of objects",
+        "the store rejected the object name",
+        "use an object bucket, not a parallel file system, and an endpoint for virtual-hosted addresses",
     ),
-    "InvalidBucketName": _Refusal("no bucket can have this name", "check `code_store`"),
+    "InvalidBucketName": _Refusal("invalid bucket name", "check `code_store`"),
     "InsufficientStorageSpace": _Refusal("the store is full", "raise the quota of the bucket"),
-    "InArrearOrInsufficientBalance": _Refusal("the account is in arrears", "top up the account of the cloud"),
-    "FsNotSupport": _Refusal(
-        "the bucket is a parallel file system", "use a bucket of objects for `code_store`"
-    ),
+    "InArrearOrInsufficientBalance": _Refusal("the account is in arrears", "top up the cloud account"),
+    "FsNotSupport": _Refusal("the bucket is a parallel file system", "use an object bucket for `code_store`"),
     "KeyTooLongError": _Refusal("the key is too long", "shorten the path of the file"),
     "EntityTooLarge": _Refusal(
         "the file is too large for one request", "put data into an input, not into code"
     ),
-    "BadDigest": _Refusal("other bytes arrived than were sent", "look for a proxy that changes bodies"),
-    "XAmzContentSHA256Mismatch": _Refusal("the store does not take this kind of checksum", _BUG),
-    "MissingRegion": _Refusal("the signature names no region", "add `region` to the target"),
+    "BadDigest": _Refusal("the content was changed on the way", "check for a proxy that modifies requests"),
+    "XAmzContentSHA256Mismatch": _Refusal("the store does not support this kind of checksum", _BUG),
+    "MissingRegion": _Refusal("the signature lacks a region", "add `region` to the target"),
     "MethodNotAllowed": _Refusal("the store does not allow this operation", _BUG),
-    "MissingContentLength": _Refusal("the length of the file did not arrive", _BUG),
-    "PreconditionFailed": _Refusal("the store saw a condition that was not sent", _BUG),
-    "NotImplemented": _Refusal("the store does not have this operation", _BUG),
-    "EntityTooSmall": _Refusal("the store took the file for a part of an upload", _BUG),
-    "NoSuchUpload": _Refusal("the store took the file for a part of an upload that it does not know", _BUG),
-    "BucketAlreadyExists": _Refusal("the store took the file for a new bucket", _BUG),
+    "MissingContentLength": _Refusal("the store received no content length", _BUG),
+    "PreconditionFailed": _Refusal("the store applied a condition that was not sent", _BUG),
+    "NotImplemented": _Refusal("the store does not support this operation", _BUG),
+    "EntityTooSmall": _Refusal("the store treated the file as part of a multipart upload", _BUG),
+    "NoSuchUpload": _Refusal("the store treated the file as part of an unknown multipart upload", _BUG),
+    "BucketAlreadyExists": _Refusal("the store treated the file as a new bucket", _BUG),
     "ObjectAlreadyExists": _Refusal(
-        "the bucket keeps what it has under this name", "allow overwriting below `code_store`"
+        "the bucket does not allow overwriting objects", "allow overwriting below `code_store`"
     ),
 }
 #: Equivalent error codes, and status codes of responses without one.
@@ -332,8 +332,8 @@ class CodeStore:
         etag = (result["e_tag"] or "").strip('"')
         if not isinstance(self._store, LocalStore) and etag != md5:
             raise StoreFailed(
-                f"{self.address}{key} arrived with the ETag {etag or 'of nothing'}, and not with {md5}",
-                fix="use a bucket without encryption on the server's side",
+                f"{self.address}{key} has the ETag {etag or '(none)'} after the upload, expected {md5}",
+                fix="use a bucket without server-side encryption",
             )
         return md5
 
@@ -359,7 +359,7 @@ class CodeStore:
         """Send a request, with retries after transient errors."""
         for attempt, wait_s in enumerate((*_WAITS_S, 0.0)):
             if self._stop is not None and self._stop.is_set():
-                raise Interrupted(f"cannot {verb} {self.address}{key}: the program is to stop")
+                raise Interrupted(f"cannot {verb} {self.address}{key}: interrupted")
             if self._access is not None:
                 self._access.check()
             try:
@@ -402,7 +402,7 @@ class CodeStore:
             while thread.is_alive():
                 thread.join(_PIECE_S)
                 if self._stop is not None and self._stop.is_set():
-                    raise Interrupted(f"requests to {self.address} were given up: the program is to stop")
+                    raise Interrupted(f"requests to {self.address} were abandoned: interrupted")
         if failures:
             raise failures[0]
         return results
@@ -413,7 +413,7 @@ class CodeStore:
         where, place = f"cannot {verb} {self.address}{key}", self.address.removeprefix("obs://")
         if self._access is None:
             why = printable(self._redact(text.removeprefix("Generic LocalFileSystem error: ")))
-            return StoreFailed(f"{where}: {why}", fix="make room there, and let this user write"), 0
+            return StoreFailed(f"{where}: {why}", fix="free up space there, and make it writable"), 0
 
         def search(pattern: str) -> str:
             match = re.search(pattern, text)
@@ -437,8 +437,8 @@ class CodeStore:
             return refusal.error(f"{where}: {why}", **fields, fix=fix), 0
         if status is None and "HTTP error" not in text:
             why = printable(self._redact(text.rpartition("error: ")[2]))[:300]
-            fix = "check that `obs_endpoint` of the target is that of an OBS"
-            return StoreFailed(f"{where}: its answer cannot be understood: {why}", **fields, fix=fix), 0
+            fix = "check that `obs_endpoint` of the target is an OBS endpoint"
+            return StoreFailed(f"{where}: invalid response: {why}", **fields, fix=fix), 0
         if status is None:
             system = re.search(r'message: "([^"]*)"', debug)
             why = next((why for word, why in _UNANSWERED.items() if word in debug), "")
@@ -447,8 +447,10 @@ class CodeStore:
             fix = "check the network, HTTPS_PROXY, and `obs_endpoint` of the target"
             return StoreFailed(f"{where}: the store cannot be reached: {why}", **fields, fix=fix), retries
         is_transient = code in _TRANSIENT or status in _TRANSIENT_STATUSES
-        why = f"the store {'is busy' if is_transient else 'answered'}: {message or code or 'no reason'}"
-        fix = "run it again later" if is_transient else "see the store's own message"
+        why = (
+            f"the store {'is busy' if is_transient else 'responded'}: {message or code or 'no reason given'}"
+        )
+        fix = "run it again later" if is_transient else "see the message of the store"
         return StoreFailed(f"{where}: {why}", **fields, fix=fix), len(_WAITS_S) if is_transient else 0
 
 
@@ -464,7 +466,7 @@ def _read(source: Path, file: CodeFile) -> bytes:
     except OSError as error:
         raise CodeChanged(f"{file.path}: {error.strerror}", fix="run it again") from error
     if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.sha256:
-        raise CodeChanged(file.path, fix="leave the code alone while it is uploaded, and run it again")
+        raise CodeChanged(file.path, fix="do not edit the code during the upload; then run it again")
     return data
 
 

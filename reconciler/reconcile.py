@@ -389,10 +389,10 @@ def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
         desired = stack.jobs.get(key)
         latest = current_revision(snapshot.view(key, desired), desired) if desired else None
         if matching_keys(context.loaded.stack, key, in_view).isdisjoint(stack.jobs) and not context.unmatched:
-            why = f'--only leaves "{key}" out, which --rerun names'
-            problems.append(Diagnostic("nothing to run again", why, "name it under --only, too"))
+            why = f'--rerun names "{key}", but --only leaves it out'
+            problems.append(Diagnostic("nothing to run again", why, "add it to --only"))
         elif desired is not None and desired.is_absent:
-            why = f"{key} says `state: absent`, so --rerun {key} starts nothing"
+            why = f"{key} has `state: absent`, so --rerun {key} starts nothing"
             problems.append(Diagnostic("nothing to run again", why, "remove `state: absent`"))
         elif latest is not None and latest.job.is_active:
             why = f"{latest.job.name} is {latest.job.phase_text}; --rerun {key} starts only what has ended"
@@ -577,7 +577,7 @@ def open_code_store(
     try:
         objects = target.objects(address, is_written)
     except OSError as error:
-        fix = "make its directory one that can be written"
+        fix = "make its directory writable"
         raise StoreFailed(f"cannot open {address}: {error}", fix=fix) from None
     return CodeStore(address, objects, stop=stop, redact=context.recording.redact, sleep=target.clock.sleep)
 

@@ -78,7 +78,7 @@ class Machine(NamedTuple):
         whole = address.rstrip("/") + "/"
         prefix = max(filter(whole.startswith, by_prefix), key=len, default=None)
         if prefix is None:
-            raise CannotRun(f"{address} lies nowhere on this machine", fix="name its prefix under `storage`")
+            raise CannotRun(f"{address} has no directory on this machine", fix="add its prefix to `storage`")
         place = Path(os.path.normpath(Path(by_prefix[prefix]) / whole[len(prefix) :].lstrip("/")))
         if not place.is_relative_to(os.path.normpath(by_prefix[prefix])):
             raise CannotRun(f"{address} leads out of {by_prefix[prefix]}", fix="write it without `..`")
@@ -113,7 +113,7 @@ class Layout:
             return self.home / path.relative_to(CONTAINER_HOME)
         if not path.exists():
             raise CannotRun(
-                f"{container_path} does not exist on this machine", fix=f"name a path below {CONTAINER_HOME}"
+                f"{container_path} does not exist on this machine", fix=f"use a path below {CONTAINER_HOME}"
             )
         return path
 
@@ -282,7 +282,9 @@ def install(
                 (python, "-m", "pip", "install", "-r", str(job.requirements)),
             ):
                 if code := run(TaskProcess("worker-0", command, job.requirements.parent, variables)):
-                    raise CannotRun(f"{shlex.join(command[1:])} ended with {code}", fix="see the log")
+                    raise CannotRun(
+                        f"{shlex.join(command[1:])} failed with exit code {code}", fix="see the log"
+                    )
             done.touch()
     return tuple(task._replace(command=(python, *task.command[1:])) for task in job.tasks)
 
@@ -320,10 +322,10 @@ def _command(
     base = _obs_address(algorithm["code_dir"]).rstrip("/") + "/"
     boot_file = code / _obs_address(algorithm["boot_file"]).removeprefix(base)
     if not boot_file.is_file():
-        raise CannotRun(f"boot_file: {boot_file} does not exist", fix="name a file of the code")
+        raise CannotRun(f"boot_file: {boot_file} does not exist", fix="set it to a file of the code")
     if not shutil.which(machine.python):
         raise CannotRun(
-            f"python: {machine.python} cannot be executed", fix="make it, or name another one on the target"
+            f"python: {machine.python} cannot be executed", fix="create it, or set `python` of the target"
         )
     return (machine.python, str(boot_file), *arguments)
 
@@ -371,7 +373,7 @@ def _linked(channel: Mapping[str, Any], source: Path, layout: Layout) -> Path:
     parent = place.parent.resolve()
     if os.path.lexists(place) or not parent.is_relative_to(layout.home.resolve()):
         why = f"input {channel['name']}: {channel['local_dir']} is taken by the code or another input"
-        raise CannotRun(why, fix="name another `local_dir`")
+        raise CannotRun(why, fix="set another `local_dir`")
     parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(source, target_is_directory=source.is_dir())
     return place

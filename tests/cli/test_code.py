@@ -228,7 +228,7 @@ def test_commit_is_recorded_and_uncommitted_files_are_reported(reconciler: Recon
     assert (revision["code"]["commit"], revision["code"]["clean"]) == (made, True)
     put("new.py", "")
     Path("src/crlf.py").unlink()
-    warning = f"uncommitted files: crlf.py, new.py in src not as in commit {made[:10]}"
+    warning = f"uncommitted files: src has changes that are not in commit {made[:10]}: crlf.py, new.py"
     said = reconciler.ends(ExitCode.DONE, "plan -t emulated", out=warning)
     assert said.out.count("uncommitted") == 1
     write(MANIFEST.replace("{on_failure: keep}", "{on_change: replace}"))
@@ -254,11 +254,11 @@ def test_submodule_counts_as_committed_at_its_recorded_commit(reconciler: Reconc
     reconciler.ends(ExitCode.DONE, f"review {first} HEAD -t emulated", out=changed)
     reconciler.ends(ExitCode.DONE, "plan -t emulated", out="uploads 3 files", lacks="uncommitted")
     Path("src/module/a.py").write_text("edited", encoding="utf-8")
-    told = f"uncommitted files: module/a.py in src not as in commit {made[:10]}"
+    told = f"uncommitted files: src has changes that are not in commit {made[:10]}: module/a.py"
     reconciler.ends(ExitCode.DONE, "plan -t emulated", out=told)
     shutil.rmtree("src/module")
     Path("src/module").mkdir()
-    told = "uncommitted files: module (a submodule that is not checked out) in src"
+    told = "module (a submodule that is not checked out)"
     reconciler.ends(ExitCode.DONE, "plan -t emulated", out=told)
 
 

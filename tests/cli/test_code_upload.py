@@ -79,13 +79,13 @@ def is_manifest(seen: Seen) -> bool:
             Answer(403, "AccessDenied", "PUT", None),
             ExitCode.UNAUTHORIZED,
             "access denied: obs:object:PutObject is missing",
-            "grant obs:object:PutObject on vision/code/* to the user of the key",
+            "grant obs:object:PutObject on vision/code/* to the owner of the key",
         ),
         (
             Answer(301, "PermanentRedirect", "", None, path="/vision"),
             ExitCode.PARTIAL,
             "the bucket is in another region",
-            "use a bucket in the region of the target",
+            "use a bucket in the target's region",
         ),
         (
             Answer(503, "SlowDown", "PUT", None),
@@ -469,7 +469,7 @@ def test_overlong_object_key_is_refused_before_any_request(world: World, obs: Ob
     write("x", f"src/{deep}.py")
     for command in ("validate", "plan"):
         said = world.ends(ExitCode.INVALID, command, err="in the store would have 1,0")
-        assert "1,023 are possible" in said.err
+        assert "the limit is 1,023" in said.err
         assert "shorten its path" in said.err
     assert obs.seen == []
     assert world.requests == []
@@ -484,7 +484,8 @@ def test_full_disk_fails_the_action_and_names_the_file(world: World, obs: ObsSer
     out, _ = process.communicate(timeout=60)
     assert process.returncode == ExitCode.PARTIAL, out
     assert re.search(
-        r"cannot write obs://local/code/vision/\w+/src/large.bin: .*File too large.*to fix: make room", out
+        r"cannot write obs://local/code/vision/\w+/src/large.bin: .*File too large.*to fix: free up space",
+        out,
     )
     assert "succeeded create other" in out
 

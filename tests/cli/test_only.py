@@ -84,7 +84,7 @@ def test_rerun_starts_the_next_revision_of_an_ended_job(world: World) -> None:
     world("apply --yes")
     world.ends(64, "plan --rerun a", err="--rerun a starts only what has ended")
     world.ends(64, "plan --rerun c", err='"c" is neither a declared nor an owned key')
-    world.ends(64, "plan --only b --rerun a", err='--only leaves "a" out, which --rerun names')
+    world.ends(64, "plan --only b --rerun a", err='--rerun names "a", but --only leaves it out')
     world.set_phase("Completed", "a")
     said = world.ends(
         0, "plan --rerun * --out p.json", out="a  r2   rerun requested; runs finished work again"
@@ -95,7 +95,7 @@ def test_rerun_starts_the_next_revision_of_an_ended_job(world: World) -> None:
     assert world.job("a-r2").life.phase == "Creating"
     world.ends(0, "plan --rerun * --detailed-exitcode")  # both are active by now
     write(world.manifest("a", "b").replace("  b:\n", "  b:\n    state: absent\n"))
-    world.ends(64, "plan --rerun b", err="b says `state: absent`, so --rerun b starts nothing")
+    world.ends(64, "plan --rerun b", err="b has `state: absent`, so --rerun b starts nothing")
 
 
 def test_key_outside_of_path_is_named_with_its_file(reconciler: Reconciler) -> None:

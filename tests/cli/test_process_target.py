@@ -129,7 +129,7 @@ def test_missing_packages_are_a_plan_warning(reconciler: Reconciler) -> None:
     own_code("")
     Path("src/requirements.txt").touch()
     write(MANIFEST + OWN_CODE + OWN_CODE.replace("  own:", "  too:"))
-    said = reconciler.ends(ExitCode.DONE, "plan", out="requirements.txt in its code names packages")
+    said = reconciler.ends(ExitCode.DONE, "plan", out="its code has a requirements.txt")
     assert said.out.count("packages are not installed") == said.out.count("own, too: packages") == 1
     assert "set `install_requirements: true` on target laptop" in " ".join(said.out.split())
     write((MANIFEST + OWN_CODE).replace("slots: 2", "install_requirements: true"))

@@ -162,18 +162,18 @@ def bound_socket(source: Path) -> None:
 
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (link_out, "out.py is a link that leads out of the code"),
-    (link_in_a_circle, "sub/up is a link to a directory that it stands in"),
+    (link_in_a_circle, "sub/up is a link to a directory that contains it"),
     (lambda source: (source / "gone.py").symlink_to("none"), "gone.py cannot be read"),
     (lambda source: os.mkfifo(source / "pipe"), "pipe is a pipe"),
     (bound_socket, "sock is a socket"),
     (link_to_a_key, "settings looks like a credential"),
     (case_twins, "pkg/A.py and pkg/a.py differ only in case"),
-    (many_files, "1,001 files in 1 folders; a job can have 1,000 of both"),
+    (many_files, "1,001 files in 1 folders; the limit is 1,000 in total"),
     (lambda source: put(source, "a/" * 32 + "x.py"), "more than 32 levels deep"),
     (lambda source: put(source, "a/" * 500 + "x.py"), "more than 32 levels deep"),
-    (lambda source: put(source, "a\nb.py"), "holds a character that cannot be shown"),
+    (lambda source: put(source, "a\nb.py"), "contains an unprintable character"),
     (lambda source: put(source, "big.bin", text="x" * 2000), r"2.0 kB in 2 files.*big.bin \(2.0 kB\)"),
-    (lambda source: (source / "train.py").unlink(), "holds no file that is code"),
+    (lambda source: (source / "train.py").unlink(), "contains no code files"),
     (lambda source: put(source, ".gitignore", text="*\n"), "1 left out by .gitignore"),
     *(
         (lambda source, name=name: put(source, f"conf/{name}"), f"conf/{name} looks like a credential")

@@ -312,7 +312,7 @@ def test_foreign_server_keeps_what_was_uploaded_and_shows_it(moto: str, code: Co
 
 def test_corrupted_upload_is_detected_by_its_etag(code: Code) -> None:
     store: ObjectStore = MemoryStore()  # whose ETag is no MD5
-    with pytest.raises(StoreFailed, match=r"arrived with the ETag \d"):
+    with pytest.raises(StoreFailed, match=r"has the ETag \d"):
         CodeStore(ADDRESS, store).upload("cs", code, Path(code.source))
 
 

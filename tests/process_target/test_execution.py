@@ -267,5 +267,5 @@ def test_job_that_cannot_run_here_is_refused_with_the_reason(
 
 def test_address_without_a_storage_prefix_is_named(here: Here) -> None:
     here.machine = here.machine._replace(storage={"obs://other/": "/tmp"})
-    with pytest.raises(CannotRun, match="obs://b/code/src/ lies nowhere on this machine"):
+    with pytest.raises(CannotRun, match="obs://b/code/src/ has no directory on this machine"):
         here.prepare()
