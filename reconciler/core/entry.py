@@ -474,9 +474,7 @@ def _sugared(kind: str, item: Tree) -> Any:
 def _description(job: ObservedJob, room: int, is_secret: IsSecret) -> tuple[str, tuple[Omission, ...]]:
     text = job.text.strip()
     if looks_secret("description", text) or is_secret(text):
-        return "", (
-            Omission("description", "it looks like it contains a secret, which a description must not"),
-        )
+        return "", (Omission("description", "it seems to contain a secret, which a description must not"),)
     if len(text) > room:
         why = f"it is cut to {room} characters to leave room for the marker"
         return text[:room].rstrip(), (Omission("description", why),)

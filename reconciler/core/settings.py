@@ -49,7 +49,7 @@ class DriftSettings(Strict):
     """What a drift check does not count."""
 
     ignore: list[IgnoreEntry] = described(
-        "Drift that is known: listed in the report, and not counted.", default_factory=list
+        "Known drift: listed in the report, but not counted.", default_factory=list
     )
 
 
@@ -68,7 +68,7 @@ class PolicyEntry(Exclusive):
     warn: str | None = optional("CEL expression over the same; true: the plan warns.", min_length=1)
     message: str | None = optional("Message shown where the expression is true.")
     only: list[Literal["create", "update", "replace"]] | None = optional(
-        "Kinds of actions that it is asked about; default: all three.", min_length=1
+        "Kinds of actions that it applies to; default: all three.", min_length=1
     )
 
     @property
@@ -166,7 +166,7 @@ class Variable(Strict):
     """A value that is given from outside."""
 
     type: VariableType | None = optional(
-        "Type of the value; default: that of `default`, where a text is given from outside."
+        "Type of the value; default: the type of `default`, for values given as text."
     )
     default: Any = optional("Default value; it may hold ${env.X} and other variables.")
     allowed: list[Any] | None = optional("The values that are allowed.", min_length=1)
@@ -184,7 +184,7 @@ class VariableSource(Strict):
     file: str | None = optional("File of values (--var-file) that gave it.")
     given: bool = optional("Given by --var.", default=False)
     default: bool = optional("Given in the manifest.", default=False)
-    text: str | None = optional("Text of the manifest around other variables, as an expression.")
+    text: str | None = optional("Text in the manifest that uses other variables, as an expression.")
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -197,7 +197,7 @@ class VariableSource(Strict):
 class Manifest(Strict):
     """One manifest file, or the merge of a stack's files."""
 
-    apiVersion: Literal["reconciler/v1"] | None = optional("Version of the language; may be omitted.")  # noqa: N815
+    apiVersion: Literal["reconciler/v1"] | None = optional("Version of the manifest format; may be omitted.")  # noqa: N815
     stack: str | None = optional("Name of the stack; in the root file only.")
     target: str | None = optional("Default target; may be omitted if there is only one.")
     include: Keys | None = optional(

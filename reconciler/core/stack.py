@@ -55,7 +55,7 @@ class CodeEntry(Strict):
     source: str = described("Directory of the code, relative to the file that says so.")
     exclude: list[str] = described("Files to leave out, in git's pattern language.", default_factory=list)
     include: list[str] = described(
-        "Files to upload although they are left out otherwise.", default_factory=list
+        "Files to upload even if they would otherwise be left out.", default_factory=list
     )
     max_size: Size = optional(
         "Maximum size; at most 5GB.",
@@ -71,8 +71,8 @@ class JobEntry(JobBody):
     matrix: dict[str, Any] | None = optional(
         "Axes of a sweep, each a list of values: one job for each combination of them."
     )
-    code: CodeEntry | None = optional("The code of the job, uploaded under its content.")
-    name: str | None = optional("Form of the keys of a sweep, with every axis, e.g. s-${matrix.lr}.")
+    code: CodeEntry | None = optional("The code of the job, uploaded under a digest of its content.")
+    name: str | None = optional("Pattern of the keys of a sweep, with every axis, e.g. s-${matrix.lr}.")
     max_parallel: int | None = optional("How many members of a sweep may be active at once.", ge=1)
     lifecycle: Lifecycle = described("When to replace, retry or protect the job.", default_factory=Lifecycle)
     state: Literal["present", "absent"] = optional("absent: the job must not run.", default="present")
@@ -143,7 +143,7 @@ class Target(Strict):
         "Interpreter of preset engines, relative to the root file; default: the one that runs reconciler."
     )
     storage: str | dict[str, str] | None = optional(
-        "Where obs:// paths lie: a directory, or directories by prefix; default: .reconciler/obs."
+        "Where obs:// paths are stored: a directory, or directories by prefix; default: .reconciler/obs."
     )
     slots: int | None = optional("How many jobs run at once; default: 1.", ge=1)
     environment: ProcessEnvironment | None = optional(
@@ -197,11 +197,9 @@ class Limits(Strict):
         "A smaller percentage of the stack's keys may do so, too.", default=30, ge=0, le=100
     )
 
-    node_hours: float | None = optional(
-        "Node-hours that the jobs started by one apply may take at most.", ge=0
-    )
+    node_hours: float | None = optional("Maximum node-hours of the jobs started by one apply.", ge=0)
     cost: float | None = optional(
-        "What the jobs started by one apply may cost at most, in the currency of the prices.", ge=0
+        "Maximum cost of the jobs started by one apply, in the currency of the prices.", ge=0
     )
 
 

@@ -94,7 +94,7 @@ def adopt(candidate: Candidate) -> Adoption:
     comparison = candidate.comparison
     fields = ", ".join(change.path for change in comparison.changes)
     is_taken = "the job is assumed to have the declared value"
-    is_rotated = "of the job is not the declared value; a rotated secret is no difference"
+    is_rotated = "of the job is not the declared value; a rotated secret does not count as a difference"
     uncompared = [
         ("field not compared", f"the service does not report {p}; {is_taken}") for p in comparison.unreported
     ]
@@ -152,7 +152,7 @@ def _refused(candidate: Candidate) -> PlannedAction | None:
     workspace = metadata.get("workspace_id") if isinstance(metadata, Mapping) else None
     if workspace not in (None, "", state.context.workspace_id):
         here = state.context.workspace_id
-        detail = f"{job.name} is in workspace {workspace}, and the target in workspace {here}"
+        detail = f"{job.name} is in workspace {workspace}, but the target is workspace {here}"
         return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
     if state.ownership.problem is not None:
         return candidate.refused(Action.UNKNOWN, Reason.UNREADABLE, "the list could not be read")
@@ -174,7 +174,7 @@ def _refused(candidate: Candidate) -> PlannedAction | None:
         room = MAX_DESCRIPTION - len(str(own_marker)) - 1
         detail = f"the declared description leaves no room for the marker; it may have {room} characters"
     elif parse_description(written).marker != own_marker:
-        detail = f"a marker cannot hold the beginning of the id {job.id}"
+        detail = f"the id {job.id} does not start with 8 hex digits, as a marker requires"
     else:
         return None
     return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
@@ -201,7 +201,7 @@ def release(state: KeyState) -> list[PlannedAction]:
     actions = []
     for revision in state.view.owned:
         job = revision.job
-        outcome = "goes on, unmanaged" if job.is_active else "is unmanaged from then on"
+        outcome = "keeps running, unmanaged" if job.is_active else "becomes unmanaged"
         detail = f"released: {job.name} ({job.phase_text}) {outcome}"
         change = Change(path="marker", before=str(revision.marker), after=None)
         released = draft(
@@ -308,7 +308,7 @@ class RenamedStack:
         if not aged_out:
             return ()
         named = ", ".join(f"{past.key} r{past.number}" for past in aged_out)
-        why = f"taken over from the history of stack {self.old}, for their records have aged out: {named}"
+        why = f"taken over from the history of stack {self.old}, because their records have aged out: {named}"
         return (PlanWarning(what="no longer on the service", why=why),)
 
 

@@ -109,4 +109,4 @@ def why_kept(upload: Prefix, until_s: float, *, is_known: bool = True) -> str | 
         return "used by an active job"
     if any(use.newest for use in upload.uses):
         return "used by the newest revision of a key"
-    return None if upload.changed_s <= until_s else "too young"
+    return None if upload.changed_s <= until_s else "too recent"

@@ -93,8 +93,8 @@ def of_history(*, is_local: bool, is_shared: bool) -> Check:
     if is_shared:
         return passed("history", "shared: finished work stays finished even if the service drops its records")
     detail = (
-        "only on this machine: whether the service drops the records of finished jobs cannot be known; "
-        "if it does, a plan made elsewhere starts them again"
+        "only on this machine: if the service drops the records of finished jobs, which cannot be checked, "
+        "a plan made elsewhere starts them again"
     )
     fix = "if others apply too, set a shared store in the manifest: records: postgresql://…"
     return Check("history", Health.NOTE, detail, fix)
@@ -135,7 +135,7 @@ def of_conflicting_jobs(ownership: Ownership, declared: Collection[str]) -> list
             if holder.standing is not OwnershipState.UNMANAGED:
                 continue
             job = holder.job
-            detail = f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {holder.why}"
+            detail = f"{job.name} ({job.phase_text}, {job.id}) has a name that belongs to {key}: {holder.why}"
             fix = f"{adopt_command(key, job.id)}; or rename the key {key} in the manifest"
             if not job.is_active:
                 fix += f"; or if its record is no longer needed: reconciler jobs delete {quote(job.id)}"

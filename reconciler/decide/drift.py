@@ -549,19 +549,23 @@ class DriftReport(Head):
     drift: tuple[Drift, ...] = Field(description="Sorted by key.")
     pending: tuple[Pending, ...] = Field(description="Sorted by key.")
     ignored: tuple[IgnoredDrift, ...] = Field(
-        (), description="Drift that is known, and not counted; sorted by key."
+        (), description="Known drift, which is not counted; sorted by key."
     )
     compared_with: str | None = Field(
         None,
         description="With --since-last only: time of the check compared with, RFC 3339 in UTC; null: there "
         "was none, or it could not be read.",
     )
-    new: tuple[Drift, ...] = Field((), description="With --since-last only: what that check did not see.")
-    changed: tuple[Drift, ...] = Field(
-        (), description="With --since-last only: what is about another job by now, or has other changes."
+    new: tuple[Drift, ...] = Field(
+        (), description="With --since-last only: what the earlier check did not see."
     )
-    gone: tuple[Drift, ...] = Field((), description="With --since-last only: what is there no more.")
-    summary: dict[DriftClass, int] = Field(description="How many of each class; ignored ones aside.")
+    changed: tuple[Drift, ...] = Field(
+        (), description="With --since-last only: what now concerns another job, or has other changes."
+    )
+    gone: tuple[Drift, ...] = Field((), description="With --since-last only: what no longer exists.")
+    summary: dict[DriftClass, int] = Field(
+        description="Number of entries of each class, without ignored ones."
+    )
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     compared: int = Field(0, exclude=True)

@@ -50,12 +50,12 @@ REMEDIES: dict[DriftClass, str] = {
     "often, or set a longer `lifecycle.starting_deadline`",
     DriftClass.MODIFIED: "reconciler apply --only KEY restores it; or declare the new value and apply",
     DriftClass.DUPLICATE: "reconciler apply --only KEY terminates all but one revision",
-    DriftClass.ORPHANED: "declare KEY to keep it, reconciler release KEY to let it go on unmanaged, "
+    DriftClass.ORPHANED: "declare KEY to keep it, reconciler release KEY to leave it running unmanaged, "
     "or reconciler apply to terminate it",
     DriftClass.UNOWNED: "reconciler apply --only KEY restores a marker that was removed; "
     "else reconciler adopt KEY JOB, or rename KEY",
-    DriftClass.STUCK: "reconciler jobs events JOB; ask the service's support, and name the job's id",
-    DriftClass.UNKNOWN: "check again; reconciler doctor says what cannot be reached",
+    DriftClass.STUCK: "reconciler jobs events JOB; then contact the service's support with the job id",
+    DriftClass.UNKNOWN: "check again; reconciler doctor shows what cannot be reached",
 }
 
 #: Without a reference in the schema: whether pydantic puts a description beside one depends on build order.
@@ -70,10 +70,10 @@ class Drift(Frozen):
     key: str = Field(description="Name of the job in the manifest.")
     class_: _PublishedClass = Field(alias="class", description="Class of drift.")
     job: str | None = Field(None, description="Id of the job, or null if there is none.")
-    detail: str = Field("", description="What was found, for people.")
+    detail: str = Field("", description="What was found, in words.")
     since: str | None = Field(
         None,
-        description="When a check first saw it, RFC 3339 in UTC: this one, if no earlier one is recorded.",
+        description="When a check first saw it, RFC 3339 in UTC; this check, if no earlier one is recorded.",
     )
     changes: tuple[Change, ...] = Field(
         (),
@@ -81,15 +81,15 @@ class Drift(Frozen):
         "omitted for other classes.",
     )
     began_at: str | None = Field(
-        None, description="When it happened, RFC 3339 in UTC; null: neither service nor history says so."
+        None, description="When it happened, RFC 3339 in UTC; null: unknown to the service and the history."
     )
     node_hours: float | None = Field(
         None,
-        description="Node-hours that it has cost: thrown away by a failed or terminated revision, or used so "
-        "far by jobs that nothing declares; null: it costs none, or the service says too little.",
+        description="Node-hours lost: discarded by a failed or terminated revision, or used so far by jobs "
+        "that are not declared; null: none, or unknown.",
     )
     fix: str | None = Field(None, description="What to do about it: a command to run, or an edit to make.")
-    remedy: str = Field("", exclude=True, description="`fix`, with KEY and JOB in the place of both.")
+    remedy: str = Field("", exclude=True, description="`fix`, with the placeholders KEY and JOB.")
     source: Source | None = Field(None, exclude=True, description="Location of the key in the manifest.")
     others: tuple[str, ...] = Field(
         (), exclude=True, description="Ids of the other jobs that it is about, sorted."
@@ -97,10 +97,10 @@ class Drift(Frozen):
 
 
 class IgnoredDrift(Drift):
-    """Drift that is known: a rule of the manifest ignores it."""
+    """Known drift, which a rule of the manifest ignores."""
 
-    reason: str = Field("", description="Why, as the rule says.")
-    until: str | None = Field(None, description="Last day of the rule, in UTC; null: it has no end.")
+    reason: str = Field("", description="Reason given by the rule.")
+    until: str | None = Field(None, description="Last day of the rule, in UTC; null: no end.")
     rule: Source | None = Field(None, description="Location of the rule in the manifest.")
 
     @classmethod
@@ -114,7 +114,7 @@ class Pending(Frozen):
 
     key: str = Field(description="Name of the job in the manifest.")
     job: str | None = Field(None, description="Id of the job, or null if there is none.")
-    detail: str = Field("", description="What is yet to be applied, for people.")
+    detail: str = Field("", description="What is yet to be applied, in words.")
 
 
 # --- records of checks

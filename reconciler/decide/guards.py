@@ -350,7 +350,7 @@ def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
     work, money = total.node_hours_max, total.cost_max
     if work is None:
         unbounded = [one.key for one in starting if one.cost and one.cost.node_hours_max is None]
-        why = f"{few(unbounded, _MOST_NAMES)} may run without end, which exceeds every limit"
+        why = f"{few(unbounded, _MOST_NAMES)} may run indefinitely, which exceeds every limit"
         return GuardFinding(why, starting, why, "set spec.auto_stop, or ")
     if limits.node_hours is not None and work > limits.node_hours:
         why = f"up to {work:,.1f} node-hours would be started; the limit is {limits.node_hours:,g}"
@@ -359,7 +359,7 @@ def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
     if limits.cost is not None and money is None:
         entries = (stack.find(action.key) for action in starting)
         flavors = unpriced((one.body for one in entries if one and one.body), stack.prices)
-        why = f"what it costs is unknown: no price for {few(flavors, _MOST_NAMES)}"
+        why = f"the cost is unknown: no price for {few(flavors, _MOST_NAMES)}"
         return GuardFinding(why, starting, why, "add it to prices.node_hour, or ")
     if limits.cost is not None and money is not None and money > limits.cost:
         why = f"up to {total.currency} {money:,.2f} would be spent; the limit is {limits.cost:,g}"

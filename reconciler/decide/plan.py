@@ -112,7 +112,7 @@ class Reason(StrEnum):
         reason._value_, reason.meaning = word, meaning
         return reason
 
-    NOT_FOUND = "not_found", "there is no job of the key"
+    NOT_FOUND = "not_found", "the key has no job"
     UNCHANGED = "unchanged", "active, as declared"
     COMPLETED = "completed", "completed, as declared"
     AGED_OUT = "aged_out", "completed by the history; the service has deleted the record"
@@ -125,7 +125,7 @@ class Reason(StrEnum):
         "would_lose_work",
         "an immutable field differs, and the job has run longer than `limits.lost_time`",
     )
-    WAITS_FOR_TERMINATION = "waits_for_termination", "the job before it is being terminated"
+    WAITS_FOR_TERMINATION = "waits_for_termination", "the previous job is being terminated"
     AUTO_STOPPED = "auto_stopped", "stopped by its own `auto_stop`"
     FAILED = "failed", "Failed or Abnormal, and not retried"
     RETRY = "retry", "Failed or Abnormal, and retried"
@@ -139,17 +139,17 @@ class Reason(StrEnum):
         "upstream_newer",
         "a needed key has completed a newer revision, with `on_upstream: rerun`",
     )
-    SCHEDULED = "scheduled", "a time of `lifecycle.schedule` has come"
+    SCHEDULED = "scheduled", "a time of `lifecycle.schedule` has been reached"
     WAITS_FOR_SCHEDULE = (
         "waits_for_schedule",
         "an immutable field differs; the edit waits for the next time of the schedule",
     )
-    SUPERSEDED = "superseded", "another revision stands for the key"
+    SUPERSEDED = "superseded", "a different revision of the key is kept"
     NOT_IN_MANIFEST = "not_in_manifest", "no file declares the key"
     STATE_ABSENT = "state_absent", "the entry says `state: absent`"
     DESTROYED = "destroyed", "terminated by `destroy`"
-    PROTECTION_RELEASED = "protection_released", "the protection is taken off; the next plan ends the job"
-    NAME_TAKEN = "name_taken", "a job of another owner has the name"
+    PROTECTION_RELEASED = "protection_released", "the protection is removed; the next plan terminates the job"
+    NAME_TAKEN = "name_taken", "the name is taken by a job that the stack does not own"
     NAME_TOO_LONG = "name_too_long", "the name of the next revision is too long for the service"
     MARKER_RESTORED = (
         "marker_restored",
@@ -170,7 +170,7 @@ class Reason(StrEnum):
     KEY_IN_USE = "key_in_use", "the key has another job that is newer, or active"
     NOT_ADOPTABLE = "not_adoptable", "the job to adopt is elsewhere, or cannot be marked"
     WRONG_PHASE = "wrong_phase", "the description cannot be changed in this phase"
-    RELEASED = "released", "`release` takes the marker off"
+    RELEASED = "released", "`release` removes the marker"
     STACK_RENAMED = "stack_renamed", "`adopt --from-stack` writes another stack on the marker"
     GUARD = "guard", "a guard blocks the key"
     DENIED = "denied", "a policy blocks the key"
@@ -249,7 +249,7 @@ class CodeChange(Frozen):
 
     path: str
     change: Literal["added", "changed", "removed"]
-    size: int = Field(description="In bytes; of a removed file, what it had.")
+    size: int = Field(description="In bytes; the former size for a removed file.")
     old_size: int | None = internal(None)
     diff: tuple[str, ...] | None = internal(
         None, "Hunks of a unified diff, of a text file that is not large."
@@ -366,7 +366,7 @@ class PlannedAction(Frozen):
     key: str = Field(description="Name of the job in the manifest.")
     action: Action = Field(description="Kind of action.")
     reason: Reason = Field(description="Reason, as a fixed word.")
-    detail: str = Field("", description="Reason, for people.")
+    detail: str = Field("", description="Reason, in words.")
     blocked_action: Action | None = Field(
         None, description="What it would be if no guard, policy or pre-flight finding blocked the key."
     )
@@ -381,9 +381,9 @@ class PlannedAction(Frozen):
         None, description="For create and replace: the code of the new job; null: it declares none."
     )
     elapsed: float | None = Field(
-        None, description="Seconds that the job in `before` has run so far, where its work is at stake."
+        None, description="Seconds that the job in `before` has run so far, if its work is at stake."
     )
-    nodes: int | None = Field(None, description="Nodes that this work is done on.")
+    nodes: int | None = Field(None, description="Number of nodes that this work runs on.")
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the action discards.")
     cost: Cost | None = Field(
         None,
@@ -532,7 +532,7 @@ class PreflightFinding(Frozen):
     key: str = Field(description="Name of the job in the manifest.")
     reason: PreflightReason = Field(description="Reason, as a fixed word.")
     path: str = Field("", description="Field of the job, as in a manifest; empty for a quota.")
-    detail: str = Field("", description="Reason, for people.")
+    detail: str = Field("", description="Reason, in words.")
     fix: str | None = Field(None, description="How to fix it, where that is known.")
     source: Source | None = Field(None, description="Location of the key in the manifest.")
 
@@ -562,7 +562,7 @@ class Plan(Head):
     declared: tuple[str, ...] = internal((), "Keys in the order of the manifest.")
     has_budget: bool = internal(False, "Whether node-hours or cost are limited.")
     history: tuple[tuple[str, Before], ...] = internal(
-        (), "Jobs that have ended and stand for no key, each with its key."
+        (), "Ended jobs of older revisions and of keys no longer declared, each with its key."
     )
 
     def document(self) -> dict[str, Any]:

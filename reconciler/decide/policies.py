@@ -157,7 +157,7 @@ class Verdicts(NamedTuple):
             PlanWarning(what=f"policy {one.policy}", why=one.explanation, key=one.key) for one in self.warned
         )
         unevaluated = (
-            PlanWarning(what=f"policy {name}", why=f"only a plan can ask it: it needs {field}")
+            PlanWarning(what=f"policy {name}", why=f"it can only be evaluated in a plan: it needs {field}")
             for name, field in self.unevaluated.items()
         )
         return (*warned, *unevaluated)
@@ -253,7 +253,7 @@ class Expectation(Strict):
 class CaseFile(Strict):
     """A file of cases: a job, and the expected verdicts of the stack's policies."""
 
-    job: dict[str, Any] = Field(description="Entry as under `jobs`, or as much of it as matters.")
+    job: dict[str, Any] = Field(description="Entry as under `jobs`, or the relevant part of it.")
     key: str | None = Field(None, description="Key of the job; default: the name of the file.")
     action: CaseAction = Field(
         default_factory=lambda: CaseAction(), description="What is done about the job; default: a create."
@@ -261,7 +261,7 @@ class CaseFile(Strict):
     target: dict[str, Any] | None = Field(
         None, description="Target as in a plan document; default: the stack's, as far as it is known."
     )
-    expect: Expectation = Field(description="What the policies are to say.")
+    expect: Expectation = Field(description="Expected result of the policies.")
 
 
 @dataclass(frozen=True)
@@ -339,11 +339,11 @@ def _problems(expected: Expectation, verdicts: Verdicts) -> Iterator[str]:
         verb = {"deny": "denies", "warn": "warns"}[effect]
         expected_names = set(names) - failed.keys()
         yield from (
-            f"{name} is expected to {effect}, and does not" for name in sorted(expected_names - actual)
+            f"{name} is expected to {effect}, but does not" for name in sorted(expected_names - actual)
         )
         yield from (f"{name} {verb}, which is not expected" for name in sorted(actual - expected_names))
     for name, field in verdicts.unevaluated.items():
-        yield f"{name} needs {field}, which the case does not say"
+        yield f"{name} needs {field}, which the case does not give"
 
 
 def _case_subject(case: PolicyCase, prices: Prices) -> Subject:

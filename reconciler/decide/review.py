@@ -428,7 +428,7 @@ class _Plan:
                 detail, changes = f"formerly {old.key}: conflict if both keys have jobs", []
             elif chosen is Action.KEEP:
                 chosen, reason = Action.UPDATE, Reason.RENAMED
-                detail = detail if changes else f"formerly {old.key}; the job goes on"
+                detail = detail if changes else f"formerly {old.key}; the job continues"
         prefix = self.prefixes[0 if after is None else 1]
         return ReviewedJob(
             key=job.key,
@@ -457,9 +457,9 @@ _CONSEQUENCES: Mapping[Reason, str] = {
     Reason.CHANGE_REFUSED: "; on_change: fail",
     Reason.WAITS_FOR_SCHEDULE: "; waits for the next time of the schedule",
     Reason.IMMUTABLE_CHANGED: "; replaced if active, else run again",
-    Reason.UNCHANGED: "; nothing is done to the job",
-    Reason.MUTABLE_CHANGED: "; the job goes on",
-    Reason.MARKER_CHANGED: "; the job goes on",
+    Reason.UNCHANGED: "; the job is not changed",
+    Reason.MUTABLE_CHANGED: "; the job continues",
+    Reason.MARKER_CHANGED: "; the job continues",
 }
 
 
@@ -514,7 +514,7 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
     if head.stack is None:
         yield PlanWarning(
             what="no manifest",
-            why=f"{head.head.name} has none of this stack: nothing can be applied, and what runs goes on",
+            why=f"{head.head.name} lacks this stack: nothing can be applied, and running jobs continue",
             fix="to end the jobs, run `reconciler destroy` with the manifest of BASE first",
         )
     elif base.stack is not None and not head.stack.declared_keys and base.stack.declared_keys:

@@ -97,9 +97,9 @@ def assumes_absence(action: PlannedAction, state: KeyState) -> bool:
 
 
 RUN_AGAIN = "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision"
-COUNT_ANEW = "edit the entry, or `lifecycle.rerun`, and the retries are counted anew"
+COUNT_ANEW = "edit the entry, or `lifecycle.rerun`, and the retry count starts over"
 REPLACE_IT = "change a field that is fixed at creation, and the job is replaced"
-LET_IT_GO_ON = "set `lifecycle.overlap: skip`, and the job goes on"
+LET_IT_GO_ON = "set `lifecycle.overlap: skip`, and the job keeps running"
 DO_NOT_WAIT = "remove `needs`, or the reference to an output, and it starts at once"
 KEEP_IT = "set `lifecycle.on_upstream: keep`, and it is kept, with a warning"
 _AT_ONCE = (
@@ -112,25 +112,25 @@ WHERE_EDITS_WAIT: Mapping[str, str] = {
     REPLACE_IT: f"set `lifecycle.on_change: replace` and {REPLACE_IT}",
 }
 _REMOVE = "remove the entry, or set `state: absent`, and nothing is created"
-_OLD_VALUES = "put the old values back, and the job is kept"
+_OLD_VALUES = "restore the old values, and the job is kept"
 _START_EDIT = "set `lifecycle.on_change: replace`, and the edit starts a new job"
-_NOTHING_UPDATED = ("put the old values back into the entry, and nothing is updated",)
+_NOTHING_UPDATED = ("restore the old values into the entry, and nothing is updated",)
 
 #: Defaults by reason; a rule may override them.
 HINTS: Mapping[Reason, tuple[str, ...]] = {
-    Reason.UNREADABLE: ("repair what could not be read, and plan again",),
+    Reason.UNREADABLE: ("fix what could not be read, and plan again",),
     Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",),
-    Reason.UNKNOWN_DIGEST: ("use the newer version of reconciler that made the job",),
+    Reason.UNKNOWN_DIGEST: ("use the newer version of reconciler that created the job",),
     Reason.NOT_IN_MANIFEST: (
         "declare the key again, and the job is kept",
-        "name it under `formerly` of another key, and it becomes that key's",
+        "name it under `formerly` of another key, and it becomes a revision of that key",
     ),
     Reason.STATE_ABSENT: ("remove `state: absent`, and the job is kept",),
     Reason.DESTROYED: (),
-    Reason.RENAME_CLASH: ("remove `formerly`, or let one of the keys go first",),
+    Reason.RENAME_CLASH: ("remove `formerly`, or release one of the keys first",),
     Reason.NAME_TAKEN: ("adopt the job, have its stack release it, or rename the key",),
     Reason.NAME_TOO_LONG: ("shorten the key",),
-    Reason.MARKER_RESTORED: ("nothing else: the marker is needed to tell whose job it is",),
+    Reason.MARKER_RESTORED: ("nothing: the marker is needed to identify the owner of the job",),
     Reason.NOT_FOUND: (_REMOVE,),
     Reason.SCHEDULED: (
         "set a later `lifecycle.schedule`, or remove it, and nothing is started",
@@ -147,7 +147,7 @@ HINTS: Mapping[Reason, tuple[str, ...]] = {
     Reason.RETRY_LATER: ("set a shorter `lifecycle.retry_delay`, and it is tried sooner",),
     Reason.RETRY: ("set `lifecycle.on_failure: keep`, and it is not tried again",),
     Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
-    Reason.RERUN_REQUESTED: ("leave out `--rerun`, and it is kept, unless something else starts it",),
+    Reason.RERUN_REQUESTED: ("omit `--rerun`, and it is kept, unless something else starts it",),
     Reason.FAILED: ("set `lifecycle.on_failure: retry`, and it is tried again", RUN_AGAIN),
     Reason.TERMINATED_OUTSIDE: (
         "set `lifecycle.on_terminated: recreate`, and it is started again",
@@ -159,7 +159,7 @@ HINTS: Mapping[Reason, tuple[str, ...]] = {
     Reason.CHANGE_REFUSED: (_OLD_VALUES, _START_EDIT),
     Reason.WAITS_FOR_SCHEDULE: (
         f"{_START_EDIT} at once",
-        "put the old values back, and the next time of the schedule runs them",
+        "restore the old values, and the next time of the schedule runs them",
     ),
     Reason.IMMUTABLE_CHANGED: (
         _OLD_VALUES,
@@ -168,24 +168,24 @@ HINTS: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.WOULD_LOSE_WORK: (
         "set `lifecycle.on_change: replace`, or pass `--allow lost-work=KEY`, and the job is replaced",
-        "put the old values back, or set `lifecycle.on_change: keep`, and the job is kept",
+        "restore the old values, or set `lifecycle.on_change: keep`, and the job is kept",
     ),
     Reason.PROTECTED: ("set `protect: false`, apply, and plan again",),
     Reason.PROTECTION_RELEASED: ("remove `protect: false`, and the job stays protected",),
-    Reason.SUPERSEDED: ("nothing else: a key has one active job",),
+    Reason.SUPERSEDED: ("nothing: a key can have only one active job",),
     Reason.RENAMED: ("remove `formerly`, and the old key is terminated and this one created",),
     Reason.NEEDS_PENDING: ("wait until the needed keys have completed", DO_NOT_WAIT),
     Reason.NEEDS_FAILED: ("run the needed keys again (edit them, or their `lifecycle.rerun`)", DO_NOT_WAIT),
     Reason.WAITS_FOR_TURN: ("raise `max_parallel` of its entry, and it starts at once",),
-    Reason.GUARD: ("review the plan, then pass `--allow GUARD`, and it is done",),
-    Reason.DENIED: ("change the job, or the policy, and it is done; --force does not override a policy",),
-    Reason.PREFLIGHT: ("change the job to what the target offers, and it is done",),
+    Reason.GUARD: ("review the plan, then pass `--allow GUARD`, and it is applied",),
+    Reason.DENIED: ("change the job or the policy, and it is applied; --force does not override a policy",),
+    Reason.PREFLIGHT: ("change the job to what the target offers, and it is applied",),
 }
 
 _TERMINATE_MEMBER = "set `lifecycle.on_change: replace` on its entry, and the job is terminated"
 _PRODUCE_MEMBER = (
-    "let the entry produce the key again, and the job is kept",
-    "name the key under `formerly` of the entry, and the job becomes that of a new member",
+    "make the entry produce the key again, and the job is kept",
+    "name the key under `formerly` of the entry, and the job becomes the job of a new member",
 )
 #: Overrides for a member that its sweep no longer produces.
 _HINTS_OF_MEMBER: Mapping[Reason, tuple[str, ...]] = {
@@ -396,7 +396,7 @@ def judge_details_unreadable(state: KeyState) -> Decision | None:
 
 
 @rule(
-    "Scheduled; when its newest job was created is not known, and a start depends on it",
+    "Scheduled; the creation time of its newest job is unknown, and a start depends on it",
     _exists,
     Action.UNKNOWN,
 )
@@ -406,7 +406,7 @@ def judge_start_unknown(state: KeyState) -> Decision | None:
     if not (state.is_ended or state.desired.lifecycle.overlap == "replace"):
         return None
     name = state.view.ever_owned[-1].job.name
-    detail = f"when {name} was created is not known, so it is unknown whether a start is due"
+    detail = f"the creation time of {name} is unknown, so it is unknown whether a start is due"
     return single(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
 
 

@@ -24,7 +24,7 @@ class SavedOptions(Frozen):
     root: str = Field(description="Directory of the stack's root file, relative to the plan file.")
     records: str | None = Field(None, description="Record store, as given in the manifest.")
     only: tuple[str, ...] = Field((), description="Requested keys.")
-    rerun: tuple[str, ...] = Field((), description="Keys that were asked to run again.")
+    rerun: tuple[str, ...] = Field((), description="Keys requested to run again.")
     allow: tuple[str, ...] = Field((), description="Guards that were allowed to pass.")
     declared: dict[str, str] = Field(
         default_factory=dict, description='Declared keys, each with its sweep, or "".'

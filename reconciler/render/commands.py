@@ -258,7 +258,7 @@ def _sections(explanation: Explanation, *, verbose: bool) -> Iterator[tuple[str,
     rules = explanation.rules if verbose else ()
     width = max((len(rule.name) for rule in rules), default=0)
     lines = [f"{'yes' if rule.applies else 'no ':<3}  {rule.name:<{width}}  {rule.when}" for rule in rules]
-    yield "Rules, in the order in which they are asked", lines
+    yield "Rules, in the order in which they are checked", lines
 
 
 def render_origins(

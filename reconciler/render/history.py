@@ -46,7 +46,7 @@ def history_text(report: HistoryReport, view: View) -> str:
     """
     style, key = view.style, report.key
     if not report.runs and not report.revisions:
-        return f"Nothing is recorded of {key} yet.\n" if key else "Nothing is recorded yet.\n"
+        return f"Nothing is recorded for {key} yet.\n" if key else "Nothing is recorded yet.\n"
     head = [render_head(report.stack, report.target), *([f"Key {printable(key)}"] if key else ())]
     parts = [[style.paint(line, "bold") for line in head]]
     is_one = key is not None and len(report.selected_keys) == 1

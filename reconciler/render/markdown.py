@@ -67,7 +67,7 @@ def render(content: Content, value: Any, view: View) -> str:
     lines = [*head, *sections]
     if left_out:
         counts = ", ".join(f"{count} {words}" for words, count in left_out.items())
-        lines += [f"**Left out, for want of room:** {counts}.", ""]
+        lines += [f"**Left out because of the size limit:** {counts}.", ""]
     lines += tail
     # Collapse blank lines.
     shown = [line for before, line in zip(["", *lines], lines, strict=False) if before or line]
@@ -219,9 +219,9 @@ def render_fleet(report: FleetReport, view: View) -> str:
     sections, left_out = _fitting(blocks, room)
     counts = [f"{unlisted} stacks"] * bool(unlisted)
     counts += [f"the details of {left_out} stacks"] * bool(left_out)
-    tail = [f"**Left out, for want of room:** {', '.join(counts)}.", ""] if counts else []
+    tail = [f"**Left out because of the size limit:** {', '.join(counts)}.", ""] if counts else []
     quiet = len(report.results) - len(shown)
-    unchanged = [f"{quiet} without anything to see.", ""] if quiet else []
+    unchanged = [f"{quiet} with nothing to report.", ""] if quiet else []
     return "\n".join([*head, *lines, *([""] if lines else []), *unchanged, *sections, *tail]).rstrip() + "\n"
 
 

@@ -294,7 +294,7 @@ def render_starts(starts: Sequence[str]) -> Iterator[str]:
         yield INDENT + (f"{number}: " if len(starts) > 1 else "") + printable(text)
     if len(counts) > _MOST_STARTS:
         more = sum(count for _, count in counts.most_common()[_MOST_STARTS:])
-        yield f"{INDENT}and {more} more jobs, which start other things"
+        yield f"{INDENT}and {more} more jobs with other settings"
 
 
 def render_change(change: Change) -> str:

@@ -212,7 +212,7 @@ def test_history_of_the_old_stack_is_taken_over_only_when_confirmed(world: World
     world.apply(world.manifest("a"))
     age_out(world, "a")
     rename(world, "a")
-    words = "taken over from the history of stack test, for their records have aged out: a r1"
+    words = "taken over from the history of stack test, because their records have aged out: a r1"
     world.ends(3, "adopt --from-stack test", out=words, err="not confirmed")
     world.ends(0, "plan", out="1 to create")
     world.ends(0, "adopt --from-stack test --yes")

@@ -70,7 +70,7 @@ def test_empty_history_says_so(reconciler: Reconciler) -> None:
     write(manifest("a"))
     for line, words in (
         ("", NOTHING),
-        ("a", "Nothing is recorded of a yet.\n"),
+        ("a", "Nothing is recorded for a yet.\n"),
         ("jobs.yaml", NOTHING),
         ("whatever jobs.yaml", "Nothing is recorded "),
         ("--html page.html", NOTHING),
@@ -178,7 +178,7 @@ def test_key_history_shows_each_revision_with_its_declaration(applied: Reconcile
     assert [first[:18], second[:18]] == ["#1 apply: complete", "#2 apply: complete"]
     write(manifest("a", "c"))  # what is gone from the manifest is not forgotten
     assert applied("history b").out.count("\n#") == 1
-    assert applied("history c").out == "Nothing is recorded of c yet.\n"
+    assert applied("history c").out == "Nothing is recorded for c yet.\n"
 
 
 def test_unknown_key_is_wrong_usage_with_the_nearest_key(reconciler: Reconciler) -> None:

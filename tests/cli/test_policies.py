@@ -160,8 +160,8 @@ def test_example_policy_cases_pass_and_each_policy_has_a_denied_case(
     ("old", "new", "problem"),
     [
         ("deny: [flavors]", "deny: []", "flavors denies, which is not expected"),
-        ("deny: [flavors]", "deny: [flavors, description]", "description is expected to deny, and does not"),
-        ("deny: [flavors]", "warn: [flavors]", "flavors is expected to warn, and does not"),
+        ("deny: [flavors]", "deny: [flavors, description]", "description is expected to deny, but does not"),
+        ("deny: [flavors]", "warn: [flavors]", "flavors is expected to warn, but does not"),
         ("deny: [flavors]", "deny: [flavours]", "expects flavours, which is not a policy of the stack"),
         ("flavor_id: modelarts.p3.large.public, ", "", 'there is no field "flavor_id"'),
     ],

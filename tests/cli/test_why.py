@@ -63,7 +63,7 @@ def test_cause_of_a_blocked_key_is_shown_with_its_values(world: World) -> None:
     blocked = [
         "not applied: denied by cheap\n",
         '    action.kind: "create"\n',
-        "change the job, or the policy",
+        "change the job or the policy",
     ]
     world.ends(0, "why a", out=blocked)
     # What one has blocked the next is not asked about.

@@ -192,14 +192,14 @@ TERMINATING, DREAMING = (replace(FREE_JOB, phase_text=phase) for phase in ("Term
         (A, [seen(A, key="b")], CONFLICT, OWNED, "of key b of this stack; to rename that key"),
         (A, [seen(A, stack="other")], CONFLICT, Reason.NAME_TAKEN, "first (there: reconciler release a)"),
         (absent(), [FREE_JOB], CONFLICT, Reason.STATE_ABSENT, "state: absent"),
-        (A, [ELSEWHERE], CONFLICT, NOT_ADOPTABLE, "is in workspace 7, and the target in workspace 0"),
+        (A, [ELSEWHERE], CONFLICT, NOT_ADOPTABLE, "is in workspace 7, but the target is workspace 0"),
         (A, [FREE_JOB, seen(A, digest=OTHER)], CONFLICT, IN_USE, "is Running; terminate it or release"),
         (A, [FREE_JOB, seen(A, phase=Phase.TERMINATING)], CONFLICT, IN_USE, "is Terminating"),
         (A, [FREE_JOB, seen(A, phase="Dreaming")], CONFLICT, IN_USE, "Dreaming"),
         (A, [TERMINATING], BLOCKED, Reason.WRONG_PHASE, "terminated; legal once the job has ended"),
         (A, [DREAMING], BLOCKED, Reason.UNKNOWN_PHASE, "by-hand is Dreaming"),
         (LONG, [FREE_JOB], CONFLICT, NOT_ADOPTABLE, "leaves no room for the marker; it may have"),
-        (A, [NO_HEX], CONFLICT, NOT_ADOPTABLE, "hold the beginning of the id no-hex"),
+        (A, [NO_HEX], CONFLICT, NOT_ADOPTABLE, "the id no-hex does not start with 8 hex digits"),
     ],
 )
 def test_adoption_is_refused_with_action_and_reason(

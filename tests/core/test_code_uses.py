@@ -60,4 +60,4 @@ def test_used_code_is_kept(jobs: list[ObservedJob], history: list[PastRevision],
     upload = Prefix(Place("vision", A), None, False, 1, 1, 100.0, (), uses)
     assert why_kept(upload, until_s=100.0) == why
     assert "no job of the stack" in str(why_kept(upload, until_s=100.0, is_known=False))
-    assert why_kept(upload, until_s=99.0) == (why or "too young")
+    assert why_kept(upload, until_s=99.0) == (why or "too recent")

@@ -181,7 +181,9 @@ def test_create_over_budget_is_blocked(limits: dict[str, float], said: str | Non
 @pytest.mark.parametrize("limits", [{"node_hours": 1e9}, {"cost": 1e9}])
 def test_job_without_auto_stop_exceeds_every_limit(limits: dict[str, float]) -> None:
     stack = a_stack(bounded("a"), a_job("endless"), prices=PRICES, limits=Limits.model_validate(limits))
-    said = "endless may run without end, which exceeds every limit; set spec.auto_stop, or add --allow budget"
+    said = (
+        "endless may run indefinitely, which exceeds every limit; set spec.auto_stop, or add --allow budget"
+    )
     assert [said in action.detail for action in plan_for(stack).blocked] == [True, True]
 
 
@@ -189,7 +191,7 @@ def test_flavor_without_a_price_exceeds_a_limit_of_cost() -> None:
     resource = {"flavor_id": "new.flavor", "node_count": 1}
     job = a_job(spec={"resource": resource, "auto_stop": {"time_unit": "HOURS", "duration": 1}})
     [action] = plan_for(a_stack(job, prices=PRICES, limits=Limits(cost=100))).blocked
-    assert "what it costs is unknown: no price for new.flavor; add it to prices.node_hour" in action.detail
+    assert "the cost is unknown: no price for new.flavor; add it to prices.node_hour" in action.detail
 
 
 def test_budget_detail_includes_creates_waiting_for_a_blocked_key() -> None:

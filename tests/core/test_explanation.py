@@ -211,7 +211,7 @@ def test_policy_is_shown_with_expression_values_and_location(
         said = f"    {NODES}\n    job.spec.resource.node_count: 9\n"
         assert f"  p denies: too large (jobs.yaml:5:7)\n{said}" in text
         assert found.chosen is found.actions[0].blocked_action is Action.CREATE
-        assert found.otherwise[0].startswith("change the job, or the policy")
+        assert found.otherwise[0].startswith("change the job or the policy")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_guard_that_blocks_the_key_or_refuses_its_plan_is_named(
     assert f"  not applied: {'refused' if is_whole else 'blocked'} by guard {guard.value}\n" in text
     if not is_whole:
         assert found.chosen is found.actions[0].blocked_action is Action.REPLACE
-        assert found.otherwise[0] == f"review the plan, then pass `--allow {guard.value}`, and it is done"
+        assert found.otherwise[0] == f"review the plan, then pass `--allow {guard.value}`, and it is applied"
 
 
 def test_explanation_has_the_cost_of_the_plan_and_the_budget_guard() -> None:

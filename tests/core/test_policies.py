@@ -209,7 +209,7 @@ def test_policy_that_needs_the_service_is_skipped_with_a_warning(expression: str
     verdicts = judge(a_stack(policies=(a_policy(expression),)), {"name": "prod"}, [subject], evaluate)
     assert verdicts.denied == ()
     assert [one.what for one in verdicts.warnings] == ["policy p"]
-    assert "only a plan can ask it" in verdicts.warnings[0].why
+    assert "it can only be evaluated in a plan" in verdicts.warnings[0].why
 
 
 def test_policy_with_an_unknown_field_denies_without_the_service() -> None:

@@ -317,7 +317,7 @@ def test_unknown_creation_time_starts_nothing() -> None:
     job = replace(ended(desired, DONE, BEFORE_IT), created_at_s=None)
     action = decided(desired, job)
     assert (action.action, action.reason) == (Action.UNKNOWN, Reason.UNREADABLE)
-    assert "when a was created is not known" in action.detail
+    assert "the creation time of a is unknown" in action.detail
     recorded = past(desired, job=ended(desired, DONE, BEFORE_IT))
     assert decided(desired, job, memory=a_memory(recorded)).reason is Reason.SCHEDULED
     running = replace(active(desired, R, BEFORE_IT), created_at_s=None)

@@ -86,5 +86,5 @@ def test_comment_fits_and_keeps_a_line_of_as_many_stacks_as_it_can(stacks: int) 
         assert f"{400 - len(lines)} stacks, the details of" in left_out[0]
         assert len(lines) > 100
     else:
-        missing = f"**Left out, for want of room:** the details of {stacks - len(sections)} stacks."
+        missing = f"**Left out because of the size limit:** the details of {stacks - len(sections)} stacks."
         assert (len(lines), left_out) == (stacks, [missing] if stacks == 40 else [])

@@ -84,7 +84,7 @@ def test_plan_of_2000_actions_fits_and_keeps_its_mandatory_parts(staying: int) -
     plan = plan_of({**dict.fromkeys(STAYING, staying), Action.CREATE: creates})
     text = markdown(plan)
     assert all(shown(text, kind) == staying for kind in STAYING)
-    left_out = re.search(r"Left out, for want of room:\*\* (\d+) to create\.", text)
+    left_out = re.search(r"Left out because of the size limit:\*\* (\d+) to create\.", text)
     assert shown(text, Action.CREATE) + (int(left_out[1]) if left_out else 0) == creates
 
 
@@ -109,7 +109,7 @@ def test_keys_that_do_not_fit_are_counted() -> None:
     name = "-with-a-name-as-long-as-it-may-be-in-a-plan"
     text = markdown(plan_of({Action.TERMINATE: 500, Action.BLOCKED: 1_500}, name=name))
     assert shown(text, Action.TERMINATE) == 500
-    left_out = re.search(r"room:\*\* (\d+) blocked\.", text)
+    left_out = re.search(r"limit:\*\* (\d+) blocked\.", text)
     assert left_out is not None
     assert shown(text, Action.BLOCKED) + int(left_out[1]) == 1_500
 
@@ -119,7 +119,7 @@ def test_sweep_that_is_too_long_shows_its_first_keys() -> None:
     text = markdown(a_plan(one.model_copy(update={"key": f"update-{n:04}"}) for n in range(5_000)))
     assert shown(text, Action.UPDATE) == 20
     assert "… and 4980 more" in text
-    assert "**Left out, for want of room:** 4980 to update." in text
+    assert "**Left out because of the size limit:** 4980 to update." in text
 
 
 def test_terminations_come_first() -> None:

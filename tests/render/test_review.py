@@ -104,7 +104,7 @@ def test_review_without_changes_says_so() -> None:
 def test_renamed_jobs_of_a_sweep_are_shown_once_with_both_keys() -> None:
     after = [replace(job, key=f"new-{job.key}", formerly=(job.key,)) for job in members("s", 6)]
     text = text_of(members("s", 6), after)
-    assert "~ update    6 jobs  formerly the job; the job goes on" in text
+    assert "~ update    6 jobs  formerly the job; the job continues" in text
     assert "s-lr-0 -> new-s-lr-0" in text
 
 

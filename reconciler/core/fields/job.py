@@ -54,7 +54,7 @@ class Parameter(Strict):
         "Name of the argument."
     )
     value: Text | None = optional("Value; always sent as text.")
-    description: FilledText = optional("What the argument means.")
+    description: FilledText = optional("Description of the argument.")
     constraint: Annotated[Any, Rare("Constraint"), Filled] = optional("Rules for the value.")
     i18n_description: Annotated[Any, Rare("I18nDescription"), Filled] = optional(
         "Description in one language."
@@ -89,7 +89,7 @@ class Input(Strict):
     """Data that the job reads."""
 
     name: str = described("Name of the input; also the argument that carries the local path.")
-    description: FilledText = optional("What the input is.")
+    description: FilledText = optional("Description of the input.")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/inputs/{name}_{index}")
     ] = optional("Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX.")
@@ -97,7 +97,7 @@ class Input(Strict):
         "How the path is passed to the program.", default="parameter"
     )
     remote: InputRemote = described("Where the data comes from.")
-    remote_constraint: Annotated[Any, Rare("RemoteConstraints")] = optional("What data fits.")
+    remote_constraint: Annotated[Any, Rare("RemoteConstraints")] = optional("Data that the input accepts.")
 
 
 class OutputRemote(Strict):
@@ -110,7 +110,7 @@ class Output(Strict):
     """Data that the job writes."""
 
     name: str = described("Name of the output; also the argument that carries the local path.")
-    description: FilledText = optional("What the output is.")
+    description: FilledText = optional("Description of the output.")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/outputs/{name}_{index}")
     ] = optional("Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX.")
@@ -198,7 +198,7 @@ class Algorithm(Strict):
     )
     engine: Annotated[Engine | None, Filled] = optional("What the job runs in.")
     local_code_dir: FilledText = optional(
-        "Where the code lies in the container.", default="/home/ma-user/modelarts/user-job-dir"
+        "Location of the code in the container.", default="/home/ma-user/modelarts/user-job-dir"
     )
     working_dir: str | None = optional("Working directory in the container.")
     environments: Annotated[Environments | None, Mark.FREE_MEMBERS, Filled] = optional(
@@ -256,7 +256,7 @@ class Resource(Strict):
 
     # For a dedicated pool, the service fills in the flavor.
     flavor_id: FilledText = optional("Compute flavor, e.g. modelarts.vm.cpu.2u.")
-    node_count: int = described("Whole nodes.", default=1, ge=1)
+    node_count: int = described("Number of nodes.", default=1, ge=1)
     pool_id: str | None = optional("Dedicated pool.")
     pool_group_id: str | None = optional("Group of pools, for federated_pool_job.")
     main_container_customized_flavor: Annotated[Any, Rare("CustomizedFlavor")] = optional(
@@ -286,7 +286,7 @@ class RunTime(Strict):
     """The longest time that a job may run."""
 
     time_unit: Literal["HOURS", "SECONDS"] = described("HOURS; SECONDS on a target of kind process.")
-    duration: int = described("How many of them.", ge=1)
+    duration: int = described("Number of time units.", ge=1)
 
 
 def _refuse_text(value: Any) -> Any:
@@ -339,7 +339,7 @@ class Spec(Strict):
         "Who is notified of which events."
     )
     custom_metrics: Annotated[Any, Rare("CustomMetrics")] = optional("Custom metrics.")
-    output_model: Annotated[Any, Rare("OutputModel")] = optional("The model that the job makes.")
+    output_model: Annotated[Any, Rare("OutputModel")] = optional("The model that the job produces.")
     asset_model: Annotated[Any, Rare("AssetModel")] = optional("The model as an asset.")
     asset_id: str | None = optional("Asset to fine-tune.")
 

@@ -75,7 +75,7 @@ class RewardAttr(Strict):
     """A metric that a hyperparameter search watches."""
 
     name: str | None = optional("Name of the metric.")
-    mode: Literal["max", "min"] | None = optional("Which way is better.")
+    mode: Literal["max", "min"] | None = optional("Whether to maximize or minimize.")
     regex: str | None = optional("Pattern that finds the metric in the log.")
 
 
@@ -127,7 +127,7 @@ class Pfs(Strict):
 
 
 class LogDir(Strict):
-    """Directory the summaries are written to."""
+    """Directory that the summaries are written to."""
 
     pfs: Pfs = described("A parallel file system.")
 
@@ -155,7 +155,7 @@ class Summary(Strict):
     """Summaries for TensorBoard or MindStudio Insight."""
 
     log_type: Literal["tensorboard", "mindstudio-insight"] | None = optional("The tool.")
-    log_dir: LogDir | None = optional("Directory the summaries are written to.")
+    log_dir: LogDir | None = optional("Directory that the summaries are written to.")
     data_sources: list[DataSource] | None = optional("What is shown.")
 
     @model_validator(mode="after")
@@ -341,7 +341,7 @@ class ObsModel(Strict):
 
 
 class OutputModel(Strict):
-    """The model that the job makes."""
+    """The model that the job produces."""
 
     obs: ObsModel | None = optional("Destination in object storage.")
 
@@ -370,7 +370,7 @@ class ExperimentReference(Strict):
 
     id: FilledText = optional("Id of an experiment that exists.")
     name: Annotated[str | None, Unreported] = optional(
-        "Name; without id the experiment is made.", max_length=64
+        "Name; without an id, the experiment is created.", max_length=64
     )
     description: Annotated[str | None, Unreported] = optional(
         "Description of the experiment.", max_length=256
@@ -424,7 +424,7 @@ class TaskAlgorithm(Strict):
     engine: TaskEngine | None = optional("What the task runs in.")
     inputs: ByName[Input] = optional("Data to read, OBS only.")
     outputs: ByName[Output] = optional("Data to write.")
-    local_code_dir: str | None = optional("Where the code lies in the container.")
+    local_code_dir: str | None = optional("Location of the code in the container.")
     working_dir: str | None = optional("Working directory in the container.")
     environments: Annotated[Environments | None, Mark.FREE_MEMBERS] = optional("Environment variables.")
 
@@ -433,7 +433,7 @@ class TaskResource(Strict):
     """Where a task runs."""
 
     flavor_id: str | None = optional("Compute flavor.")
-    node_count: int = described("Whole nodes.", ge=1)
+    node_count: int = described("Number of nodes.", ge=1)
     pool_id: str | None = optional("Dedicated pool.")
 
 
