@@ -41,12 +41,12 @@ _MANIFEST = """\
 # The training jobs of one team or project. Check this file with `reconciler validate`, see what would be done
 # with `reconciler plan`, and do it with `reconciler apply`.
 apiVersion: reconciler/v1
-stack: {stack}{space}# whose jobs these are; two stacks never touch each other's jobs
+stack: {stack}{space}# the owner of the jobs; two stacks never touch each other's jobs
 target: laptop            # the default; `--target prod` chooses another
 include: ["*.yaml", "jobs/**/*.yaml"]   # which files are manifests
 
 targets:
-  laptop: {{kind: process}} # this machine, whose processes the jobs are; all they write lies in .reconciler/
+  laptop: {{kind: process}} # jobs are processes of this machine; all they write is in .reconciler/
   local: {{kind: local}}    # an embedded emulator: its jobs are pretended
   prod:                   # what the workflow in .github/workflows plans and applies
     kind: modelarts
@@ -107,7 +107,7 @@ Path(args.train_url, "model.json").write_text(json.dumps(model))
 _IGNORE = """\
 # Records, lock and the jobs of local targets: they belong to this checkout.
 .reconciler/
-# Saved plans, which may hold what a manifest does not, and what is shown of them.
+# Saved plans, which may contain more than the manifest, and their reports.
 *.plan.json
 /plan.md
 /drift.md
@@ -133,9 +133,9 @@ def head_of_export(target: str) -> tuple[str, ...]:
     return (
         f"The training jobs that exist on target {target}. Check this file with `reconciler validate`, and",
         "make each a job of this stack with `reconciler adopt KEY JOB_ID`: nothing restarts. Until then its",
-        "key is in conflict with it, as `reconciler plan` says, and nothing is done to it. From then on that",
-        "shows what an edit of this file would do, and `reconciler apply` does it.",
-        "`reconciler explain fields` says what else can stand here, and what a change of it means.",
+        "key is in conflict with it, as `reconciler plan` shows, and nothing is done to it. From then on",
+        "`reconciler plan` shows what an edit of this file would do, and `reconciler apply` does it.",
+        "`reconciler explain fields` lists all fields, and what changing each of them means.",
     )
 
 
@@ -187,7 +187,7 @@ class ExportedStack:
         written = self._written()
         sections = [yaml_text(self._frame())]
         if declarations := self.variables.declarations(written.values()):
-            comment = "# Secrets of the jobs, not in this file: set these environment variables.\n"
+            comment = "# Secrets of the jobs are not in this file: set these environment variables.\n"
             sections.append(comment + yaml_text({"variables": declarations}))
         sections.append("".join(f"{line}\n" for line in self._jobs(written)))
         return "".join(f"# {printable(line)}\n" for line in head) + "\n".join(sections)
@@ -215,11 +215,11 @@ class ExportedStack:
             yield f"  # job {printable(job.id)}{named}"
             if entry in self.unmatched:
                 command = printable(adopt_command(entry.key, job.id))
-                yield f"  # that is no name of this key, so apply would create it; first: {command}"
+                yield f"  # that name is not one of the key, so apply would create it; first: {command}"
             if place_of(entry.tree):
                 name = printable(str(entry.tree["algorithm"]["code_dir"]).rstrip("/").rpartition("/")[2])
-                yield f"  # its code was uploaded from a directory {name}; where you have that, declare it by"
-                yield "  # code: {source: DIRECTORY} in the place of code_dir, with boot_file relative to it"
+                yield f"  # its code was uploaded from a directory {name}; if you have it, declare it with"
+                yield "  # code: {source: DIRECTORY} instead of code_dir, and boot_file relative to it"
             yield from indented(yaml_lines({entry.key: written[entry.key]}))
 
     def mapping(self) -> Tree:

@@ -278,7 +278,7 @@ def _join(texts: Sequence[str]) -> str:
     secrets = [text for text in texts if isinstance(text, SecretText)]
     if any(isinstance(text, RevisionText) for text in texts):
         if secrets:
-            why = f"{secrets[0].reference} is sensitive, and a text with the number of a revision is shown"
+            why = f"{secrets[0].reference} is sensitive, but text that contains a revision number is shown"
             raise NoValue(SECRET_NOT_ALLOWED, why)
         numbered = (text.parts if isinstance(text, RevisionText) else (str(text),) for text in texts)
         return RevisionText(part for parts in numbered for part in parts)

@@ -260,7 +260,7 @@ class CommitFiles(NamedTuple):
         for path, content in chain(zip(missing, contents, strict=True), commits):
             place = self.directory / path
             if Path(os.path.realpath(place.parent)) != place.parent:
-                raise _failed("git ls-tree", f"{path!r} lies below a link".encode())
+                raise _failed("git ls-tree", f"{path!r} is below a link".encode())
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(content)
@@ -291,7 +291,7 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
     (directory / ".git").mkdir()
     submodules = {path: oid for path, kind, oid in entries if kind == "submodule"}
     left_out = dict.fromkeys(submodules, "it is a submodule")
-    deep = f"it lies more than {_MAX_DEPTH} directories deep"
+    deep = f"it is more than {_MAX_DEPTH} directories deep"
     left_out |= {path: deep for path, _, _ in entries if path.count("/") > _MAX_DEPTH}
     files, linked = (
         {path: oid for path, kind, oid in entries if kind == selected and path not in left_out}
@@ -326,7 +326,7 @@ def _make_links(links: Mapping[str, str], directory: Path) -> dict[str, str]:
     left_out: dict[str, str] = {}
     for path, target in links.items():
         if any(above.as_posix() in links for above in PurePosixPath(path).parents):
-            raise _failed("git ls-tree", f"{path!r} lies below a link".encode())
+            raise _failed("git ls-tree", f"{path!r} is below a link".encode())
         with _collect_error(left_out, path):
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (directory / path).symlink_to(target)

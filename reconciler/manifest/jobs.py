@@ -612,7 +612,7 @@ class JobReader:
             problems.append(origin.diagnose(("description",), "description too long", why))
         for steps, secret in secrets:
             if is_numbered and "${job.revision}" in str.__str__(secret):
-                why = f"{secret.reference} is sensitive, and a text with the number of a revision is shown"
+                why = f"{secret.reference} is sensitive, but text that contains a revision number is shown"
                 problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
             if steps[0] in _SHOWN or steps[-1] in _SHOWN_MEMBERS:
                 why = f"{secret.reference} is sensitive, but this field is shown and compared"
@@ -678,7 +678,7 @@ class JobReader:
             fix = "add code_store: obs://BUCKET/PREFIX/ to the target, or to the root file for all"
             return refused("code", "code has no store", "the target has no code_store", fix)
         if algorithm.get("code_dir") or value_at(merged.get("raw") or {}, ("algorithm", "code_dir")):
-            why = "`code` gives code_dir, so both cannot be declared"
+            why = "`code` sets code_dir, so they cannot be declared together"
             return refused("algorithm.code_dir", "incompatible fields", why, "remove one of them")
         try:
             code = self.codes.read(origin.directory(("code", "source")), entry)

@@ -89,11 +89,11 @@ INCLUDE, EXCLUDE = "include", "exclude"
 #: Fields that only a sweep may have, with why and fix.
 _SWEEP_FIELDS = {
     NAME: (
-        "name spells the keys of an entry with a matrix; any other job is named by its key",
+        "name is the key pattern of an entry with a matrix; any other job is named by its key",
         "rename the entry",
     ),
     "max_parallel": (
-        "max_parallel limits the members of an entry with a matrix; any other has one job",
+        "max_parallel limits the members of an entry with a matrix; any other entry has a single job",
         "remove it",
     ),
 }
@@ -157,14 +157,14 @@ class Sweeps:
                 self._report(entry, (NAME,), *error.problem[:3])
                 break
             if why := key_problem(key):
-                fix = 'shorten it with name: "…${matrix.AXIS}…", which spells the keys'
+                fix = 'shorten it with name: "…${matrix.AXIS}…", the key pattern'
                 why = f'{_format(named_by)} gives "{shorten(key)}": {why}'
                 self._report(entry, (MATRIX,), "invalid key", why, fix)
             elif (first := taken.get(key.lower())) is not None:
                 earlier = combination_of.get(key.lower())
                 other = f"the entry at {first.location}" if earlier is None else _format(earlier)
                 why = f'{_format(named_by)} and {other} are both "{shorten(key)}" to the service'
-                fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
+                fix = 'remove one of them, or set name: "…${matrix.AXIS}…", the key pattern'
                 self._report(entry, (MATRIX,), "duplicate key", why, fix)
             else:
                 taken[key.lower()] = entry

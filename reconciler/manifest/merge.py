@@ -239,7 +239,7 @@ def _include_problems(document: Document) -> Iterator[Diagnostic]:
     """Check the globs of a file strictly: jobs in files that they leave out are terminated."""
     value = document.tree.get("include")
     if value is not None and not document.is_root_file:
-        why, fix = "the root file says which files are manifests", "move it next to stack:"
+        why, fix = "only the root file defines which files are manifests", "move it next to stack:"
         yield diagnose(document, ("include",), "not allowed here", why, fix, at_key=True)
         return
     for steps, glob in one_or_more(value, "include"):
@@ -356,12 +356,14 @@ def declared_on(
         value = entry.value.get("targets") if isinstance(entry.value, dict) else None
         for steps, name in one_or_more(value, "targets"):
             if isinstance(name, str) and "${" in name:
-                why = "which targets an entry belongs to is known before expressions have values"
+                why = "the targets of an entry are determined before expressions are evaluated"
                 problems.append(entry.diagnose(steps, "expression not allowed here", why, "write the names"))
             elif isinstance(name, str) and name not in merged.targets:
                 problems.append(entry.diagnose(steps, "unknown target", *unknown(name)))
         if value == []:
-            problems.append(entry.diagnose(("targets",), "empty list", "the entry would belong to no target"))
+            problems.append(
+                entry.diagnose(("targets",), "empty list", "the entry would not belong to any target")
+            )
     here, elsewhere = dict[str, MergedEntry](), dict[str, tuple[str, ...]]()
     for key, entry in merged.jobs.items():
         values = [part.value for part in (*templates.chain(extended_by(entry.value)), entry)]

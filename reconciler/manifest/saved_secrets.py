@@ -167,7 +167,7 @@ def _values_in(base: Path, file: str) -> tuple[Mapping[str, Any], str | None]:
 
 def _missing(name: str, source: VariableSource | None, read_error: str | None) -> Diagnostic:
     """Report a variable that no longer has a value, and the source of its former value."""
-    subject, fix = f'the value of "{name}"', f"give --var {name}=VALUE"
+    subject, fix = f'the value of "{name}"', f"pass --var {name}=VALUE"
     if source is None:
         why = f"the source of {subject} is not recorded"
     elif source.env is not None:
@@ -176,7 +176,7 @@ def _missing(name: str, source: VariableSource | None, read_error: str | None) -
     elif source.file is not None:
         state = f"which cannot be read: {read_error}" if read_error else "which no longer contains it"
         why = f"{subject} came from {source.file}, {state}"
-        fix = f"give --var-file FILE or --var {name}=VALUE"
+        fix = f"pass --var-file FILE or --var {name}=VALUE"
     elif source.given:
         why = f"{subject} was given by --var and is not stored"
     elif source.text is not None:

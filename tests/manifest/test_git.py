@@ -121,7 +121,7 @@ def test_path_that_leads_out_of_the_repository_is_refused(git: Git, directory: P
 def test_file_below_a_link_of_the_same_name_is_refused(git: Git, directory: Path) -> None:
     inner = tree_of(git, (LINK, "evil.yaml", blob(git, "evil")))
     made = crafted(git, (LINK, "a", blob(git, str(directory.parent))), (DIRECTORY, "a", inner))
-    with pytest.raises(GitFailed, match="lies below a link"):
+    with pytest.raises(GitFailed, match="is below a link"):
         copy_manifests(repository(), made, directory)
     assert [path.name for path in directory.parent.iterdir() if "evil" in path.name] == []
 
@@ -266,7 +266,7 @@ LONG = "x" * 10_000
         (f"{LONG}.yaml", "File name too long"),
         (f"{'é' * 150}.yaml", "File name too long"),
         ("/".join(["x" * 200] * 30) + "/a.yaml", "File name too long"),
-        ("d/" * 250 + "a.yaml", "it lies more than 200 directories deep"),
+        ("d/" * 250 + "a.yaml", "it is more than 200 directories deep"),
     ],
     ids=["name", "name in bytes", "path", "depth"],
 )

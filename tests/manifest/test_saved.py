@@ -143,17 +143,17 @@ def test_value_given_now_overrides_its_saved_source(tmp_path: Path) -> None:
     ("source", "why", "fix"),
     [
         (VariableSource(env="TOKEN"), "the environment variable TOKEN, which is not set",
-         "export TOKEN=VALUE, or give --var token=VALUE"),
+         "export TOKEN=VALUE, or pass --var token=VALUE"),
         (VariableSource(file="none.values"), "none.values, which cannot be read: No such file or directory",
-         "give --var-file FILE or --var token=VALUE"),
+         "pass --var-file FILE or --var token=VALUE"),
         (VariableSource(file="bad.values"), "bad.values, which cannot be read: ",
-         "give --var-file FILE or --var token=VALUE"),
+         "pass --var-file FILE or --var token=VALUE"),
         (VariableSource(file="other.values"), "other.values, which no longer contains it",
-         "give --var-file FILE or --var token=VALUE"),
-        (VariableSource(given=True), "was given by --var and is not stored", "give --var token=VALUE"),
-        (VariableSource(default=True), "was in the manifest and is not stored", "give --var token=VALUE"),
-        (VariableSource(text="a ${env.TOKEN}"), "is a ${env.TOKEN}, and", "give --var token=VALUE"),
-        (None, "is not recorded", "give --var token=VALUE"),
+         "pass --var-file FILE or --var token=VALUE"),
+        (VariableSource(given=True), "was given by --var and is not stored", "pass --var token=VALUE"),
+        (VariableSource(default=True), "was in the manifest and is not stored", "pass --var token=VALUE"),
+        (VariableSource(text="a ${env.TOKEN}"), "is a ${env.TOKEN}, and", "pass --var token=VALUE"),
+        (None, "is not recorded", "pass --var token=VALUE"),
     ],
 )  # fmt: skip
 def test_value_no_longer_available_is_refused_with_a_fix(
@@ -173,8 +173,8 @@ def test_every_missing_value_is_reported(tmp_path: Path) -> None:
     sources = {"a": VariableSource(env="A"), "b": VariableSource(given=True), "c": VariableSource(env="C")}
     told = refused(["${var.c} ${var.a}", "${var.b}"], sources, environ={"C": "c"})
     assert [problem.fix for problem in told] == [
-        "export A=VALUE, or give --var a=VALUE",
-        "give --var b=VALUE",
+        "export A=VALUE, or pass --var a=VALUE",
+        "pass --var b=VALUE",
     ]
 
 
@@ -199,8 +199,8 @@ def test_composed_value_is_restored_from_its_parts() -> None:
 @pytest.mark.parametrize(
     ("environ", "fixes"),
     [
-        ({"MORE": "more"}, ["export TOKEN=VALUE, or give --var token=VALUE"]),
-        ({"TOKEN": "t"}, ["give --var line=VALUE"]),
+        ({"MORE": "more"}, ["export TOKEN=VALUE, or pass --var token=VALUE"]),
+        ({"TOKEN": "t"}, ["pass --var line=VALUE"]),
     ],
 )
 def test_composed_value_names_its_missing_part(environ: dict[str, str], fixes: list[str]) -> None:
