@@ -1,6 +1,6 @@
 """Every optional field of a job that cannot be changed in place, with two values for each.
 
-The rows are in `fields.yaml`. The answers are those of the emulated service, in each of its forms.
+The rows are in `fields.yaml`; the responses are those of the emulator, in each of its forms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMS = ("first", "second", "second on OTC")
 
 
 def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
-    """The job with the details that the service answers; `form` as in `emulator/responses.py`."""
+    """Return the job with the details the service reports; `form` as in `emulator/responses.py`."""
     number = "2" if form == "first" else "1"
     identity = responses.Identity("0" * 35 + number, 1_700_000_000_000, "me")
     told = responses.job(_sent(job), identity)
@@ -36,7 +36,7 @@ def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
 
 
 def is_accepted(job: DesiredJob) -> bool:
-    """Whether the service takes the job."""
+    """Whether the service accepts the job."""
     try:
         check_job(_sent(job))
     except ApiError:
@@ -53,7 +53,7 @@ def _sent(job: DesiredJob) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A field with two values; `path` is that of the manifest, with `__` between its parts."""
+    """A field with two values; `path` is its manifest path with `__` for dots."""
 
     base: str
     path: str
@@ -95,7 +95,7 @@ ABSENT = object()
 
 
 def declared(base: str, said: Mapping[Field, Any]) -> DesiredJob:
-    """The job of a base entry with these values; ABSENT takes a field out, later fields win."""
+    """Return the job of a base entry with these values; ABSENT removes a field, later fields win."""
     entry: dict[str, Any] = copy.deepcopy({**ENTRY, **BASES[base]})
     for field, value in said.items():
         *parts, last = field.path.split("__")

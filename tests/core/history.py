@@ -1,4 +1,4 @@
-"""What a history store remembers, in the smallest valid form."""
+"""The smallest valid history records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.builders import seen
 
 
 def what_was_declared(desired: DesiredJob) -> Declared:
-    """What an apply writes down of a declaration."""
+    """Return the declaration as an apply records it."""
     return Declared(
         immutable=by_name(desired.covered_by(desired.digest[:1])),
         mutable=mutable_part(desired.body or {}),
@@ -37,7 +37,7 @@ def past(
     is_stopped: bool = False,
     **said: Any,
 ) -> PastRevision:
-    """A revision as the store remembers it: of `desired`, unless `job` says which one it was."""
+    """A recorded revision of `desired`, or of `job` if given."""
     job = job or seen(desired, revision=revision, phase=phase, **said)
     known = what_was_declared(declared or desired) if is_declared_known else None
     return PastRevision(
@@ -60,7 +60,7 @@ def past(
 def a_memory(
     *revisions: PastRevision, elsewhere: tuple[str, ...] = (), problem: str | None = None
 ) -> HistorySnapshot:
-    """A store that knows these revisions."""
+    """A history snapshot with these revisions."""
     by_key: Mapping[str, list[PastRevision]] = defaultdict(list)
     for revision in revisions:
         by_key[revision.key].append(revision)

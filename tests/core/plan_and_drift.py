@@ -1,4 +1,4 @@
-"""Which findings of a drift report can stand beside which action of a plan of the same moment."""
+"""Which drift findings are compatible with which action of a plan of the same moment."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ MISSING, FAILED, TERMINATED, MODIFIED, MISSED = "missing", "failed", "terminated
 DUPLICATE, ORPHANED, UNOWNED, STUCK, UNKNOWN = "duplicate", "orphaned", "unowned", "stuck", "unknown"
 MISSED = "missed"
 
-#: What can be found of any key that owns jobs, whatever its own action is.
+#: Compatible with every action of a key that owns jobs.
 ANYWHERE = {DUPLICATE, UNOWNED, STUCK, MISSED}
-#: A bad end of a newer revision than the one that counts.
+#: A newer revision than the counting one ended badly.
 BAD_END = {FAILED, TERMINATED}
-#: A job that was terminated outside and is not there any more, or has failed, and the service forgot it.
+#: A job that was terminated outside or failed, and has aged out of the service.
 ENDED = {*BAD_END, MISSING}
 
 
 class Beside(NamedTuple):
-    """`one_of` these is found, if there are any; `also` may be found."""
+    """One of `one_of` must be found, if there are any; `also` may be found."""
 
     one_of: set[str]
     also: set[str]
@@ -43,7 +43,7 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
     (A.KEEP, R.RETRIES_EXHAUSTED): Beside({*ENDED, PENDING}, {MODIFIED}),
     (A.CREATE, R.RETRY): Beside({FAILED, MISSING, PENDING}, set()),
     (A.CREATE, R.RECREATE): Beside({TERMINATED, MISSING}, {PENDING}),
-    # a check of drift reads no details, so it may not know that what the key needs was edited
+    # a drift check reads no details, so it may miss an edit of a needed key
     (A.CREATE, R.UPSTREAM_NEWER): Beside(set(), {*ENDED, MODIFIED, PENDING}),
     (A.CREATE, R.SCHEDULED): Beside(set(), {*ENDED, MODIFIED, PENDING}),
     (A.REPLACE, R.SCHEDULED): Beside(set(), {*BAD_END, MODIFIED, PENDING}),
@@ -72,15 +72,15 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
     (A.UPDATE, R.PROTECTION_RELEASED): Beside({ORPHANED, PENDING, DUPLICATE}, {*BAD_END, MODIFIED}),
     (A.TERMINATE, R.SUPERSEDED): Beside({DUPLICATE}, {*ENDED, MODIFIED, PENDING}),
     (A.DEFER, R.SUPERSEDED): Beside({DUPLICATE}, {*ENDED, MODIFIED, PENDING}),
-    # not judged; drift compares digests and reads no details, so it may know what a plan does not
+    # not compared; drift compares digests only, so it may know what a plan does not
     (A.BLOCKED, R.UNKNOWN_PHASE): Beside({UNKNOWN}, set()),
     (A.BLOCKED, R.UNKNOWN_DIGEST): Beside({UNKNOWN}, set()),
     (A.UNKNOWN, R.UNREADABLE): Beside({UNKNOWN, PENDING}, {*ENDED, MODIFIED}),
 }
 
-#: Held back because of what the key needs: beside it stands what would stand beside the start itself.
+#: Deferred by `needs`: compatible with what is compatible with the start itself.
 HELD_BACK = {R.NEEDS_PENDING, R.NEEDS_FAILED}
-#: The rule for a time of a schedule that comes while the job is active: nothing has drifted then.
+#: The rule for a scheduled time that comes while the job is active: no drift.
 OVERLAPPING = "overlapping"
 
 
@@ -92,9 +92,9 @@ def contradictions(
     *,
     history_is_known: bool = True,
 ) -> list[str]:
-    """What the two say of the same moment that cannot both be.
+    """Return what plan and drift report of the same moment contradict each other in.
 
-    `decisions` say what the rules chose, before `needs` held anything back. `ending` are the keys of which a
+    `decisions` are what the rules chose, before `needs` deferred anything. `ending` are the keys of which a
     job is being terminated: a plan decides as if it were terminated already, and it has not drifted yet.
     """
     found: defaultdict[str, set[str]] = defaultdict(set)
@@ -110,7 +110,7 @@ def contradictions(
     for key, actions in by_key.items():
         rows = [_row(action, decisions.get(key)) for action in actions]
         here = found[key] | ({DUPLICATE} if key in warned else set())
-        # What rests on a history that cannot be read is unknown.
+        # A decision that needs an unreadable history is unknown.
         if not history_is_known and UNKNOWN in here:
             continue
         allowed = ANYWHERE.union(*(row.one_of | row.also for row in rows))

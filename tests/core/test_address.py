@@ -1,4 +1,4 @@
-"""Addresses: which are this machine, and which an endpoint may be."""
+"""Endpoint URLs: which are local, and which are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands against an adoption, and what it does.
+"""Preconditions of an adoption, and its effect.
 
 Source: docs/concepts/ownership.md, "Adopting and releasing jobs".
 """
@@ -45,7 +45,7 @@ def taken(
     accept: bool = False,
     **more: Any,
 ) -> Adoption:
-    """What adopt makes of a job, beside the others in the workspace."""
+    """Adopt a job, beside the others in the workspace."""
     observation = Observation((job, *others), **more)
     ownership = sort_by_key(observation, STACK, frozenset({desired.key}))
     memory = HistorySnapshot({desired.key: past} if past else {})
@@ -54,7 +54,7 @@ def taken(
 
 
 def without_null(tree: Any) -> Any:
-    """What is left where the fields are left out for which a patch says null."""
+    """Return the tree without the fields that a patch sets to null."""
     if isinstance(tree, Mapping):
         return {name: without_null(value) for name, value in tree.items() if value is not None}
     return [without_null(item) for item in tree] if isinstance(tree, list) else tree
@@ -70,7 +70,7 @@ def with_entry(desired: DesiredJob, patch: Mapping[str, Any]) -> DesiredJob:
 
 # --- compared with its details
 
-#: What the second form of an answer leaves out; a job with it is adopted with --accept only.
+#: Omitted by the second response form; a job with it is adopted with --accept only.
 LEFT_OUT = {"algorithm.engine.image_repo_id", "algorithm.parameters.a.i18n_description"}
 
 
@@ -98,7 +98,7 @@ def test_patch_pasted_into_the_entry_leaves_no_difference(field: Field, form: st
         if not compare_with_job(desired, job).changes:
             continue
         patch = entry_patch(desired, job, STACK)
-        if not patch.variables:  # their values stand in no file
+        if not patch.variables:  # their values are in no file
             pasted = with_entry(desired, patch.entry)
             assert compare_with_job(pasted, job).changes == (), patch.entry
 
@@ -144,7 +144,7 @@ def test_adopted_revision_number_follows_owned_recorded_and_named_revisions() ->
 def test_adopted_job_keeps_the_revision_number_of_its_name_in_texts(
     name: str, number: int, is_equal: bool
 ) -> None:
-    """Else it is that of the revision which it becomes."""
+    """Otherwise it gets the number of the revision it becomes."""
     desired = a_job(algorithm__outputs={"o": "obs://b/o/${job.revision}/"}, description="r${job.revision}")
     job = unmanaged(seen(desired, revision=number), name=name, text=f"r{number}")
     action = taken(desired, job).action
@@ -168,7 +168,7 @@ def test_unreported_fields_of_an_adopted_job_are_assumed_as_declared(
     assert [warning.what for warning in adoption.warnings] == warned
 
 
-# --- what stands against it
+# --- refused
 
 A = a_job()
 FREE_JOB = unmanaged(reported(A))
@@ -250,7 +250,7 @@ def test_release_removes_the_marker_of_every_revision_oldest_first(desired: Desi
     actions = released(*jobs, desired=desired)
     assert [(a.action, a.reason, a.before.revision) for a in actions] == [
         (Action.UPDATE, Reason.RELEASED, 1),
-        (Action.BLOCKED, Reason.WRONG_PHASE, 2),  # one that cannot be written on holds no other back
+        (Action.BLOCKED, Reason.WRONG_PHASE, 2),  # one that cannot be updated does not block the others
         (Action.UPDATE, Reason.RELEASED, 3),
     ]
     assert actions[2].desired == {"description": "their words"}

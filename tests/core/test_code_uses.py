@@ -1,4 +1,4 @@
-"""Which revisions use which code, and what of it may be deleted."""
+"""Which revisions use which code, and which code may be deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B = "a" * 16, "b" * 16
 
 
 def job(name: str, owner: str = "", phase: str = "Completed", code: str = A, **body: Any) -> ObservedJob:
-    """`owner` is STACK.KEY.rN; `code` the place that its code_dir names."""
+    """`owner` is STACK.KEY.rN; `code` is the location in its code_dir."""
     marker = f"reconciler.{owner}.a000000000000" if owner else ""
     algorithm = {"algorithm": {"code_dir": f"/bucket/pre/vision/{code}/src/"}}
     return ObservedJob(f"id-{name}", name, marker, phase, body={**algorithm, **body})

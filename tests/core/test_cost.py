@@ -1,4 +1,4 @@
-"""docs/concepts/guards.md, "Costs": what a plan would spend, and the budget that blocks it."""
+"""docs/concepts/guards.md, "Costs": what a plan costs, and the budget that blocks it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PRICES = Prices.model_validate({"currency": "CNY", "node_hour": {FLAVOR: 2.5, "g
 
 
 def bounded(key: str = "a", hours: int = 48, nodes: int = 8, **changed: Any) -> Any:
-    """A job that its auto_stop ends."""
+    """A job with an auto_stop."""
     stop = {"time_unit": "HOURS", "duration": hours}
     resource = {"flavor_id": FLAVOR, "node_count": nodes}
     return a_job(key, spec={"resource": resource, "auto_stop": stop}, **changed)
 
 
 def cost(plan: Plan, key: str = "a") -> Cost:
-    """What one action costs."""
+    """Return the cost of one action."""
     found = next(action.cost for action in plan.actions if action.key == key)
     assert found is not None
     return found
 
 
 def total(plan: Plan) -> Cost:
-    """What all actions cost together."""
+    """Return the cost of all actions."""
     assert plan.cost is not None
     return plan.cost
 

@@ -45,7 +45,7 @@ def plan_for(
     rerun: tuple[str, ...] = (),
     **seen: Any,
 ) -> Plan:
-    """The plan of what was seen, see `a_world`."""
+    """Plan a world, see `a_world`."""
     context = a_context(
         cloud=cloud,
         at_s=at_s,
@@ -67,9 +67,9 @@ def plan_everywhere(
     rerun: tuple[str, ...] = (),
     **unread: Any,
 ) -> Plan:
-    """The plan in an empty workspace, which is the same beside 350 jobs of others.
+    """Plan in an empty workspace; check that it is the same beside 350 foreign jobs.
 
-    There it is made with a history and without one, as in a fresh checkout.
+    There it is planned with and without a history, as in a fresh checkout.
     """
     more: dict[str, Any] = {"cloud": cloud, "rerun": rerun}
     plan = plan_for(stack, *jobs, memory=memory, force=force, allow=allow, **unread, **more)
@@ -83,7 +83,7 @@ def plan_everywhere(
 
 
 def decisions(plan: Plan) -> tuple[object, ...]:
-    """The plan without what only a history has: the declaration of then, and what `rerun` was in it."""
+    """Return the plan without what only a history has: the previous declaration and its `rerun`."""
     unknown, known = (
         "changed in a field that the service does not report (lifecycle.rerun)",
         "lifecycle.rerun changed",
@@ -114,7 +114,7 @@ def outcome(action: PlannedAction) -> tuple[Action, Reason, int | None]:
 
 
 def rows(table: str, columns: int) -> list[Any]:
-    """The lines of a table: what a row is about, then its columns; the last ones may be left out."""
+    """Parse a table: the subject of a row, then its columns; trailing ones may be omitted."""
     lines = [line.strip() for line in table.strip().splitlines()]
     cells = [[cell.strip() for cell in line.split("|")] for line in lines if line and line[0] != "#"]
     assert all(len(row) <= columns for row in cells)
@@ -122,7 +122,7 @@ def rows(table: str, columns: int) -> list[Any]:
 
 
 def declared_as(text: str, key: str = "a") -> DesiredJob:
-    """The entry of a key: its lifecycle, and fields of its body; `absent` is `state: absent`."""
+    """Parse the entry of a key: its lifecycle and body fields; `absent` is `state: absent`."""
     is_absent = text.startswith("absent")
     said = YAML(typ="safe").load(f"{{{text.removeprefix('absent')}}}")
     needs, formerly = (tuple(filter(None, said.pop(name, "").split("+"))) for name in ("needs", "formerly"))
@@ -152,7 +152,7 @@ def jobs_as(text: str, stack: Stack) -> list[ObservedJob]:
     return found
 
 
-#: What a word says of a job that was seen; any other is its phase.
+#: Words for an observed job; any other word is its phase.
 WORDS: dict[str, dict[str, Any]] = {
     "stopped": {"stopped": True},
     "protected": {"protected": True},
@@ -168,14 +168,14 @@ def _said(text: str, desired: DesiredJob) -> tuple[DesiredJob, dict[str, Any]]:
     said: dict[str, Any] = {}
     for word in text.split():
         name, equals, value = word.partition("=")
-        if word in ("old", "plain"):  # made of another declaration, or of the one without what is said
+        if word in ("old", "plain"):  # made from another declaration, or from the one without lifecycle words
             body = a_job(desired.key, **(OLD if word == "old" else {}))
             desired = replace(body, lifecycle=desired.lifecycle)
         elif word[0] == "r" and word[1:].isdigit():
             said["revision"] = int(word[1:])
         elif equals and name in ("ran_s", "ended_s_ago"):
             said[name] = float(value.removesuffix("h")) * (HOUR if value.endswith("h") else 1)
-        elif name == "made":  # so many hours ago
+        elif name == "made":  # hours ago
             has_ended = Phase(said["phase"]).is_terminal
             made_s = float(value) * HOUR
             said |= {
@@ -188,7 +188,7 @@ def _said(text: str, desired: DesiredJob) -> tuple[DesiredJob, dict[str, Any]]:
 
 
 def observed_as(text: str, desired: DesiredJob) -> list[ObservedJob]:
-    """Jobs of key a: revision (r1), phase (Running), declaration (new), how long it ran, and what else."""
+    """Parse jobs of key a: revision (r1), phase (Running), declaration (new), duration, other words."""
     new = a_job(desired.key) if desired.is_absent else desired
     told = [_said(one, new) for one in text.split(",") if one.strip()]
     return [seen(declared, **said) for declared, said in told]
@@ -203,7 +203,7 @@ def recorded_as(text: str, desired: DesiredJob) -> HistorySnapshot:
 
 
 def spelled(action: PlannedAction) -> str:
-    """`create immutable_changed r2 reruns r1`, say; `badly` is a job that ended so."""
+    """Format an action, e.g. `create immutable_changed r2 reruns r1`; `badly` is a job that ended badly."""
     shown = action.after or action.before
     words = [action.action.value, action.reason.value, *([f"r{shown.revision}"] if shown else ())]
     words += [f"reruns r{action.rerun_of}"] if action.rerun_of is not None else []
@@ -493,12 +493,12 @@ def test_requested_rerun_of_an_active_job_is_wrong_usage(phase: Phase) -> None:
 @pytest.mark.parametrize(
     ("ignored", "was", "now", "expected", "says", "says_on_record"),
     [
-        # What was declared at the ignored paths is reported, so something else explains the digest.
+        # The ignored paths are reported, so something else explains the digest.
         (["algorithm"], {"annotations": {"t": "1"}, **OLD}, {"annotations": {"t": "2"}},
          "replace immutable_changed r2", "does not report (annotations)", "annotations.t changed"),
         (["algorithm"], {"lifecycle": {"rerun": "1"}, **OLD}, {"lifecycle": {"rerun": "2"}},
          "replace immutable_changed r2", "does not report (lifecycle.rerun)", "lifecycle.rerun changed"),
-        # Where nobody knows it is kept, and said.
+        # If it is unknown, the job is kept, and the detail says so.
         (["annotations"], {"annotations": {"t": "1"}}, {"annotations": {"t": "2"}},
          "keep unchanged r1", "ignored: annotations; what was declared before is not on record",
          "ignored: annotations"),
@@ -586,7 +586,7 @@ def test_revision_number_in_texts_is_no_difference(
     ],
 )
 def test_description_keeps_the_upstream_path_sent_with_the_job(text: str, expected: str) -> None:
-    """Its upstream has completed a newer revision since."""
+    """Its upstream has since completed a newer revision."""
     path = (OutputName("p", "o"), RevisionText(["obs://b/o/", None, "/"]))
     desired = replace(a_job(), needs=("p",), description=RevisionText(["from ", path]), is_numbered=True)
     upstream = a_job("p")
@@ -692,7 +692,7 @@ def test_decision_with_history(
     check(declared, observed, remembered, expected, says)
 
 
-# --- what an action is made of
+# --- contents of an action
 
 
 @pytest.mark.parametrize(
@@ -732,7 +732,7 @@ def test_revision_of_the_longest_key_is_blocked_at_the_name_length_limit() -> No
             seen(a_job("new"), name="a", id_part="12345678", job_id="12345678-aaaa"),
             ["create not_found r2", "keep unchanged r1"],
         ),
-        # Whether the service tells names apart that differ in case only is not documented.
+        # Whether names differing only in case are distinct is not documented.
         ([a_job("Aa")], seen(a_job("aA")), ["create not_found r2", "terminate not_in_manifest r1"]),
     ],
     ids=["after a rename", "renamed in case only"],
@@ -920,7 +920,7 @@ def test_other_stacks_and_unmanaged_jobs_are_never_touched() -> None:
     assert plan_everywhere(a_stack(a_job("d")), *others, seen(a_job("d"))).to_execute == ()
 
 
-# --- what could not be read
+# --- unreadable
 
 
 def test_key_with_unreadable_details_is_unknown() -> None:

@@ -1,6 +1,6 @@
 """docs/concepts/decisions.md: the rows that ask the history store.
 
-And what a store that is unavailable, or not asked, changes.
+Also: the effect of a store that is unavailable or not read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BEFORE = a_job(**OLD)
 
 @pytest.mark.parametrize("protect", [None, False, True])
 def test_create_is_blocked_beside_an_older_protected_active_revision(protect: bool | None) -> None:
-    """The declaration completed in r2, and r3, of another one, came after it: it would run again as r4."""
+    """The declaration completed in r2 and was followed by another one in r3: it would rerun as r4."""
     desired = a_job(lifecycle={"protect": protect})
     older = seen(BEFORE, protected=True), seen(desired, revision=2, phase=DONE)
     plan = plan_everywhere(a_stack(desired), *older, memory=a_memory(past(BEFORE, 3, DONE)))
@@ -65,7 +65,7 @@ def test_job_without_an_end_time_completed_when_first_seen_completed() -> None:
 
 
 def test_active_job_missing_from_an_incomplete_list_is_unknown() -> None:
-    """It may be there under a name that no search was made for."""
+    """It may exist under a name that was not searched for."""
     plan = plan_everywhere(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, R)))
     assert [action.action for action in plan.actions] == [Action.UNKNOWN]
     plan = plan_everywhere(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, F)))
@@ -87,7 +87,7 @@ def test_next_revision_number_is_above_all_ever_seen(
     owned: list[int], remembered: list[int], names: list[int], number: int
 ) -> None:
     there = [seen(BEFORE, revision=n, phase=DONE) for n in owned]
-    # Names that the key had before it was renamed away from the jobs that bear them.
+    # Names the key had before it was renamed.
     away = [seen(key="b", revision=n, name=f"a-r{n}", job_id=f"{n:08}-0", id_part=f"{n:08}") for n in names]
     memory = a_memory(*(past(BEFORE, n, F) for n in remembered))
     [made] = (a for a in plan_everywhere(a_stack(NEW), *there, *away, memory=memory).actions if a.key == "a")
@@ -95,7 +95,7 @@ def test_next_revision_number_is_above_all_ever_seen(
     assert made.after.revision == number
 
 
-# --- a job of ours that has lost its marker
+# --- an owned job that lost its marker
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_wiped_marker_of_an_undeclared_job_is_not_restored(entries: tuple[Any, .
     assert [(a.key, a.action) for a in plan.actions] == [("b", Action.KEEP)]
 
 
-# --- what was declared then
+# --- the earlier declaration
 
 
 def test_earlier_declaration_comes_from_the_history_without_details_requests() -> None:
@@ -182,7 +182,7 @@ def test_history_not_matching_the_digest_is_ignored(remembered: Any) -> None:
     assert decided_everywhere(NEW, job, memory=memory, details={}).action is Action.UNKNOWN
 
 
-# --- the guard: nothing of a stack that is known
+# --- the guard: a known stack without jobs
 
 
 def test_stack_known_on_another_target_only_is_a_warning_that_names_it() -> None:
@@ -197,7 +197,7 @@ def test_stack_known_on_another_target_only_is_a_warning_that_names_it() -> None
     assert not both.warnings
 
 
-# --- a store that is unavailable, and one that need not be asked
+# --- a store that is unavailable, and one that need not be read
 
 
 UNREADABLE = HistorySnapshot(problem="the record store is unavailable: no route to host")
@@ -206,13 +206,13 @@ UNREADABLE = HistorySnapshot(problem="the record store is unavailable: no route 
 @pytest.mark.parametrize(
     ("jobs", "expected"),
     [
-        # a create of a key with no owned revision rests on it
+        # needed to create a key with no owned revision
         ([], Action.UNKNOWN),
-        # whose a name is, and whether a marker is to be restored
+        # needed for the owner of a name, and to restore a marker
         ([seen(NEW, description="")], Action.UNKNOWN),
         ([seen(NEW, stack="other")], Action.UNKNOWN),
         ([seen(NEW), seen(NEW, revision=2, description="")], Action.UNKNOWN),
-        # what is owned is decided_everywhere by what is owned
+        # owned revisions decide without it
         ([seen(NEW)], Action.KEEP),
         ([seen(NEW, phase=DONE)], Action.KEEP),
         ([seen(BEFORE)], Action.REPLACE),
@@ -270,7 +270,7 @@ def test_changed_upstream_out_of_view_reads_the_history() -> None:
     assert not needs_history(stack, a_look(stack, seen(NEW), seen(a_job("b"))), {})
 
 
-# --- what is written down, and read again
+# --- recorded, and read back
 
 
 def test_secret_recorded_by_name_is_no_change() -> None:

@@ -1,4 +1,4 @@
-"""What was declared then, by the details, against what is declared now.
+"""The diff between the reported details and the current declaration.
 
 Source: docs/concepts/revisions.md, "Comparison".
 """
@@ -17,12 +17,12 @@ from reconciler.secrets import SecretText
 from tests.builders import a_job, seen
 from tests.core.fields import reported
 
-#: No declaration has it, so that only the details can be compared.
+#: In no declaration, so only the details can be compared.
 UNKNOWN = "b" + "0" * 12
 
 
 def differing(before: dict[str, Any], after: dict[str, Any], digest: str | None = None) -> Difference:
-    """What was sent as `before` comes back from the service with all its noise; now `after` is declared."""
+    """Diff a job sent as `before`, and reported with all the service's noise, against `after`."""
     sent = a_job(**before)
     return difference(a_job(**after), reported(sent), digest or sent.digest)
 
@@ -140,7 +140,7 @@ def test_secret_counts_as_changed_only_if_no_other_change_explains_the_digest() 
     assert differing(then, then).is_empty
 
 
-# --- fields with two spellings (docs/reference/modelarts.md, "Contradictions"): the same job, either way
+# --- fields with two spellings (docs/reference/modelarts.md, "Contradictions")
 
 DECLARED: dict[str, Any] = {
     "algorithm__parameters": {"lr": 0.1},
@@ -158,7 +158,7 @@ DATA = {"name": "data_url", "remote": {"obs": {"obs_url": "/b/in/"}}}
 
 
 def respelled(job: Any, respell: Callable[[dict[str, Any]], object]) -> ObservedJob:
-    """The job as the service would tell of it, but for one spelling."""
+    """The job as the service would report it, except for one spelling."""
     body = copy.deepcopy(job.body)
     respell(body)
     return seen(job, body=body)

@@ -1,4 +1,4 @@
-"""What means the same has one digest; what was released never changes.
+"""Equivalent declarations have one digest; released digests never change.
 
 Source: docs/concepts/revisions.md, "Comparison".
 """
@@ -53,7 +53,7 @@ def digest(entry: dict[str, Any], rerun: str | None = None) -> str:
 
 
 def test_released_digest_never_changes() -> None:
-    """A failure here means that an upgrade would replace every running job: give a new letter instead."""
+    """A failure here means that an upgrade would replace every running job: use a new letter."""
     assert digest(an_entry()) == "b3254f1e5b8e2"
     assert digest(FULL) == "b78dc5a6c1b4a"
     assert digest(FULL, rerun="2026-11-21") == "b1004841e593d"

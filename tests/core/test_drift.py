@@ -1,4 +1,4 @@
-"""docs/concepts/drift.md: what changed on the service, told apart from what changed in the manifest."""
+"""docs/concepts/drift.md: changes on the service, distinguished from changes in the manifest."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def by_hand(desired: DesiredJob, **said: Any) -> ObservedJob:
 
 
 def redacted(text: str) -> HistorySnapshot:
-    """A history in which a part of the description was taken for a secret."""
+    """A history in which part of the description was redacted as a secret."""
     return a_memory(past(TRAINS, 1, R, declared=replace(TRAINS, description=text)))
 
 
 Row = tuple[Stack | DesiredJob, list[ObservedJob], HistorySnapshot, list[str], str]
-#: A declaration beside the key `b`, which runs; jobs and a history; classes of drift, and what is pending.
+#: A declaration beside the running key `b`; jobs; a history; drift classes; the pending change.
 EXPECTATIONS: dict[str, list[Row]] = {
     "by job and declaration": [
         (NEW, [], NO_HISTORY, ["missing"], ""),
@@ -127,7 +127,7 @@ EXPECTATIONS: dict[str, list[Row]] = {
         (APPLIED, [seen(APPLIED)], RAN, [], ""),
         (APPLIED, [by_hand(APPLIED)], RAN, ["modified"], ""),
         (APPLIED, [by_hand(APPLIED, phase=DONE)], DID, [], ""),
-        # what somebody did on the service is drift, whatever the manifest says by now
+        # a change on the service is drift, whatever the manifest says now
         (AHEAD, [seen(APPLIED)], RAN, [], "description changed"),
         (AHEAD, [by_hand(APPLIED)], RAN, ["modified"], "description changed"),
         (a_job(description="edited by hand"), [by_hand(APPLIED)], RAN, ["modified"], ""),
@@ -145,9 +145,9 @@ EXPECTATIONS: dict[str, list[Row]] = {
     ],
     "missing, pending, or neither": [
         (APPLIED, [], a_memory(elsewhere=("other.example",)), ["missing"], ""),
-        (APPLIED, [], LOOKS_ONLY, ["missing"], ""),  # looks were recorded, and no apply
+        (APPLIED, [], LOOKS_ONLY, ["missing"], ""),  # only observations were recorded, no apply
         (APPLIED, [], NEVER_SEEN, [], "new in the manifest"),
-        (APPLIED, [], RAN, ["missing"], ""),  # it was there, and is gone
+        (APPLIED, [], RAN, ["missing"], ""),  # it existed, and is gone
         (APPLIED, [], a_memory(past(APPLIED, 1, F)), ["missing"], ""),
         (APPLIED, [], a_memory(past(APPLIED, 1, TD)), ["missing"], ""),
         (APPLIED, [], a_memory(past(a_job(**OLD), 1, DONE)), [], "changed since r1 (Completed)"),
@@ -157,7 +157,7 @@ EXPECTATIONS: dict[str, list[Row]] = {
         (APPLIED, [], a_memory(past(APPLIED, 1, F, is_stopped=True)), ["missing"], ""),
         (APPLIED, [], DID, [], ""),  # completed, and aged out
         (APPLIED, [], a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], ""),
-        # somebody's job with the name of one that has completed, or was deleted
+        # a foreign job with the name of one that has completed, or was deleted
         (APPLIED, [SOMEBODYS], a_memory(past(APPLIED, 2, DONE)), ["unowned"], ""),
         (APPLIED, [SOMEBODYS], RAN, ["unowned", "missing"], ""),
     ],
@@ -165,7 +165,7 @@ EXPECTATIONS: dict[str, list[Row]] = {
         (APPLIED, [], UNAVAILABLE, ["unknown"], ""),
         (APPLIED, [seen(APPLIED, description="")], UNAVAILABLE, ["unowned", "unknown"], ""),
         (APPLIED, [by_hand(APPLIED)], UNAVAILABLE, ["unknown"], ""),
-        # what does not rest on it is known
+        # what does not depend on it is known
         (APPLIED, [seen(APPLIED)], UNAVAILABLE, [], ""),
         (APPLIED, [seen(APPLIED, phase=TD)], UNAVAILABLE, ["terminated"], ""),
         (APPLIED, [seen(APPLIED), seen(APPLIED, revision=2)], UNAVAILABLE, ["duplicate"], ""),
@@ -181,7 +181,7 @@ EXPECTATIONS: dict[str, list[Row]] = {
             (past(APPLIED, 2, R), ["terminated"], ""),
         )
     ],
-    # as `--only a` or a removed file leaves it: who declared it last decides
+    # left by `--only a` or a removed file: the last declaration decides
     "not declared any more": [
         (entry, [seen(APPLIED, **job)], memory, drift, pending)
         for entry, ends in ((IN_NO_FILE, "no longer in the manifest"), (absent(), "state: absent"))
@@ -190,12 +190,12 @@ EXPECTATIONS: dict[str, list[Row]] = {
             (a_memory(past(APPLIED, 1, R, is_declared_known=False)), {}, ["orphaned"], ""),
             (RAN, {}, [], f"{ends}; a (Running) will be terminated"),
             (RAN, {"protected": True}, [], f"{ends}; a (Running) will be terminated"),
-            # the last apply ended it, and somebody started it again
+            # terminated by the last apply, and restarted outside
             (a_memory(past(APPLIED, 1, TD)), {"stopped": True}, ["orphaned"], ""),
             # it has ended, or is about to
             (RAN, {"phase": DONE}, [], ""),
             (RAN, {"phase": "Terminating", "stopped": True, "ended_s_ago": 60}, [], ""),
-            # nobody can say
+            # unknown
             (UNAVAILABLE, {}, ["unknown"], ""),
             (UNAVAILABLE, {"phase": DONE}, [], ""),
         )
@@ -436,22 +436,22 @@ def test_odd_state_is_a_warning_and_no_drift(jobs: list[ObservedJob], what: str,
     assert (classes(found), warning.what, warning.key, why in warning.why) == ([], what, "a", True)
 
 
-# --- with a history: what was last applied, and what the stack never had
+# --- with a history: last applied, and never known to the stack
 
 ENDS = ("Completed", "Failed", "Terminated", "Abnormal")
 QUEUED: dict[str, Any] = {"spec__schedule_policy": {"priority": 2}}
 
 
-# --- stuck: since the first look that saw the termination, or since the duration stands still
+# --- stuck: since the termination was first seen, or since the duration stopped growing
 
 
 @pytest.mark.parametrize(
     ("seen_s_ago", "ended_s_ago", "ran_s", "expected"),
     [
-        (2 * HOUR, 0.0, 5 * HOUR, ["stuck"]),  # a duration that goes on
+        (2 * HOUR, 0.0, 5 * HOUR, ["stuck"]),  # a growing duration
         (2 * HOUR, 0.0, 0.0, ["stuck"]),  # no duration at all
         (HOUR / 2, 0.0, 5 * HOUR, []),
-        (HOUR / 2, 2 * HOUR, 60.0, ["stuck"]),  # ended before anybody looked
+        (HOUR / 2, 2 * HOUR, 60.0, ["stuck"]),  # ended before the first observation
     ],
 )
 def test_termination_is_stuck_an_hour_after_it_was_first_seen(

@@ -1,4 +1,4 @@
-"""What is new, has changed, is gone, and has to be reported.
+"""Which drift is new, changed, gone, and due.
 
 Source: docs/concepts/drift.md, "Since the last check".
 """
@@ -63,7 +63,7 @@ def keys(entries: Sequence[Drift]) -> list[tuple[str, str]]:
         # another job of the same class, or other changes, do not
         ([an_entry(job="j1")], [an_entry(job="j2")], [], ["failed"], [], []),
         ([edited("y")], [edited("z")], [], ["modified"], [], []),
-        # what stands in the detail may be the phase of a job that runs on
+        # the detail may contain the phase of a running job
         ([an_entry(detail="Creating")], [an_entry(detail="Running")], [], [], [], ["failed"]),
         ([an_entry(node_hours=1.0)], [an_entry(node_hours=2.0)], [], [], [], ["failed"]),
         # several of one class: each job is its own
@@ -83,7 +83,7 @@ def keys(entries: Sequence[Drift]) -> list[tuple[str, str]]:
             [an_entry("a", "duplicate", "j1", others=("j2", "j3"))],
             [], ["duplicate"], [], [],
         ),
-        # nothing of what could not be read is new or gone
+        # unreadable drift is neither new nor gone
         ([], [an_entry(class_="unknown")], [], [], [], []),
         ([an_entry(class_="unknown")], [], [], [], [], []),
     ],
@@ -102,7 +102,7 @@ def test_drift_since_the_last_check_is_classified(
     assert [[one.class_.value for one in group] for group in groups] == [new, changed, gone, lasting]
     assert compared.compared_with_s == NOW
     assert [one.class_.value for one in compared.due] == [*new, *changed]
-    # The store has each drift once, and none that is over.
+    # The store has each drift once, and no ended drift.
     assert {one.id for one in after(compared, last).standing} == {one.id for one in compared.standing}
 
 

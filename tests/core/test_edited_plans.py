@@ -1,6 +1,6 @@
-"""A saved plan that was cut, damaged or edited is invalid: it is plain JSON, and one seal covers all of it.
+"""A truncated, damaged or edited saved plan is invalid: it is plain JSON, and one seal covers all of it.
 
-Every place of real plans is spoilt in every way that is cheap: a few thousand edits.
+Every place of real plans is corrupted in every cheap way: a few thousand edits.
 
 Source: docs/reference/cli.md, "Saved plans".
 """
@@ -53,9 +53,9 @@ PLANS = {
     "conflict": plan_for(a_stack(a_job()), seen(BEFORE, ran_s=30 * HOUR)),
     "several keys": plan_for(a_stack(a_job(), a_job("b"), a_job("c", **OLD)), seen(a_job("b"), phase=DONE)),
 }
-#: What grows with time is under no seal: it adds up, or nothing rests on it.
+#: Values that grow with time are not sealed: nothing depends on them.
 GROWING = re.compile(r"(without )?(created_at|(actions\.\d+\.)?(elapsed|lost_node_hours|cost)\b)")
-#: What stands in the place of any value: other types, nothing, too much.
+#: Replacements for any value: other types, nothing, too much.
 OTHERS: tuple[Any, ...] = (
     *(None, "", "x", "${var.other}", 0, -1, 10**400, 1.5, True),
     *([], {}, ["x"], {"x": "y"}),
@@ -70,13 +70,13 @@ ENUMS: dict[str, tuple[str, ...]] = {
 
 
 def saved(plan: Plan) -> dict[str, Any]:
-    """The plan as it is in its file."""
+    """Return the plan as in its file."""
     data: dict[str, Any] = json.loads(json.dumps(sealed(document_of(plan, OPTIONS))))
     return data
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in plain data, the root aside."""
+    """Yield every place in plain data except the root."""
     steps = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for step, value in steps:
         yield (*path, step)
@@ -90,7 +90,7 @@ def at(tree: Any, path: tuple[Any, ...]) -> Any:
 
 
 def edits(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every cheap edit of a plan file, each with what was done."""
+    """Yield every cheap edit of a plan file, with a description."""
     for path in places(data):
         value, *where = at(data, path), ".".join(map(str, path))
         others = [*OTHERS, *ENUMS.get(str(path[-1]), ())]
@@ -122,7 +122,7 @@ def removed(data: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _edited(data: Any, path: tuple[Any, ...], edit: Callable[[Any, Any], object]) -> Any:
-    """A copy that is edited at a place. What is not on the way there is shared, for there are many."""
+    """Return a copy edited at a place; it shares everything not on the path there."""
     step, *rest = path
     copied = data.copy()
     if rest:
@@ -157,7 +157,7 @@ REPLACE = PLANS["replace of two"]
 
 
 def without(part: str) -> Edit:
-    """Take a part of a replace away."""
+    """Remove a part of a replace."""
     return lambda data: changed(data, ("actions", PLACE, part), None)
 
 
@@ -168,7 +168,7 @@ def deep(levels: int) -> Any:
     return tree
 
 
-#: Edit of the plan of a replace, and whether it gets a seal that fits → what applying it says.
+#: Edit of the plan of a replace, and whether it is resealed → the error of its apply.
 EDITS: dict[str, tuple[Edit, bool, str]] = {
     "elapsed": (lambda d: changed(d, ("actions", PLACE, "elapsed"), 1.0), False, "its seal does not match"),
     "lost_node_hours": (
@@ -202,7 +202,7 @@ EDITS: dict[str, tuple[Edit, bool, str]] = {
         lambda d: changed(d, ("actions", PLACE, "changes", 0, "before"), deep(900)), False, "it differs from"
     ),
 }  # fmt: skip
-#: These cannot be shown either.
+#: Edits that cannot be shown either.
 UNREADABLE = {"no format_version", "another major format", "no actions", "no options", "900 levels"}
 
 
@@ -231,7 +231,7 @@ def test_plan_of_another_minor_version_is_stale_and_shown(version: str, is_stale
         read_document(data, FILE, version, strict=True)
 
 
-#: Values that an edited plan may hold, unsealed; showing them is no fault.
+#: Values an edited plan may hold unsealed; they may be shown.
 HOSTILE: list[tuple[tuple[Any, ...], Any]] = [
     (("options", "root"), "a\0b"),
     (("options", "records"), "sqlite:///a\0b"),
@@ -263,7 +263,7 @@ def test_edited_plan_is_shown_or_invalid(name: str) -> None:
         render_sources(read.plan, read.options, read.options.records)
 
 
-# ── plain JSON, and nothing else ────────────────────────────────────────────────────────────────────
+# ── plain JSON only ──────────────────────────────────────────────────────────────────────────────
 
 
 def instead(pattern: str, text: str) -> Callable[[bytes], bytes]:
@@ -276,7 +276,7 @@ def instead(pattern: str, text: str) -> Callable[[bytes], bytes]:
 
 
 NUMBER = r"(?<=\"line\": )\d+"
-#: What is done to the bytes.
+#: Corruptions of the bytes.
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "UTF-16": lambda data: data.decode().encode("utf-16"),
     "Latin-1": lambda data: data.replace(b"train.py", b"tr\xe4in.py"),

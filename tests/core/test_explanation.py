@@ -1,4 +1,4 @@
-"""Why a key gets its action: the rules, what stands against it, and what would make it otherwise."""
+"""Why a key gets its action: the rules, what blocks it, and what would change it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def why(
     unreadable: tuple[Unreadable, ...] = (),
     memory: HistorySnapshot = NO_HISTORY,
 ) -> Explanation:
-    """What is said of one key."""
+    """Explain one key."""
     snapshot = a_world(stack, *jobs, unreadable=unreadable, memory=memory).look
     context = a_context(limits=stack.limits, evaluate=evaluate)
     proposed = propose_plan(stack, snapshot, context, TARGET)
@@ -44,7 +44,7 @@ def why(
 
 
 def one(desired: DesiredJob, **seen_as: Any) -> Explanation:
-    """The same of one job that exists."""
+    """Explain the key of one existing job."""
     return why(a_stack(desired), seen(desired, **seen_as))
 
 
@@ -72,7 +72,7 @@ def test_rules_are_listed_up_to_the_deciding_rule(
     assert explanation.otherwise == tuple(text.replace("KEY", "a") for text in hints)
 
 
-#: Reasons of the plans of adopt and release, which decide by no rule.
+#: Reasons in plans of adopt and release, which use no rules.
 OF_ADOPTION = {
     *(Reason.ADOPTED, Reason.ALREADY_OWNED, Reason.DIFFERS, Reason.KEY_IN_USE, Reason.NOT_ADOPTABLE),
     *(Reason.RELEASED, Reason.STACK_RENAMED, Reason.WRONG_PHASE),
@@ -131,7 +131,7 @@ def test_ignored_edit_is_named_with_a_hint() -> None:
     assert found.otherwise[0] == "remove the path from `lifecycle.ignore_changes`, and its edit counts"
 
 
-# --- what was declared and observed
+# --- declared and observed
 
 
 def test_declaration_is_shown_with_position_and_non_default_fields() -> None:
@@ -176,7 +176,7 @@ def test_document_is_json_and_text_is_printable() -> None:
     assert "\x1b" not in render_why([found])
 
 
-# --- what stands against it: policies with their values, and guards
+# --- policies with their values, and guards
 
 NODES = "job.spec.resource.node_count > 8"
 BIG = a_job(spec={"resource": {"flavor_id": "gpu", "node_count": 9}})
@@ -192,7 +192,7 @@ UNKNOWN_FIELD = 'there is no field "nothing"'
         (BIG, a_policy(NODES, "warn"), Effect.WARN, None, {COUNT: 9}),
         # one that fails denies, whatever its effect
         (BIG, a_policy(f"{NOTHING} > 1", "warn"), Effect.DENY, UNKNOWN_FIELD, {NOTHING: None}),
-        # a secret stands there by its name
+        # a secret is shown by its name
         (HUSH, a_policy(f'{COMMAND} != ""'), Effect.DENY, None, {COMMAND: "${var.token}"}),
     ],
 )

@@ -21,18 +21,18 @@ from tests.core.worlds import a_world
 
 
 def renamed(*old: str, **said: Any) -> DesiredJob:
-    """The key `new`, which was called `old` before."""
+    """The key `new`, formerly `old`."""
     return replace(a_job("new", **said), formerly=old or ("old",))
 
 
 def was(key: str = "old", **said: Any) -> ObservedJob:
-    """A job that was made under the old key, of the same declaration."""
+    """A job of the same declaration, made under the old key."""
     changed = said.pop("changed", {})
     return seen(replace(a_job("new", **changed), key=key), **said)
 
 
 def lines(plan: Plan) -> list[str]:
-    """The name of the job before, action, reason, and the name of the job after, of each action."""
+    """Format each action: job name before, action, reason, job name after."""
     found = []
     for one in plan.actions:
         before, after = (shown.name if shown else "" for shown in (one.before, one.after))
@@ -41,7 +41,7 @@ def lines(plan: Plan) -> list[str]:
 
 
 def applied(plan: Plan, jobs: Iterable[ObservedJob]) -> list[ObservedJob]:
-    """The jobs after the updates of a plan."""
+    """Return the jobs after the updates of a plan."""
     written = {
         a.before.id: a.desired["description"]
         for a in plan.actions
@@ -55,7 +55,7 @@ def marker_of(job: ObservedJob) -> Marker:
     return job.marker
 
 
-# --- a run of the old key goes on under the new one
+# --- a run of the old key continues under the new one
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_renamed_key_actions_match_the_table(
 
 
 def _made(observed: str) -> list[ObservedJob]:
-    """Jobs of other keys, of the declaration of `new` unless they are `edited`."""
+    """Parse jobs of other keys; they have the declaration of `new` unless `edited`."""
     found = []
     for key, _, said in (one.strip().partition(" ") for one in observed.split(",") if one.strip()):
         made_of = replace(a_job("new", **(OLD if "edited" in said else {})), key=key)
@@ -157,7 +157,7 @@ def test_plan_after_a_key_rename_is_empty_with_or_without_formerly(phase: Phase)
 
 
 def test_create_first_renames_the_marker_before_the_new_job_is_created() -> None:
-    """Or a crash between the two would leave both keys with revisions of their own."""
+    """Otherwise a crash between the two would leave both keys with revisions of their own."""
     desired = renamed(**OLD, lifecycle={"replace_order": "create_first"})
     actions = in_order(plan_for(a_stack(desired), was(revision=2)).actions)
     assert [one.reason for one in actions] == [Reason.RENAMED, Reason.IMMUTABLE_CHANGED]
@@ -236,7 +236,7 @@ def test_renamed_job_is_owned_by_its_id_part_but_a_copy_is_not() -> None:
 
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_partial_key_rename_is_continued_without_conflict(done: int) -> None:
-    """A crash between two updates of markers: the next plan goes on where it ended."""
+    """After a crash between two marker updates, the next plan continues."""
     jobs = [was(revision=1, phase=F), was(revision=2, phase=DONE, changed=OLD), was(revision=3)]
     plan = plan_for(a_stack(renamed()), *jobs)
     left = [*applied(plan, jobs)[:done], *jobs[done:]]
@@ -271,7 +271,7 @@ def test_wiped_marker_of_a_renamed_job_is_restored_with_the_new_key(key: str) ->
 
 
 def test_reused_old_key_has_no_history_of_the_renamed_job() -> None:
-    """The store knows the job under both keys, and it is the new one's: `old` has never completed."""
+    """The store knows the job under both keys, but it belongs to the new one: `old` has never completed."""
     of_old, of_new = replace(a_job("new"), key="old"), a_job("new")
     job = seen(of_new, name="old", id_part="12345678", job_id="12345678-aaaa", phase=DONE)
     memory = a_memory(past(of_old, 1, DONE, job=job), past(of_new, 1, DONE, job=job))
@@ -285,7 +285,7 @@ def test_reused_old_key_has_no_history_of_the_renamed_job() -> None:
     ]
 
 
-# --- a renaming that nobody wrote down
+# --- an undeclared rename
 
 
 def hints(plan: Plan) -> list[tuple[str | None, str | None]]:

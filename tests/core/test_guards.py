@@ -1,4 +1,4 @@
-"""docs/concepts/guards.md: what a plan may not do unless somebody says so."""
+"""docs/concepts/guards.md: what a plan must not do unless allowed."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ FIVE = [a_job(str(n)) for n in range(5)]
 
 
 class Case(NamedTuple):
-    """A stack and what there is of it."""
+    """A stack, its jobs and its history."""
 
     stack: Stack
     jobs: list[ObservedJob]
     memory: HistorySnapshot = NO_HISTORY
 
     def plan(self, **allowed: Any) -> Plan:
-        """What is planned for it."""
+        """Plan it."""
         return plan_for(self.stack, *self.jobs, memory=self.memory, **allowed)
 
 
 def ending(stopping: int, active: int, **limits: float) -> Case:
-    """So many of so many active jobs are in the manifest no more."""
+    """A stack with `count` of its active jobs removed from the manifest."""
     kept = [a_job(f"keep-{n}") for n in range(active - stopping)]
     ended = [a_job(f"end-{n}") for n in range(stopping)]
     stack = a_stack(a_job("new"), *kept, limits=Limits.model_validate(limits))
@@ -57,7 +57,7 @@ def losing(node_hours: float, limit: float = 24, lifecycle: dict[str, Any] | Non
 
 
 def rerunning(again: int, keys: int, **limits: float) -> Case:
-    """So many of so many keys completed, and were edited since."""
+    """A stack with completed keys that were edited since."""
     edited = [a_job(f"edited-{n}") for n in range(again)]
     same = [a_job(f"same-{n}") for n in range(keys - again)]
     before = [a_job(job.key, **OLD) for job in edited]
@@ -66,13 +66,13 @@ def rerunning(again: int, keys: int, **limits: float) -> Case:
 
 
 def losing_sight(*phases: Phase) -> Case:
-    """The history has seen jobs of the stack in these phases, and nothing of it is there."""
+    """A stack whose recorded jobs, in these phases, are all missing."""
     known = (past(a_job(f"old-{n}", **OLD), phase=phase) for n, phase in enumerate(phases))
     return Case(a_stack(a_job("new")), [], a_memory(*known))
 
 
 def in_view(active: int) -> Case:
-    """Five edited jobs of so many active ones; only those five are in view."""
+    """Five edited jobs in view, among further active ones out of view."""
     others = [a_job(f"other-{n}") for n in range(active - 5)]
     stack = a_stack(*FIVE, *others)
     stack = replace(stack, jobs={job.key: job for job in FIVE}, whole=stack.jobs, is_partial=True)
@@ -85,14 +85,14 @@ def with_ended(case: Case, count: int) -> Case:
 
 
 class Stops(NamedTuple):
-    """What a guard stops of a plan: all of it, or some keys and nothing else."""
+    """What a guard stops: the whole plan, or only some keys."""
 
     case: Case
     keys: tuple[str, ...] = ()
 
 
 def with_more(case: Case, *jobs: DesiredJob) -> Case:
-    """The same with further entries in the manifest."""
+    """The case with further entries in the manifest."""
     stack = case.stack
     return case._replace(stack=a_stack(*stack.jobs.values(), *jobs, limits=stack.limits))
 
@@ -266,10 +266,10 @@ def test_replace_that_needs_a_key_whose_update_is_denied_is_deferred(lifecycle: 
     assert deferred.detail.startswith("waiting for first, which is blocked; then replace")
 
 
-# --- said in words: one notion for all guards
+# --- explicitly requested: one notion for all guards
 
 
-#: The words, and the lifecycle that says them.
+#: Requests, and the lifecycle that expresses them.
 WORDS: dict[str, dict[str, Any]] = {
     "nothing": {},
     "on_change: replace": {"on_change": "replace"},
@@ -281,7 +281,7 @@ WORDS: dict[str, dict[str, Any]] = {
 
 
 def of_words(word: str, *, is_active: bool) -> Plan:
-    """Five keys of which the manifest says so, and what there is of each: active, or completed."""
+    """Plan five keys with a request; each has an active or a completed job."""
     loss: dict[str, Any] = {"ran_s": HOUR / 2, "node_count": 10} if is_active else {"phase": "Completed"}
     entries, jobs = [], []
     for key in "01234":
@@ -320,7 +320,7 @@ def test_requested_terminations_and_reruns_are_not_counted_by_guards(word: str, 
     assert len(counted) == 5
 
 
-# --- how much is too much
+# --- limits
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_requested_terminations_and_reruns_are_not_counted_by_guards(word: str, 
         # failed and new jobs run no finished work again, one that has aged out does
         (Case(a_stack(*FIVE), [seen(a_job(job.key, **OLD), phase="Failed") for job in FIVE]), None),
         (Case(a_stack(*FIVE), [], a_memory(*(past(a_job(job.key, **OLD)) for job in FIVE))), Guard.RERUNS),
-        # nothing is found of what was active when it was seen last
+        # jobs last seen active are missing
         (losing_sight(Phase.COMPLETED, Phase.PENDING), Guard.FOUND_NOTHING),
         (losing_sight(Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL), None),
         (losing_sight(), None),
@@ -408,7 +408,7 @@ def test_lost_work_is_summed_without_the_allowed_keys() -> None:
     assert plan_for(stack, *jobs, allow=("lost-work=other",)).blocked
 
 
-# --- a long run that is not replaced unasked
+# --- a long run is not replaced without being requested
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_budget_counts_deferred_creates(chosen: str, jobs: list[ObservedJob]) ->
 
 
 def test_budget_omits_creates_waiting_for_a_blocked_key() -> None:
-    """It starts in no wait of this apply, and would stop what has nothing to do with it."""
+    """It does not start in this apply, and must not block unrelated keys."""
     then = replace(bounded("then", hours=30, nodes=1), needs=("first",))
     last = replace(bounded("last", hours=30, nodes=1), needs=("then",))
     stack = a_stack(bounded("first", hours=10, nodes=1), then, last, bounded("other", hours=10, nodes=1))
@@ -488,7 +488,7 @@ def test_budget_counts_a_retry_that_is_due_later() -> None:
     assert new.blocked_by == ("budget",)
 
 
-# --- what may be allowed
+# --- allowances
 
 
 @pytest.mark.parametrize(

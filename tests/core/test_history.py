@@ -1,4 +1,4 @@
-"""A history over time: from when to when a revision lasts, and what is marked."""
+"""A history over time: when a revision begins and ends, and its marks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.builders import HOUR, NOW, STACK, TARGET
 
 
 def a_revision(number: int = 1, key: str = "a", **more: Any) -> PastRevision:
-    """Created an hour before now, queued for a minute, and ran for ten."""
+    """A revision created an hour ago, queued for a minute, run for ten."""
     name = key if number == 1 else f"{key}-r{number}"
     times = {"created_at_s": NOW - HOUR, "started_at_s": NOW - HOUR + 60, "duration_s": 600.0}
     return PastRevision(key, number, name, f"id-{name}", "a1", **{"phase_text": "Completed", **times, **more})
@@ -39,7 +39,7 @@ def a_step(call: str, name: str = "a", at_s: float = NOW - HOUR, **more: Any) ->
 
 
 def laid_out(*revisions: PastRevision, runs: tuple[PastRun, ...] = (), key: str | None = None) -> Timeline:
-    """Both are given oldest first, and handed on newest first, as a store has them."""
+    """Lay out revisions and runs given oldest first; a store has them newest first."""
     return make_timeline(HistoryReport(STACK, TARGET, "", "0.1.0", NOW, key, runs[::-1], revisions[::-1]))
 
 
@@ -57,7 +57,7 @@ def marked(*revisions: PastRevision, runs: tuple[PastRun, ...] = ()) -> list[tup
     return [(mark.kind, mark.at_s) for mark in lane_of(*revisions, runs=runs).marks]
 
 
-# ── how long it lasts ──────────────────────────────────────────────────────────────────────────────
+# ── duration ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_unseen_revision_begins_with_the_call_that_created_it() -> None:
     assert (bar.begin_s, bar.end_s) == (NOW - 20, NOW)
 
 
-# ── what is marked ─────────────────────────────────────────────────────────────────────────────────
+# ── marks ────────────────────────────────────────────────────────────────────────────────────────
 
 ODD_STOP = Declared({"spec": {"auto_stop": {"duration": "x"}}})
 STOPS_ITSELF = Declared({"spec": {"auto_stop": {"time_unit": "HOURS", "duration": "2"}}})
@@ -116,7 +116,7 @@ STOPS_ITSELF = Declared({"spec": {"auto_stop": {"time_unit": "HOURS", "duration"
     [
         ({}, False, True),
         ({"stopped": True}, False, False),
-        # Also where no look has shown our note on it yet; a call that failed ended nothing.
+        # Also before our note on it was observed; a failed call ended nothing.
         ({}, True, False),
         ({}, None, False),
         ({"declared": STOPS_ITSELF, "duration_s": 2 * HOUR - 299}, False, False),
@@ -191,7 +191,7 @@ def test_restart_by_the_service_is_marked_when_it_was_seen() -> None:
     assert marked(a_revision(phase_text="Failed", phases=phases)) == [(MarkKind.OUTSIDE, NOW - 70)]
 
 
-# ── what is in view ────────────────────────────────────────────────────────────────────────────────
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_lanes_are_sorted_by_key_and_one_has_no_revision_yet() -> None:

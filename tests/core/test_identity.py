@@ -1,4 +1,4 @@
-"""docs/concepts/ownership.md, "Terms" and "Ownership": names, markers, and when a marker is believed."""
+"""docs/concepts/ownership.md, "Terms" and "Ownership": names, markers, and when a marker is valid."""
 
 from __future__ import annotations
 

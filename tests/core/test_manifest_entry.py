@@ -1,4 +1,4 @@
-"""The entry of a job that exists declares that very job: comparing the two finds nothing."""
+"""The entry exported for a job declares that job: there is no difference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.each import each
 
 
 def differences(entry: ManifestEntry) -> tuple[Change, ...]:
-    """What adopting the job under its own entry would find to differ."""
+    """Return the differences found by adopting the job under its own entry."""
     tree = desugar(entry.tree)
     JobEntry.model_validate(tree)
     body = create_body(tree)
@@ -37,8 +37,8 @@ def differences(entry: ManifestEntry) -> tuple[Change, ...]:
     return (*changes, *compared.secrets, *mutable.now, *mutable.waiting)
 
 
-#: What a new job made of an entry may have otherwise than the job that the entry was made of: what the
-#: service does not report, what only it sets, and what an algorithm that is given by id brings along.
+#: Fields in which a job created from an exported entry may differ from the exported job: not reported,
+#: set only by the service, or brought along by an algorithm given by id.
 OTHERWISE = {
     "training_experiment_reference__description": {"training_experiment_reference"},
     "annotations": {"endpoints"},
@@ -66,7 +66,7 @@ def test_exported_entry_declares_its_job_and_recreates_it(field: Field, form: st
 
 
 def exported(**changed: Any) -> dict[str, Any]:
-    """The entry, as a file says it, of a job that was declared so."""
+    """Return the exported entry, as written to a file, of a job declared so."""
     return manifest_entry(reported(a_job(**changed)), stack="vision").written()
 
 

@@ -1,4 +1,4 @@
-"""The value before a change is hidden if a record calls it sensitive, or if it looks so.
+"""The value before a change is masked if recorded as sensitive, or if it looks so.
 
 Source: docs/operations/security.md, "Secrets".
 """
@@ -28,9 +28,9 @@ PARAMETERS, ENVIRONMENTS = "algorithm.parameters", "algorithm.environments"
 
 
 def removed(before: dict[str, Any], *then: dict[str, Any]) -> dict[str, Any]:
-    """What a plan shows before each change when what the service reports of a job is declared no more.
+    """Return what a plan shows before each change if a reported job is no longer declared so.
 
-    `then` are the declarations that the history has of earlier revisions.
+    `then` are the recorded declarations of earlier revisions.
     """
     job = a_job(**before)
     records = [past(a_job(**one), number + 1, Phase.COMPLETED) for number, one in enumerate(then)]
@@ -103,7 +103,7 @@ OPEN: dict[str, Any] = {"algorithm__environments": {"NOTE": RANDOM, "HF_TOKEN": 
     ("before", "records", "shown", "is_sensitive"),
     [
         ({"NOTE": "open", "OTHER": "1"}, [SECRET], {"NOTE": REDACTED, "OTHER": "1"}, True),
-        # recorded as not sensitive, whatever it looks like
+        # recorded as not sensitive
         ({"NOTE": RANDOM, "HF_TOKEN": "plain"}, [OPEN], {"NOTE": RANDOM, "HF_TOKEN": "plain"}, False),
         ({"NOTE": RANDOM}, [OPEN, SECRET], {"NOTE": REDACTED}, True),
         ({"HF_TOKEN": "another"}, [OPEN], {"HF_TOKEN": LOOKS_SECRET}, True),
@@ -134,13 +134,13 @@ def test_mutable_field_is_masked_like_any_other() -> None:
     assert [change.before for change in action.changes] == [LOOKS_SECRET]
 
 
-# --- what a manifest declares sensitive is found by name in the answers of the service, without its value
+# --- declared as sensitive: found by name in service responses, without the value
 
 DECLARED = SecretText("${var.t}", "${var.t}", has_value=False)
 
 
 def hidden(declared: dict[str, Any], answer: dict[str, Any]) -> Any:
-    """What is shown of an answer about the job of such an entry, and what was taken out."""
+    """Return the response about the job of such an entry as shown, and what was removed."""
     entry, values = a_job(**declared), list[str]()
     shown = DeclaredSecrets.of(a_stack(entry)).hide(replace(seen(entry), body=answer), values.extend)
     return shown, tuple(values)
@@ -200,9 +200,9 @@ ANSWER = {"algorithm": {"environments": {"T": "hush"}}}
     [
         (seen(ENTRY), True),
         (seen(ENTRY, revision=3), True),
-        (seen(ENTRY, description="no marker"), True),  # it has our name
-        (seen(ENTRY, name="copy-of-a"), True),  # a copied marker: what it holds was copied, too
-        (seen(replace(ENTRY, key="old")), True),  # it was renamed, and its marker waits to follow
+        (seen(ENTRY, description="no marker"), True),  # it has the key's name
+        (seen(ENTRY, name="copy-of-a"), True),  # a copied marker: its contents were copied, too
+        (seen(replace(ENTRY, key="old")), True),  # renamed; its marker is not updated yet
         (seen(ENTRY, stack="other"), False),
         (seen(ENTRY, name="b", description=""), False),
     ],

@@ -1,4 +1,4 @@
-"""docs/concepts/decisions.md: `needs` holds a start back; a newer upstream runs a key again.
+"""docs/concepts/decisions.md: `needs` defers a start; a newer upstream causes a rerun.
 
 Each row is decided in the three workspaces of the decision table.
 """
@@ -175,7 +175,7 @@ def test_replace_with_open_needs_neither_terminates_nor_creates(
     assert (plan.lost_node_hours, plan.applyable) == (0, False)
 
 
-# --- an upstream out of view, or forgotten
+# --- an upstream out of view, or aged out
 
 
 def only(stack: Stack, *keys: str) -> Stack:
@@ -221,13 +221,13 @@ def test_aged_out_upstream_counts_as_completed_only_if_it_completed(
 
 
 def test_upstream_with_a_marker_to_restore_is_waited_for() -> None:
-    """What it was made of may not be what is declared: then it runs again first."""
+    """It may have been made from another declaration; then it reruns first."""
     wiped = seen(UP, phase=DONE, description="")
     found = decisions(a_stack(UP, needing()), wiped, memory=a_memory(past(UP, 1, DONE)))
     assert found == {"up": (Action.UPDATE, Reason.MARKER_RESTORED), "down": WAITS}
 
 
-# --- an upstream that has completed a newer revision since
+# --- an upstream with a newer completed revision
 
 #: up completed r1 and r2; down was made between the two.
 OLDER, NEWER = (
@@ -304,7 +304,7 @@ def test_warning_says_when_the_upstream_completed() -> None:
     ]
 
 
-#: The service rounds its times: what a job was made from must not start it a second time.
+#: The service rounds its times: the upstream a job was made from must not rerun it.
 MADE_S = made().created_at_s or 0.0
 ENDED_AS_IT_WAS_CREATED = [
     replace(NEWER, created_at_s=MADE_S - 70, started_at_s=MADE_S + later_s - 60) for later_s in (0.0, 0.9)

@@ -1,4 +1,4 @@
-"""A key has one active job: what a new one waits for."""
+"""A key has one active job: what a new job waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.core.worlds import World, a_world, lifecycles
 
 
 def beside(plan: Plan, look: Snapshot, jobs: dict[str, DesiredJob]) -> list[str]:
-    """The active jobs that a new one of their key would neither replace nor wait for."""
+    """Return active jobs that a new job of their key would neither replace nor wait for."""
     found = []
     for action in plan.actions:
         if not action.traits.starts_a_job or action.replace_order == "create_first":
@@ -28,7 +28,7 @@ def beside(plan: Plan, look: Snapshot, jobs: dict[str, DesiredJob]) -> list[str]
         for revision in look.view(action.key, jobs[action.key]).owned:
             job = revision.job
             is_ended = job.phase is Phase.TERMINATING or job.id in ended
-            # Of two that ran, one of them protected, two still run: a replace adds none.
+            # A replace adds no active job, even beside a protected one.
             is_left = revision.marker.protected and action.action is Action.REPLACE
             if job.is_active and not is_left and not (is_ended and job.id in awaited(action)):
                 found.append(f"{action.after} beside {job.name} {job.phase_text}")
@@ -36,13 +36,13 @@ def beside(plan: Plan, look: Snapshot, jobs: dict[str, DesiredJob]) -> list[str]
 
 
 def awaited(action: PlannedAction) -> set[str | None]:
-    """The jobs whose end an action waits for."""
+    """Return the jobs whose end an action waits for."""
     return {action.follows, *action.waits_for_jobs, action.before.id if action.before else None}
 
 
 @st.composite
 def older_beside_newer(draw: st.DrawFn) -> World:
-    """Revisions of one key in any phases, of which the newest may have aged out of the service."""
+    """Draw revisions of one key in any phase; the newest may have aged out."""
     desired = a_job(lifecycle=draw(lifecycles))
     there: list[ObservedJob] = []
     remembered: list[PastRevision] = []

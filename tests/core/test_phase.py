@@ -1,4 +1,4 @@
-"""docs/concepts/revisions.md, "Phases": one table says what is legal in which phase."""
+"""docs/concepts/revisions.md, "Phases": one table of the operations legal in each phase."""
 
 from __future__ import annotations
 

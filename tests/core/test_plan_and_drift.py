@@ -1,4 +1,4 @@
-"""A plan and a drift report of the same moment never contradict one another."""
+"""A plan and a drift report of the same moment never contradict each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.core.worlds import World, a_world, worlds
 
 
 def held_back(**lifecycle: Any) -> World:
-    """`down` has completed and would start again, but `new`, which was `old`, completed since and runs."""
+    """`down` has completed and would rerun, but `new`, formerly `old`, completed since and is running."""
     new = replace(a_job("new"), formerly=("old",))
     down = replace(a_job("down", lifecycle=lifecycle), needs=("new",))
     return a_world(
@@ -27,7 +27,7 @@ def held_back(**lifecycle: Any) -> World:
 
 
 def scheduled_over_a_protected_job() -> World:
-    """A time comes, and the job is to end for it, but is protected: the start is blocked."""
+    """At its scheduled time the job should be replaced, but is protected: the start is blocked."""
     new = a_job("new", lifecycle={"schedule": "0 2 * * *", "overlap": "replace"})
     return a_world(a_stack(new), seen(new, phase="Creating", protected=True, ran_s=24 * HOUR))
 

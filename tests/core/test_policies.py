@@ -1,4 +1,4 @@
-"""docs/reference/policies.md: which actions policies are asked about, what they see, and what follows."""
+"""docs/reference/policies.md: which actions policies apply to, what they see, and their effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def denied(plan: Plan) -> list[tuple[str, str]]:
     return [(one.key, one.policy) for one in plan.denied]
 
 
-# ── what follows ───────────────────────────────────────────────────────────────────────────────────
+# ── effect ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_warning_policy_gives_a_warning_with_its_name_and_the_key() -> None:
@@ -104,7 +104,7 @@ def test_policy_does_not_apply_to_the_removal_of_protection_of_an_absent_job() -
     assert plan.denied == ()
 
 
-# ── what an expression sees ────────────────────────────────────────────────────────────────────────
+# ── values in expressions ─────────────────────────────────────────────────────────────────────────
 
 
 def test_policy_sees_a_job_with_manifest_names_and_lists_of_name_and_value() -> None:

@@ -1,4 +1,4 @@
-"""What the target would refuse of a plan, by what its catalog answered."""
+"""Jobs of a plan that the target would refuse, by its catalog."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTHING_OFFERED = OFFERED._replace(offers=Offers({}, []))
 
 
 def left(number: int, quota: int = 10) -> CatalogAnswers:
-    """So many records are left."""
+    """Catalog responses with this many records left."""
     return OFFERED._replace(quota=RecordQuota(quota, quota - number))
 
 
@@ -67,17 +67,17 @@ def of_kind(kind: str) -> DesiredJob:
 
 
 def most(nodes: int | None) -> CatalogAnswers:
-    """So many nodes of the flavor at most."""
+    """Catalog responses with a maximum number of nodes."""
     return OFFERED._replace(offers=Offers({FLAVOR: nodes}, OFFERED.offers.engines))
 
 
-#: A secret of which this run has no value: `why` needs none.
+#: A secret without a value in this run: `why` needs none.
 VALUELESS = SecretText("${var.secret}", "${var.secret}", has_value=False)
 NAMELESS = OFFERED._replace(offers=Offers({FLAVOR: 16}, [EngineOffer(ENGINE, "", "")]))
 
 
 def plan_of(*jobs: DesiredJob, edited: Iterable[DesiredJob] = ()) -> Plan:
-    """Creates of some jobs, and replaces of others."""
+    """Plan creates of some jobs and replaces of others."""
     ran = [seen(a_job(job.key)) for job in edited]
     return plan_for(a_stack(*jobs, *edited), *ran)
 
@@ -156,7 +156,7 @@ def test_action_starting_no_job_has_no_findings(plan: Plan) -> None:
     assert asked(plan.actions) == ""
 
 
-# ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
+# ── quota ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("records", "keys"), [(3, ""), (2, "abc"), (1, "abc"), (0, "abc")])
@@ -181,11 +181,11 @@ def test_job_refused_for_its_body_is_not_counted_against_the_quota() -> None:
     assert found(plan, left(1)) == [("b", Why.FLAVOR_NOT_OFFERED)]
 
 
-# ── what is asked ──────────────────────────────────────────────────────────────────────────────────
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class Reader:
-    """A catalog of which is known what was asked."""
+    """A catalog that records what was read."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -232,7 +232,7 @@ def test_only_the_catalogs_that_jobs_refer_to_are_read(jobs: list[DesiredJob], p
     assert asked(actions, with_offers=False) == "quota"
 
 
-# ── what becomes of the plan ───────────────────────────────────────────────────────────────────────
+# ── effect on the plan ────────────────────────────────────────────────────────────────────────────
 
 
 def checked_plan(plan: Plan, answers: CatalogAnswers) -> Plan:

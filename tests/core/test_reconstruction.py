@@ -1,4 +1,4 @@
-"""One edit gives one plan, beside a history and in a fresh checkout.
+"""An edit gives the same plan with a history and in a fresh checkout.
 
 Source: docs/concepts/revisions.md, "Comparison".
 """
@@ -29,7 +29,7 @@ def planned(action: PlannedAction) -> tuple[Any, ...]:
 
 
 def both_ways(before: DesiredJob, after: DesiredJob, form: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What is planned for an edit beside a history, and in a fresh checkout."""
+    """Plan an edit with a history, and in a fresh checkout."""
     job = reported(before, form)
     return planned(decided(after, job, memory=a_memory(past(before, job=job)))), planned(decided(after, job))
 
@@ -44,7 +44,7 @@ def edits_of(field: Field) -> Iterator[tuple[str, Any, Any]]:
 
 EDITS = [(field, before, after) for field in FIELDS for _, before, after in edits_of(field)]
 
-#: What the details do not show, so that only the declaration says it: what was there cannot be read back.
+#: Fields missing from the details: the earlier value cannot be read back.
 I18N = "algorithm__parameters__a__i18n_description"
 NEVER_REPORTED = frozenset(
     {
@@ -56,7 +56,7 @@ NEVER_REPORTED = frozenset(
         "lifecycle",
     }
 )
-#: The same, in the second form of the answers, or on OTC.
+#: The same, in the second response form or on OTC.
 NOT_IN_SECOND_FORM = frozenset(
     {"algorithm__engine__image_repo_id", "algorithm__parameters__a__i18n_description"}
 )
@@ -87,7 +87,7 @@ def test_same_edit_gives_the_same_plan_without_a_history(
 
 
 def is_small(field: Field) -> bool:
-    """Whether the field is one value or two: what many edits at once hide is compared as far as it goes."""
+    """Whether the field has at most two values; larger ones are only compared in part."""
     return all(len(list(values_in(value))) <= 2 for value in (field.value, field.other))
 
 
@@ -146,12 +146,12 @@ def leaves(form: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 
 def is_at(path: tuple[str, ...], met: tuple[str, ...]) -> bool:
-    """Whether a path of the models is the one met in a job, whatever the names of items."""
+    """Whether a model path matches a path in a job, ignoring item names."""
     found = iter(met)
     return met[:1] == path[:1] and met[-1:] == path[-1:] and all(part in found for part in path)
 
 
-# --- what a person would see
+# --- shown to people
 
 
 IMAGE: dict[str, Any] = {"engine": {"image_url": "org/image:1"}, "command": "run"}

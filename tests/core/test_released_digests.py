@@ -1,7 +1,7 @@
-"""docs/concepts/revisions.md, "Comparison": a released digest is known for ever, however a manifest is spelt.
+"""docs/concepts/revisions.md, "Comparison": released digests stay valid, however a manifest is spelt.
 
-`digests_of_0_1_0.json` holds manifests with the digests that version 0.1.0 computed of them. It is never
-written again; a version that gives a new letter adds a file of its own.
+`digests_of_0_1_0.json` holds manifests with the digests computed by version 0.1.0. It never changes; a
+version with a new letter adds its own file.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def jobs_of(case: dict[str, Any], root: Path) -> dict[str, DesiredJob]:
     return dict(loaded.stack.jobs)
 
 
-#: Where `raw` is sent as it stands. A number without an end is none in JSON: no service was ever sent one.
+#: Where `raw` is sent unchanged. An infinite number is no JSON, so none was ever sent.
 SENT_AS_NUMBERS = ("scalars as raw-unknown", "scalars as raw-period", "scalars as raw-count")
 
 
 def without_endless_numbers(case: dict[str, Any]) -> dict[str, Any]:
-    """The case without the entries that no version could send, and this one refuses."""
+    """The case without entries that could never be sent, and are now refused."""
     if case["name"] not in SENT_AS_NUMBERS:
         return case
     head, *entries = re.split(r"(?m)^(?=  \w+:$)", case["manifest"])
@@ -58,7 +58,7 @@ def without_endless_numbers(case: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CORPUS, ids=[case["name"] for case in CORPUS])
 def test_digest_of_version_0_1_0_matches_the_declaration(case: dict[str, Any], tmp_path: Path) -> None:
-    """A failure here means that an upgrade would replace running jobs: give a new letter instead."""
+    """A failure here means that an upgrade would replace running jobs: use a new letter."""
     case = without_endless_numbers(case)
     jobs = jobs_of(case, tmp_path)
     assert {key: digest_of(job.covered_by("a"), "a") for key, job in jobs.items()} == case["digests"]
@@ -66,7 +66,7 @@ def test_digest_of_version_0_1_0_matches_the_declaration(case: dict[str, Any], t
     assert {job.digest[0] for job in jobs.values()} == {CURRENT}
 
 
-# --- what is decided about a job that version 0.1.0 made
+# --- decisions about a job made by version 0.1.0
 
 
 SPELLED: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.1, "1.10")}}

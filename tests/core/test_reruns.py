@@ -1,6 +1,6 @@
-"""docs/concepts/guards.md: a create that runs again what another key has finished is a rerun.
+"""docs/concepts/guards.md: a create that repeats the finished work of another key is a rerun.
 
-Another key is one that nobody declares any more, of this stack or of another one.
+The other key is no longer declared; it may be of another stack.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WAS = a_job("old")
 
 
 def created(*jobs: ObservedJob, beside: tuple[DesiredJob, ...] = (), **more: Any) -> PlannedAction:
-    """The create of the key `new`."""
+    """Plan the create of the key `new`."""
     [action] = [a for a in plan_everywhere(a_stack(NEW, *beside), *jobs, **more).actions if a.key == "new"]
     assert action.action is Action.CREATE
     return action
@@ -51,13 +51,13 @@ HEIR = replace(OTHER, formerly=("old",))
 @pytest.mark.parametrize(
     ("jobs", "beside", "memory", "work"),
     [
-        # no finished work: not completed, or of another declaration, or nobody's job of ours
+        # no finished work: not completed, of another declaration, or not owned
         *([[seen(WAS, phase=phase)], (), NO_HISTORY, NONE] for phase in (F, AB, TD, R, T)),
         ([seen(a_job("old", **OLD), phase=DONE)], (), NO_HISTORY, NONE),
         ([seen(WAS, phase=DONE, stack="speech")], (), NO_HISTORY, NONE),
         ([seen(WAS, phase=DONE, description="by hand")], (), NO_HISTORY, NONE),
         ([], (), NO_HISTORY, NONE),
-        # still declared, or another key's by now; absent counts as renamed
+        # still declared, or owned by another key; absent counts as renamed
         ([seen(WAS, phase=DONE)], (WAS,), NO_HISTORY, NONE),
         ([seen(WAS, phase=DONE)], (HEIR,), NO_HISTORY, NONE),
         ([seen(WAS, phase=DONE)], (absent("old"),), NO_HISTORY, (None, "old", 1)),
@@ -94,7 +94,7 @@ def test_key_with_own_revisions_counts_by_them_only() -> None:
 def test_deferred_key_counts_as_a_rerun_once_created() -> None:
     waiting = replace(NEW, needs=("other",))
     jobs = seen(WAS, phase=DONE), seen(OTHER, phase=R)
-    # Beside jobs of others the ended one is not read, so that there is no hint at a rename yet.
+    # Among foreign jobs the ended one is not read, so there is no rename hint yet.
     among = plan_among_foreign_jobs(a_stack(waiting, OTHER), jobs, NO_HISTORY, Cloud.HUAWEI, NO_ALLOWANCES)
     for plan in (among, plan_for(a_stack(waiting, OTHER), *jobs)):
         assert [(a.action, work_of(a)) for a in plan.actions if a.key == "new"] == [(Action.DEFER, NONE)]

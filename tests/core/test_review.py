@@ -1,4 +1,4 @@
-"""What a change of the manifests means: each row is two declarations of a key and the consequence."""
+"""The effect of a manifest change: two declarations of a key per row, and the consequence."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_change_in_the_manifest_has_an_action_and_a_reason(
         (a_job(), a_job()),
         (absent(), absent()),
         (absent(), None),
-        (a_job(), protected(False)),  # no marker said that it was protected
-        (a_job(), a_job(algorithm__parameters={"lr": "0.1"})),  # the same text for the service
+        (a_job(), protected(False)),  # the marker had no protection
+        (a_job(), a_job(algorithm__parameters={"lr": "0.1"})),  # equal for the service
         (
             a_job(algorithm__parameters={"t": SecretText("old", "${var.t}")}),
             a_job(algorithm__parameters={"t": SecretText("new", "${var.t}")}),
@@ -171,7 +171,7 @@ def test_removed_and_added_job_of_the_same_declaration_get_a_rename_hint() -> No
 
 
 def of_axes(*axes: str, lifecycle: Mapping[str, Any] | None = None) -> list[DesiredJob]:
-    """The members of a sweep over two values of its first axis; the others have one."""
+    """The members of a sweep with two values on its first axis, and one on each other."""
     found = []
     for lr in ("1", "2"):
         texts = {axis: lr if axis == axes[0] else "64" for axis in axes}
@@ -278,7 +278,7 @@ def test_deleted_manifest_is_a_warning() -> None:
 
 
 def test_job_out_of_view_on_one_side_is_compared() -> None:
-    """It was moved to a file that PATH does not cover."""
+    """It was moved to a file outside of PATH."""
     after = replace(a_stack(is_partial=True), whole={"a": edited()}, declared_keys=frozenset("a"))
     [job] = make_review(side(a_job()), side(stack=after), target=None, version="1").jobs
     assert job.change is ChangeKind.CHANGED

@@ -1,4 +1,4 @@
-"""The rules of the decision: the first that applies decides, and the decision names it."""
+"""Decision rules: the first one that applies decides, and the decision names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A saved plan: what is written reads back as it was, and holds as long as nothing moved.
+"""A saved plan round-trips, and holds as long as nothing relevant changed.
 
 Source: docs/reference/cli.md, "Saved plans"; docs/reference/saved-plans.md, "Stale".
 """
@@ -50,18 +50,18 @@ ANY_WORLD = settings(max_examples=100, deadline=None, suppress_health_check=list
 
 
 def there_and_back(plan: Plan, options: SavedOptions = OPTIONS, *, strict: bool = True) -> ReadPlan:
-    """The plan as it is after it was written to a file and read again."""
+    """Write the plan to a file and read it back."""
     return read_document(
         json.loads(json.dumps(written(plan, options))), Path("plan.json"), VERSION, strict=strict
     )
 
 
 def written(plan: Plan, options: SavedOptions = OPTIONS) -> dict[str, Any]:
-    """What its file holds."""
+    """Return the contents of its file."""
     return sealed(document_of(plan, options))
 
 
-# --- there and back
+# --- round trip
 
 
 @ANY_WORLD
@@ -90,7 +90,7 @@ def policed(**said: Any) -> DesiredJob:
     return a_job(spec__schedule_policy=said)
 
 
-#: What is declared now, then, and the phase of the job.
+#: The current declaration, the earlier one, and the phase of the job.
 EDITS: dict[str, tuple[DesiredJob, DesiredJob, Phase]] = {
     "update of a job whose change is ignored": (a_job(lifecycle=KEPT, description="new"), BEFORE, R),
     "the same of one that an earlier version made": (
@@ -134,13 +134,13 @@ def test_options_of_the_plan_are_saved_with_it() -> None:
     assert there_and_back(plan_for(a_stack(a_job())), options).options == options
 
 
-# --- what moved x what happens
+# --- changes and their effect
 
 
 def moved(
     stack: Stack, then: list[ObservedJob], now: list[ObservedJob], memory: HistorySnapshot = NO_HISTORY
 ) -> tuple[str, ...]:
-    """What moved for the plan that was made `then`."""
+    """Return the failed preconditions, now, of a plan made `then`."""
     plan = there_and_back(plan_for(stack, *then, memory=memory)).plan
     return failed_preconditions(plan, a_look(stack, *now, memory=memory), NOW)
 
@@ -154,7 +154,7 @@ def moved(
         (Action.REPLACE, NEW, BEFORE, R, ACTIVE),
         (Action.TERMINATE, absent(), NEW, P, ACTIVE),
         (Action.TERMINATE, absent(), NEW, R, ACTIVE),
-        # what a create follows must not be running again; a retry follows what ended badly
+        # the predecessor of a create must not be active again; a retry follows a bad end
         (Action.CREATE, NEW, BEFORE, DONE, ENDED),
         (Action.CREATE, RETRIED, NEW, F, {F, AB}),
         (Action.CREATE, RECREATED, NEW, TD, {TD}),
@@ -171,14 +171,14 @@ def test_saved_plan_is_stale_when_a_job_left_its_phase_class(
     assert all(said.startswith("a: ") for said in found)
 
 
-#: A key that is not executed, as it is planned, and its job then.
+#: Planned action of a key that is not executed → its declaration, and its job then.
 NOT_EXECUTED: dict[Action, tuple[DesiredJob, ObservedJob]] = {
     Action.KEEP: (NEW, seen(NEW)),
     Action.CONFLICT: (a_job(lifecycle={"on_change": "fail"}), seen(BEFORE)),
     Action.BLOCKED: (absent(protect=True), seen(NEW)),
     Action.DEFER: (a_job(lifecycle={"on_failure": "retry", "retry_delay": "9999h"}), seen(NEW, phase=F)),
 }
-#: What may become of its jobs.
+#: What may happen to its jobs.
 MOVEMENTS: dict[str, list[ObservedJob]] = {
     **{phase.value: [seen(NEW, phase=phase)] for phase in PHASES},
     "an unknown phase": [seen(NEW, phase="Frozen")],
@@ -204,7 +204,6 @@ def test_saved_plan_holds_despite_changes_to_keys_it_does_not_execute(kind: Acti
 
 
 def queued(**said: Any) -> ObservedJob:
-    """A queued job with this priority and description."""
     priority, text = said.pop("priority", 1), said.pop("text", "")
     return seen(a_job(spec__schedule_policy={"priority": priority}), phase=P, text=text, **said)
 
@@ -216,7 +215,7 @@ new, old = partial(seen, NEW), partial(seen, BEFORE)
 SECOND = old(revision=2, phase=DONE)
 ENDING = [old(phase=T), SECOND]
 TWO = [new(), new(revision=2)]
-#: One is ended, the other one replaced.
+#: One is terminated, the other replaced.
 TWO_OLD = [old(), old(revision=2)]
 HELD = [*TWO, new(revision=3, description="")]
 NEWER = [new(digest="z" + "0" * 12)]
@@ -229,12 +228,12 @@ def notifying(topic: str) -> DesiredJob:
 
 
 def taken(name: str) -> ObservedJob:
-    """A job of somebody else's."""
+    """A foreign job."""
     return seen(key=name, description="")
 
 
 Row = tuple[DesiredJob, list[ObservedJob], list[ObservedJob], str]
-#: What moved → what is declared, the jobs then and now, and what makes the plan stale; "" where it holds.
+#: Change → declaration, jobs then and now, and what makes the plan stale ("" if it holds).
 MOVED: dict[str, Row] = {
     "update: unknown phase": (LABELLED, [new()], [new(phase="Frozen")], "a was Running, now Frozen"),
     "update: other digest": (LABELLED, [new()], [old()], "the marker of a has changed"),
@@ -260,7 +259,7 @@ MOVED: dict[str, Row] = {
     ),
     "duplicate: beside a conflict": (NEW, HELD, HELD, ""),
     "newer reconciler's digest": (NEW, NEWER, NEWER, ""),
-    # a create waits for another job of its key: it may end, and not run again
+    # a create waits for another job of its key, which may end but not restart
     "waited for: goes on": (NEW, ENDING, ENDING, ""),
     "waited for: ended": (NEW, ENDING, [old(phase=TD), SECOND], ""),
     "waited for: ended, of an older one": (
@@ -280,7 +279,7 @@ MOVED: dict[str, Row] = {
         NEW, TWO_OLD, [old(phase=T), TWO_OLD[1]], "a was Running, now Terminating"
     ),
     "superseded: queued": (NEW, TWO_OLD, [old(phase=P), TWO_OLD[1]], ""),
-    # an update overwrites only what was shown
+    # an update overwrites only values that were shown
     "update: priority": (
         URGENT, [queued()], [queued(priority=3)], "spec.schedule_policy.priority of a has changed, now"
     ),
@@ -328,7 +327,7 @@ def test_every_failed_precondition_of_every_executed_key_is_listed() -> None:
     assert [said[0] for said in found] == ["b", "c", "c"]
 
 
-# --- what an executed action needs
+# --- needs of an executed action
 
 UP = a_job("up")
 DOWN = replace(a_job("down"), needs=("up",))
@@ -362,7 +361,7 @@ def test_saved_plan_is_stale_when_the_needs_of_an_action_are_no_longer_met(
     found = failed_preconditions(plan, a_look(stack, *now), NOW)
     if is_in_view:
         assert "; ".join(found) == said.format(id=UP_DONE.id)
-    else:  # there it is judged by its newest revision alone
+    else:  # out of view only its newest revision counts
         assert bool(found) is (not now or now[-1].phase is not DONE or now[-1].marker is None)
 
 
@@ -401,7 +400,7 @@ def test_plan_with_a_numbered_path_is_stale_once_its_upstream_has_a_newer_revisi
 def test_saved_plan_is_stale_once_more_sweep_members_are_active_than_max_parallel(
     now: str, is_stale: bool
 ) -> None:
-    """Three may be active: `g`, which was a member, was so then, and `a` and `b` are started."""
+    """Three may be active: the former member `g`, and `a` and `b`, which are started."""
     jobs = {key: replace(a_job(key), sweep="s", matrix={"k": key}, max_parallel=3) for key in "abcdefgh"}
     members = [jobs[key] for key in "abcde"]
     done = [seen(jobs[key], phase=DONE) for key in "cde"]
@@ -471,7 +470,7 @@ def test_saved_plan_is_stale_for_a_digest_of_another_algorithm() -> None:
     )
 
 
-# --- a saved plan is held to lost_time
+# --- lost_time applies to a saved plan
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""docs/concepts/schedules.md: when a time comes, and what it does to a key."""
+"""docs/concepts/schedules.md: when a scheduled time comes, and its effect on a key."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from tests.core.test_decision_table import (
 )
 from tests.core.worlds import a_look, a_world
 
-# NOW is 2027-01-15T08:00Z, so a nightly time came six hours ago.
+# NOW is 2027-01-15T08:00Z: the nightly time was six hours ago.
 NIGHTLY: dict[str, Any] = {"schedule": "0 2 * * *"}
 OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}, "lifecycle": NIGHTLY}
 BEFORE_IT, AFTER_IT = 7 * HOUR, 5 * HOUR
 
 
-# --- when a time comes
+# --- times
 
 
 def at(text: str) -> float:
@@ -116,7 +116,7 @@ def test_time_is_due_after_the_start_and_not_after_now(since: float, now: float,
         (None, "05-31T03:00:00", "05-31T02:00"),
         (60.0, "05-02T02:01:00", "05-02T02:00"),
         (60.0, "05-02T02:01:01", None),
-        # of several that are due the first is named
+        # the first of several due times is named
         (3 * 86_400.0, "05-05T01:00:00", "05-02T02:00"),
         (3 * 86_400.0, "05-05T02:00:00", "05-02T02:00"),
         (3 * 86_400.0, "05-05T02:00:01", "05-03T02:00"),
@@ -178,7 +178,7 @@ def test_time_is_spelled_in_its_zone_or_as_seen_from_now(
     assert spelled == said
 
 
-# --- what it does
+# --- effect
 
 
 def plan_of(
@@ -286,7 +286,7 @@ def test_scheduled_key_actions_match_the_table(
     if own.reason is Reason.SCHEDULED:
         assert own.after is not None
         assert own.after.digest == desired.digest
-    # Where an edit waits, and only there, a warning says so.
+    # Only a waiting edit has a warning.
     waits = own.reason is Reason.WAITS_FOR_SCHEDULE
     assert [one.what for one in plan.warnings] == ["edit waits for the schedule"] * waits
 
@@ -382,7 +382,7 @@ def test_key_declared_absent_has_no_schedule() -> None:
 def test_plan_is_the_same_at_any_moment_between_two_times() -> None:
     desired = a_job(lifecycle=NIGHTLY)
     job = ended(desired, DONE, BEFORE_IT)
-    # It may be started until 14:00, and is due again at 02:00.
+    # Its deadline is 14:00; it is due again at 02:00.
     plans = [plan_of(desired, job, at_s=NOW + hours * HOUR).document() for hours in (0, 1, 6)]
     assert all(without_growing(plan) == without_growing(plans[0]) for plan in plans)
 
@@ -419,7 +419,7 @@ def test_status_says_when_a_key_starts_next(
     assert ("next: 02:00 tomorrow" in text) is (next_run is not None)
 
 
-# --- whatever happens
+# --- properties
 
 
 SCHEDULES = st.builds(
@@ -434,7 +434,7 @@ SCHEDULES = st.builds(
 
 @dataclass
 class Story:
-    """A key whose schedule is edited; it is applied at any moment, and its jobs last as long as they like."""
+    """A key whose schedule is edited; applied at any time, with jobs of any duration."""
 
     lasting: Iterator[tuple[int, Phase]]
     jobs: list[ObservedJob] = field(default_factory=list)
@@ -473,7 +473,7 @@ class Story:
         return action
 
     def open_times(self, desired: DesiredJob, now_s: float) -> list[float]:
-        """The times that no start has settled, of the schedule as it counts."""
+        """Return the times of the current schedule not settled by a start."""
         assert desired.schedule is not None
         since_s = max(self.starts[-1][0] if self.starts else now_s, self.began_s)
         found, time_s = [], desired.schedule.next_after(since_s)
@@ -500,7 +500,7 @@ def test_each_scheduled_time_is_started_once_in_time_or_listed_as_missed(
     looks: list[tuple[int, int, int]],
     runs: list[tuple[int, Phase]],
 ) -> None:
-    """Whoever applies goes by the service's clock, and now and then the schedule has been edited."""
+    """Every apply uses the service's clock; the schedule is edited at times."""
     now_s, story, later = at(begin), Story(cycle(runs)), iter(schedules[1:])
     desired = a_job(lifecycle=schedules[0])
     for pause_min, skew_s, edit in [(0, 0, 9), *looks, (6000, 0, 9)]:
@@ -509,8 +509,8 @@ def test_each_scheduled_time_is_started_once_in_time_or_listed_as_missed(
         open_times, was_active = story.open_times(desired, now_s), story.is_active(now_s)
         schedule = desired.schedule
         assert schedule is not None
-        # What passed by while nothing ran is drift, from its deadline on, until something was started.
-        # A job that ended at that very moment was active then.
+        # A time missed while idle is drift from its deadline until the next start.
+        # A job that ended at that very time counts as active.
         idle = (t for t in open_times if not story.is_active(t) and not story.is_active(t - 1))
         lost = [t for t in idle if now_s > schedule.start_by(t)]
         assert missed == bool(lost and not was_active)
@@ -524,7 +524,7 @@ def test_each_scheduled_time_is_started_once_in_time_or_listed_as_missed(
         elif desired.schedule == schedule:
             assert (action.action is Action.CREATE) == bool(startable)
             assert action.scheduled_for == (timestamp(startable[0]) if startable else None)
-        # Whatever was updated or started: nothing is left to do.
+        # The next plan has nothing left to do.
         again = decided(desired, *story.observed(now_s), at_s=now_s)
         assert again.action is Action.KEEP
     times_s = [at(action.scheduled_for) for _, action in story.starts if action.scheduled_for]

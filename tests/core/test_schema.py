@@ -1,4 +1,4 @@
-"""The schema that editors check manifests with: it takes what loads, and refuses what is misspelt."""
+"""The editors' manifest schema: it accepts what loads, and refuses misspelt names."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_schema_references_resolve() -> None:
 
 
 def manifests(text: str) -> list[Any]:
-    """A manifest a line: `entry` is its only job, `job` one whose other members are those of `an_entry`."""
+    """Parse a manifest per line: `entry` is its only job, `job` one completed with `an_entry`."""
     found = []
     for line in text.replace("\\\n", "").strip().splitlines():
         said = YAML(typ="safe", pure=True).load(f"{{{line.partition('  # ')[0]}}}")
@@ -94,7 +94,7 @@ def test_invalid_manifest_is_invalid_by_the_schema(manifest: Any) -> None:
 
 
 def first_files(name: str) -> Iterator[tuple[Any, list[str]]]:
-    """The first file of each manifest in a file of cases, and the lines behind it."""
+    """Return the first file of each manifest in a case file, and the lines after it."""
     for text, behind in (case for _, of_section in sections(name) for case in of_section):
         yield parse(text.partition("\n@ ")[0].encode(), Path("jobs.yaml"), "jobs.yaml").tree, behind
 
@@ -103,7 +103,7 @@ def test_schema_accepts_what_loads_and_refuses_every_unknown_key() -> None:
     loaded = [one for one, behind in first_files("loaded.txt") if any(line[0] == "=" for line in behind)]
     long = a_manifest({"description": "${var.of_any_length}" * 20})
     assert [one for one in (*loaded, {}, long) if not VALIDATOR.is_valid(one)] == []
-    # Lists of environments are taken as they are.
+    # Lists of environments are not checked.
     unknown = re.compile(r"> \d+:\d+ (?!.*\.environments\[).* unknown field: ")
     wrong = [one for one, behind in first_files("refused.txt") if any(map(unknown.match, behind))]
     assert [one for one in wrong if VALIDATOR.is_valid(one)] == []

@@ -1,4 +1,4 @@
-"""A status says of each revision what the plan of that moment says: one row of this table each."""
+"""A status agrees with the plan of the same moment: one table row per revision state."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def line(one: JobStatus) -> tuple[int | None, str | None, str | None]:
         (A, [seen(A, phase=Phase.TERMINATING, stopped=True)], [(1, "Terminating", "termination")]),
         (OTHER, [seen(A)], [(1, "Running", "apply")]),
         (OTHER, [seen(A, phase=Phase.COMPLETED)], [(1, "Completed", "apply")]),
-        # A further active revision follows the one that stands for the key.
+        # A further active revision follows that of the key.
         (A, [seen(OTHER), seen(A, revision=2)], [(2, "Running", None), (1, "Running", "apply")]),
         (A, [seen(A), seen(OTHER, revision=2)], [(1, "Running", None), (2, "Running", "apply")]),
         (CREATE_FIRST, [seen(OTHER), QUEUED], [(2, "Pending", "queue"), (1, "Running", "successor")]),
         (A, [PROTECTED, seen(A, revision=2)], [(2, "Running", None), (1, "Running", "blocked")]),
-        # What has ended and is no newest revision is history.
+        # Ended revisions other than the newest are history.
         (A, [seen(OTHER, phase=Phase.FAILED), seen(A, revision=2)], [(2, "Running", None)]),
         (A, [seen(A, phase="Dancing")], [(1, "Dancing", "blocked")]),
         (absent(), [seen(A)], [(1, "Running", "apply")]),

@@ -1,4 +1,4 @@
-"""URLs of record stores: what each means, what is told of one that is none, and what people see of it."""
+"""Record store URLs: parsing, errors, and display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/concepts/decisions.md, sweeps: what becomes of members that their entry no longer produces."""
+"""docs/concepts/decisions.md, sweeps: members no longer produced by their entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG = 5 * HOUR
 def sweep(
     entry: str = "s", lifecycle: Mapping[str, Any] | None = None, **axes: Collection[object]
 ) -> list[DesiredJob]:
-    """The members of an entry; every axis named lr is a parameter, and whatever else changes nothing."""
+    """The members of an entry; an axis named lr is a parameter, any other has no effect."""
     found = []
     for values in product(*axes.values()):
         texts = {axis: str(value).replace(".", "_") for axis, value in zip(axes, values, strict=True)}
@@ -39,7 +39,7 @@ def sweep(
 
 
 BEFORE = sweep(lr=[0.1, 0.01])
-#: The same entry with an axis more, and one value of it.
+#: The same entry with one more axis, of one value.
 AFTER = sweep(lr=[0.1, 0.01], batch=[64])
 
 
@@ -48,7 +48,7 @@ def running(jobs: Collection[DesiredJob], ran_s: float = LONG, **said: Any) -> l
 
 
 def left_over(plan: Plan) -> list[PlannedAction]:
-    """The actions for the keys that are gone."""
+    """Return the actions for removed keys."""
     return [action for action in plan.actions if action.key in {job.key for job in BEFORE}]
 
 
@@ -62,15 +62,15 @@ NINE = [replace(job, max_parallel=4) for job in sweep(lr=range(9))]
 @pytest.mark.parametrize(
     ("phases", "more", "started", "deferred"),
     [
-        # what was seen of members 0, 1, 2, …; the members that start, and those that wait
+        # observed phases of members 0, 1, 2, …; members that start; members that wait
         ([], {}, [0, 1, 2, 3], [4, 5, 6, 7, 8]),
         ([R, R, R], {}, [3], [4, 5, 6, 7, 8]),
         ([R, P, C, T], {}, [], [4, 5, 6, 7, 8]),
-        # a phase that nobody knows may be an active one
+        # an unknown phase may be active
         ([R, "Frozen", R], {}, [3], [4, 5, 6, 7, 8]),
         ([DONE, R, DONE, R], {}, [4, 5], [6, 7, 8]),
         ([DONE] * 8, {}, [8], []),
-        # a retry takes its turn; what is kept although it ended badly takes none
+        # a retry takes a turn; a kept bad end takes none
         ([F, R, R], {"on_failure": "retry"}, [0, 3], [4, 5, 6, 7, 8]),
         ([F, R, R, R], {"on_failure": "retry"}, [0], [4, 5, 6, 7, 8]),
         ([F, R, R, R], {}, [4], [5, 6, 7, 8]),
@@ -144,7 +144,7 @@ TERMINATE = (Action.TERMINATE, Reason.NOT_IN_MANIFEST)
         ({"protect": True}, {"ran_s": 60}, (Action.BLOCKED, Reason.PROTECTED)),
         ({"protect": True, "on_change": "replace"}, {}, (Action.BLOCKED, Reason.PROTECTED)),
         ({}, {"protected": True, "ran_s": 60}, (Action.BLOCKED, Reason.PROTECTED)),
-        # the entry takes the protection back: it is released first
+        # the entry removes the protection: released first
         ({"protect": False}, {"protected": True, "ran_s": 60}, (Action.UPDATE, Reason.PROTECTION_RELEASED)),
         *[({}, {"phase": phase}, None) for phase in (DONE, F, T)],
     ],
@@ -183,7 +183,7 @@ def test_loss_of_a_member_is_allowed_for_all_or_by_key() -> None:
 
 @pytest.mark.parametrize(("allow", "action"), [((), Action.CONFLICT), (("lost-work=s",), Action.REPLACE)])
 def test_allowed_loss_of_a_sweep_covers_all_members(allow: tuple[str, ...], action: Action) -> None:
-    """Together they lose more than `limits.lost_node_hours`, too."""
+    """Together they also lose more than `limits.lost_node_hours`."""
     was = [replace(a_job(job.key, algorithm__parameters={"lr": "9"}), sweep="s") for job in NINE]
     stack = a_stack(*NINE, whole={job.key: job for job in NINE}, limits=Limits(terminations=99))
     plan = plan_everywhere(stack, *running(was), allow=allow)
@@ -199,7 +199,7 @@ def test_older_active_revision_of_a_former_member_is_superseded() -> None:
     ]
 
 
-# --- whose member a key was
+# --- the entry of a former member
 
 
 def entry_of(key: str, *jobs: DesiredJob, recorded: Mapping[str, str] | None = None) -> str | None:
@@ -253,7 +253,7 @@ def test_removed_plain_key_is_terminated() -> None:
     assert (action.action, action.detail) == (Action.TERMINATE, "not in the manifest")
 
 
-# --- what keeps the jobs
+# --- hints that keep the jobs
 
 
 def hints(plan: Plan) -> list[str | None]:
@@ -280,12 +280,12 @@ GRID = sweep(batch=[64, 128], lr=[0.1, 0.01])
             fix("s-batch-${matrix.batch}-lr-${matrix.lr}"),
         ),
         (GRID, sweep(size=[64, 128], lr=[0.1, 0.01]), fix("s-batch-${matrix.size}-lr-${matrix.lr}")),
-        # more came than went, or other ones
+        # more added than removed, or unrelated ones
         (BEFORE, sweep(lr=[0.1, 0.01], batch=[64, 128]), []),
         (BEFORE, sweep(lr=[0.1, 0.01, 0.5]), []),
         (BEFORE, sweep(lr=[0.1, 0.02]), []),
         (BEFORE, sweep(lr=[0.1]), []),
-        # one that stays would take over what is gone
+        # a kept member would take over a removed one
         (sweep(lr=[1, 2]), sweep(lr=[2, 3]), []),
     ],
 )
@@ -296,7 +296,7 @@ def test_plan_suggests_the_formerly_expression_that_keeps_the_jobs(
 
 
 def test_rename_expression_maps_each_job_to_its_own_declaration() -> None:
-    """Two axes with the same values: only the declarations tell which of them was called `rate` before."""
+    """Two axes with the same values: only the declarations tell which one was renamed."""
     before = sweep(lr=[1, 2], x=[1, 2])
     after = [
         replace(

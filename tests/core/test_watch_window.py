@@ -1,4 +1,4 @@
-"""Days, times and zones; over midnight; where clocks are put forward and back.
+"""Days, times and zones; past midnight; daylight saving changes.
 
 Source: docs/operations/watch.md, "Windows".
 """
@@ -19,7 +19,7 @@ OFFICE = "Mon-Fri 07:00-19:00 Europe/Berlin"
 
 
 def at(text: str, zone: str = "Europe/Berlin", fold: int = 0) -> float:
-    """A moment by the clock on the wall."""
+    """A local time."""
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp()
 
 
@@ -36,13 +36,13 @@ def at(text: str, zone: str = "Europe/Berlin", fold: int = 0) -> float:
         ("Mon,Wed 10:00-11:00 Europe/Berlin", "2026-11-24 10:30", None),
         ("Sat-Mon 10:00-11:00 Europe/Berlin", "2026-11-23 10:30", "2026-11-23 11:00"),
         ("Sat-Mon 10:00-11:00 Europe/Berlin", "2026-11-24 10:30", None),
-        # Over midnight it belongs to the day on which it opens.
+        # Past midnight it belongs to the day it opens.
         ("Fri 22:00-06:00 Europe/Berlin", "2026-11-28 05:59", "2026-11-28 06:00"),
         ("Fri 22:00-06:00 Europe/Berlin", "2026-11-27 05:59", None),
         ("Fri 00:00-24:00 Europe/Berlin", "2026-11-27 23:59:59", "2026-11-28 00:00"),
-        # Clocks are put back at 03:00: 02:30 comes twice, and it is open from the first to the second.
+        # Clocks go back at 03:00: open from the first 02:30 to the second.
         ("Sun 02:00-02:30 Europe/Berlin", "2026-10-25 02:45", "2026-10-25 02:30 fold"),
-        # Clocks are put forward from 02:00 to 03:00.
+        # Clocks go forward from 02:00 to 03:00.
         ("Sun 02:30-04:00 Europe/Berlin", "2026-03-29 03:30", "2026-03-29 04:00"),
         ("Sun 01:00-02:30 Europe/Berlin", "2026-03-29 03:00", None),
         ("Sun 02:10-02:50 Europe/Berlin", "2026-03-29 03:30", None),

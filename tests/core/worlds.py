@@ -1,4 +1,4 @@
-"""Any stack on any service with any history, as Hypothesis draws them."""
+"""Hypothesis strategies for any stack on any service with any history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def a_context(**more: Any) -> PlanContext:
 
 @dataclass(frozen=True)
 class World:
-    """A stack, what is there, and what the store remembers."""
+    """A stack, its observed jobs and its history."""
 
     stack: Stack
     look: Snapshot
@@ -45,27 +45,27 @@ class World:
 
     @property
     def context(self) -> PlanContext:
-        """When it is looked at, and what is allowed."""
+        """The plan context: time and allowances."""
         return a_context(allowances=self.allowances)
 
     def decisions(self) -> dict[str, KeyDecision]:
-        """What the rules decide about each key."""
+        """Decide every key."""
         return decisions_of(self.stack, self.look, self.context)
 
     def drift(self) -> DriftReport:
-        """What has drifted."""
+        """Report drift."""
         return make_drift_report(self.stack, self.look, self.context, TARGET)
 
     def plan(self) -> Plan:
-        """What is planned for it."""
+        """Plan it."""
         return make_plan(self.stack, self.look, self.context, TARGET)
 
     def proposed(self) -> ProposedPlan:
-        """The same before the guards."""
+        """Plan before guards."""
         return propose_plan(self.stack, self.look, self.context, TARGET)
 
     def destroy_plan(self) -> Plan:
-        """What destroy would do."""
+        """Plan a destroy."""
         return make_destroy_plan(self.stack, self.look, self.context, TARGET)
 
 
@@ -88,7 +88,7 @@ lifecycles = st.fixed_dictionaries(
 
 @st.composite
 def entries(draw: st.DrawFn, /, key: str, **more: Any) -> DesiredJob | None:
-    """What the manifest says under a key: nothing, that it is absent, or a job."""
+    """Draw the entry of a key: none, absent, or a job."""
     how = draw(st.sampled_from(["job", "job", "job", "absent", "nothing"]))
     if how == "nothing":
         return None
@@ -102,7 +102,7 @@ def entries(draw: st.DrawFn, /, key: str, **more: Any) -> DesiredJob | None:
 LR = st.sampled_from([0.1, 0.5, spelled(1.1, "1.10")])
 TEXT = st.sampled_from(["", "a text"])
 SECRET = SecretText("hush", "${var.token}")
-#: What may be declared of a job: fields that force a new one, and fields that can be changed on it.
+#: Edits of a job: fields that force a new one, and mutable fields.
 declarations: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"algorithm__parameters": st.fixed_dictionaries({"lr": LR}), "description": TEXT},
     optional={
@@ -123,7 +123,7 @@ whose = st.sampled_from(["ours", "ours", "ours", "ours", "renamed", "wiped", "fo
 
 @st.composite
 def jobs(draw: st.DrawFn, key: str, revision: int) -> tuple[ObservedJob, str, DesiredJob]:
-    """A job on the service, and the key and declaration that it is remembered under."""
+    """Draw a job on the service, and the key and declaration it is recorded under."""
     declared = a_job(key, **draw(declarations))
     if draw(st.booleans()):
         declared = made_by_0_1_0(declared)
@@ -185,7 +185,7 @@ def a_world(
     skew_s: float = 0.0,
     **observation: Any,
 ) -> World:
-    """A stack and the jobs that are there; left out, all details can be read."""
+    """Build a stack with its jobs; by default all details are readable."""
     names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(Observation(jobs, **observation), STACK, names)
     known = {job.id: job for job in jobs} if details is None else details
@@ -193,5 +193,5 @@ def a_world(
 
 
 def a_look(stack: Stack, *jobs: ObservedJob, **more: Any) -> Snapshot:
-    """What was seen of a stack, without any details."""
+    """Build an observation without details."""
     return a_world(stack, *jobs, details={}, **more).look
