@@ -43,7 +43,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("code.py", "open"): "a file of code, to be read",
     ("code_store.py", "open"): "a file of code, to be uploaded",
     ("processes/table.py", "open"): "what a job wrote, and what its supervisor says of faults",
-    ("processes/supervisor.py", "open"): "what a job writes, and what is seen of its processes",
     ("processes/supervisor.py", "write"): "what a job writes: `jobs logs` redacts it",
     ("files.py", "open"): "the file that the console writes",
     ("files.py", "fdopen"): "the file that the console writes",
