@@ -55,12 +55,9 @@ def adopt_plan(
     stack = context.loaded.stack
     desired = stack.jobs.get(key)
     if desired is None:
-        diagnostic = unknown_key(stack, key, stack.jobs)
-        if key not in stack.whole:
-            why = f'"{key}" is not a declared key of stack {stack.name}'
-            fix = diagnostic.fix or f"declare it; reconciler export {job_id} prints its entry"
-            diagnostic = diagnostic._replace(why=why, fix=fix)
-        raise WrongUsage(diagnostic)
+        diagnostic = unknown_key(stack, key, stack.jobs, declared_only=True)
+        fix = diagnostic.fix or f"declare it; reconciler export {job_id} prints its entry"
+        raise WrongUsage(diagnostic._replace(fix=fix))
     seen, snapshot = survey(context)
     job = _read_job(context, key, job_id, seen)
     state = decisions_of(stack, snapshot, context.plan_context())[key].state

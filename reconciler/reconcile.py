@@ -383,7 +383,7 @@ def _check_rerun(context: Context, stack: Stack, snapshot: Snapshot) -> None:
         WrongUsage: one is not declared in view, is absent, or is active.
     """
     in_view = context.loaded.stack.jobs.keys()
-    keys_of(context.loaded.stack, context.rerun, in_view, context.unmatched)
+    keys_of(context.loaded.stack, context.rerun, in_view, context.unmatched, declared_only=True)
     problems = []
     for key in context.rerun:
         desired = stack.jobs.get(key)

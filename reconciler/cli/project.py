@@ -276,7 +276,7 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     )
     keys = loaded.stack.named_by(key, loaded.stack.whole)
     if not keys:
-        raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
+        raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole, declared_only=True))
     for place, one in enumerate(keys):
         head = "" if keys == (key,) else "\n" * bool(place) + style.paint(printable(one), "bold") + "\n"
         console.result(head + commands.render_origins(loaded.origins.get(one, ()), style))

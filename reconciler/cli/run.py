@@ -44,7 +44,7 @@ def run_command(
         why = f"target {name} is of kind {target.kind}; run needs one of kind {PROCESS}"
         raise WrongUsage(Diagnostic("not a process target", why, "select one: --target NAME"))
     if key not in loaded.stack.jobs:
-        raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.jobs))
+        raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.jobs, declared_only=True))
     job = loaded.stack.jobs[key].numbered(
         "run", lambda upstream: completed_number(loaded.root, loaded.stack.name, upstream)
     )

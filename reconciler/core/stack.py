@@ -460,9 +460,14 @@ def matching_keys(stack: Stack, word: str, known: Collection[str]) -> frozenset[
 
 
 def keys_of(
-    stack: Stack, words: Iterable[str], known: Collection[str], unmatched: TakeUnmatched | None = None
+    stack: Stack,
+    words: Iterable[str],
+    known: Collection[str],
+    unmatched: TakeUnmatched | None = None,
+    *,
+    declared_only: bool = False,
 ) -> frozenset[str]:
-    """Return the keys that the words select; `unmatched` as for `narrow`.
+    """Return the keys that the words select; `unmatched` as for `narrow`, the last as for `unknown_key`.
 
     Raises:
         WrongUsage: a word selects none, and `unmatched` is None.
@@ -472,7 +477,7 @@ def keys_of(
     if unmatched is not None:
         unmatched(missing)
     elif missing:
-        raise WrongUsage(*(_no_match(stack, word, known) for word in missing))
+        raise WrongUsage(*(_no_match(stack, word, known, declared_only) for word in missing))
     return frozenset().union(*keys_by_word.values())
 
 
@@ -481,8 +486,11 @@ def is_glob(pattern: str) -> bool:
     return not _GLOB.isdisjoint(pattern)
 
 
-def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
-    """Return the error for a key that the stack does not have, with the nearest known key."""
+def unknown_key(stack: Stack, key: str, known: Iterable[str], *, declared_only: bool = False) -> Diagnostic:
+    """Return the error for a key that the stack does not have, with the nearest known key.
+
+    With `declared_only` an owned key does not suffice.
+    """
     what, members = "unknown key", stack.members_of(key)
     if hidden := next((one for one in (key, *members) if one in stack.whole and one not in stack.jobs), None):
         where = stack.whole[hidden].location
@@ -494,8 +502,8 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
     if members:
         why = f'"{key}" is a sweep of {len(members)} jobs, and one job is required'
         return Diagnostic(what, why, f"name one of them, e.g. {members[0]}")
-    why = f'"{key}" is neither a declared nor an owned key of stack {stack.name}'
-    return Diagnostic(what, why, suggest_key(key, known))
+    kind = "not a declared" if declared_only else "neither a declared nor an owned"
+    return Diagnostic(what, f'"{key}" is {kind} key of stack {stack.name}', suggest_key(key, known))
 
 
 def suggest_key(key: str, known: Iterable[str]) -> str | None:
@@ -507,11 +515,12 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
     return f'did you mean "{by_fold[near[0]]}"?' if near else None
 
 
-def _no_match(stack: Stack, pattern: str, known: Iterable[str]) -> Diagnostic:
+def _no_match(stack: Stack, pattern: str, known: Iterable[str], declared_only: bool) -> Diagnostic:
     if is_glob(pattern):
         why = f'no declared key of stack {stack.name} matches "{pattern}"'
-        return Diagnostic("no matching key", why, "an owned key that is not declared must be given in full")
-    return unknown_key(stack, pattern, known)
+        fix = None if declared_only else "an owned key that is not declared must be given in full"
+        return Diagnostic("no matching key", why, fix)
+    return unknown_key(stack, pattern, known, declared_only=declared_only)
 
 
 def check_keys(

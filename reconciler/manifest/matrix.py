@@ -192,6 +192,11 @@ class Sweeps:
             self._report(entry, (MATRIX,), *budget.problem()._replace(fix="split the stack"))
         elif expanded := combinations(axes, includes, tree.get(EXCLUDE, [])):
             return expanded
+        elif not axes:
+            fix = "e.g. {lr: [0.1, 0.01]}"
+            self._report(
+                entry, (MATRIX,), _INVALID, "it has neither an axis nor a combination to include", fix
+            )
         else:
             self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination")
         return []

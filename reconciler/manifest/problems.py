@@ -452,7 +452,8 @@ _MESSAGES: dict[str, str | Callable[[Any, _Context], Problem]] = {
     "less_than_equal": "must be at most {le}",
     "too_long": _too_many,
     "string_too_long": _too_many,
-    "string_too_short": "must have at least {min_length} characters",
+    # Every least length in the models is 1.
+    **dict.fromkeys(("too_short", "string_too_short"), lambda *_: Problem(_NOT_ALLOWED, "must not be empty")),
     "string_pattern_mismatch": "must match {pattern}",
     "rule": _rule,
     "form": _form,

@@ -83,7 +83,7 @@ def test_rerun_starts_the_next_revision_of_an_ended_job(world: World) -> None:
     world.write("a", "b")
     world("apply --yes")
     world.ends(64, "plan --rerun a", err="--rerun a starts only what has ended")
-    world.ends(64, "plan --rerun c", err='"c" is neither a declared nor an owned key')
+    world.ends(64, "plan --rerun c", err='"c" is not a declared key of stack')
     world.ends(64, "plan --only b --rerun a", err='--rerun names "a", but --only leaves it out')
     world.set_phase("Completed", "a")
     said = world.ends(
