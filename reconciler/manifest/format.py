@@ -156,9 +156,11 @@ def _parsed(text: str, name: str) -> Document:
 
 def _comments_of(text: str) -> list[str]:
     spans = [
-        (event.start_mark.index, event.end_mark.index)
+        # The text of a block begins below its first line, which may have a comment.
+        (f"{text}\n".index("\n", start) if event.style in ("|", ">") else start, event.end_mark.index)
         for event in parser_events(text)
         if type(event).__name__ == "ScalarEvent"
+        for start in [event.start_mark.index]
     ]
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
     between = (text[end:start] for end, start in zip([0, *ends], [*starts, len(text)], strict=True))
@@ -221,7 +223,7 @@ def _round_tripped(text: str, *, keeps_flow: bool = False) -> str:
             for index in range(event.start_mark.index, event.end_mark.index)
         }
         hidden = re.sub(
-            rf'\\[\\"]?|[{SEPARATORS}]',
+            rf'\\(?!\n)[\\"]?|[{SEPARATORS}]',
             lambda char: char[0].translate(hide) if char[0][0] != "\\" or char.start() in quoted else char[0],
             body,
         )
@@ -290,7 +292,8 @@ class _Comments:
     def _move(self, comments: Sequence[Any]) -> None:
         for comment in comments:
             for token in comment if isinstance(comment, list) else [comment]:
-                if token is None or id(token) in self._seen:
+                # The comment beside `|` or `>` is text, and stays there.
+                if token is None or isinstance(token, str) or id(token) in self._seen:
                     continue
                 self._seen.add(id(token))
                 token.value = re.sub(

@@ -54,7 +54,7 @@ def test_file_without_values_keeps_its_comments(text: str) -> None:
     "text",
     [
         "a:\n  # one\n  x\n",  # between a key and its value
-        'a: "one\\\n  two"\n',
+        "a:\n  - |  # one\n    x\n",
     ],
 )
 def test_text_is_refused_if_formatting_would_change_a_value_or_lose_a_comment(text: str) -> None:
