@@ -230,8 +230,15 @@ def command(
 
 
 def group(name: str) -> Callable[[Callable[..., Any]], click.Group]:
+    """Make a function a group of commands, before which the options of every command may stand."""
     settings = {"help_option_names": ["-h", "--help"]}
-    return click.group(name, no_args_is_help=False, context_settings=settings)
+
+    def decorate(function: Callable[..., Any]) -> click.Group:
+        for add in reversed(common(hidden=True)):
+            function = add(function)
+        return click.group(name, no_args_is_help=False, context_settings=settings)(function)
+
+    return decorate
 
 
 KEY = click.argument("key", metavar="KEY")

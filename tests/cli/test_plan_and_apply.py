@@ -109,12 +109,17 @@ def test_destroy_terminates_owned_jobs_but_no_protected_one(reconciler: Reconcil
         ("RECONCILER_COLOR=always plan", True),
         ("RECONCILER_COLOR=always plan --no-color", False),
         ("RECONCILER_COLOR=always RECONCILER_NO_COLOR=1 plan", False),
+        ("jobs --color always list", True),
+        ("--no-color jobs --color always list", True),
+        ("jobs --color always list --no-color", False),
+        ("RECONCILER_COLOR=always jobs --no-color list", False),
     ],
 )
 def test_common_option_may_precede_the_command(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, line: str, is_coloured: bool
 ) -> None:
     write(manifest("a"))
+    reconciler("apply --yes")
     while line.startswith("RECONCILER_"):
         variable, line = line.split(" ", 1)
         monkeypatch.setenv(*variable.split("=", 1))
@@ -122,7 +127,8 @@ def test_common_option_may_precede_the_command(
     assert ("\x1b[" in said.out) is is_coloured
     assert ('"level": "debug"' in said.err) is ("-v" in line)
     reconciler.ends(0, "--help", out=("--no-color", "--log-format", "-v, --verbose"))
-    reconciler.ends(0, "plan --help", lacks=("--no-color", "--color", "--log-format", "--verbose"))
+    for command in ("plan", "jobs", "jobs list"):
+        reconciler.ends(0, f"{command} --help", lacks=("--no-color", "--color", "--log-format", "--verbose"))
 
 
 def test_duplicate_target_option_is_wrong_usage(reconciler: Reconciler) -> None:
