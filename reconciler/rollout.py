@@ -92,6 +92,7 @@ class Rollout:
         self._end(journal, result)
         if journal is None:
             word = "refused" if plan.refusals or plan.blocked else "nothing to do"
+            word = word if plan.complete else "unknown"
             ended = RunEnd(recording.clock.now(), word, result.summary, result.outcomes)
             recording.note(scope, self.kind, ended, plan_digest(plan))
         return result

@@ -129,6 +129,10 @@ def test_unreachable_endpoint_is_8(reconciler: Reconciler) -> None:
     reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     for command in ("plan --detailed-exitcode", "apply --yes", "drift", "destroy --yes"):
         reconciler.ends(8, command, out="cannot be reached")
+    runs = reconciler.ends(0, "history --json").document["runs"]
+    assert {run["kind"]: run["result"] for run in runs} == dict.fromkeys(
+        ("apply", "drift", "destroy"), "unknown"
+    )
 
 
 def many(world: World) -> str:
