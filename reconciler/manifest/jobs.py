@@ -588,29 +588,29 @@ class JobReader:
         is_numbered = entry.name in job.expander.numbered
         code = None
         if "code" in merged:
-            placed = self._with_code(merged, origin, job.is_absent)
-            if placed is None:
-                return None
-            merged, code = placed
+            merged, code = self._with_code(merged, origin, job.is_absent)
+        problems: list[Diagnostic] = []
+        is_valid = True
         try:
             valid = JobEntry.model_validate(numbered(merged, 1, lambda _: 1) if is_numbered else merged)
             lifecycle, max_parallel = valid.lifecycle, valid.max_parallel
         except ValidationError as error:
             skip = self.skip if job.is_whole and not job.is_absent else self.skip | _SECONDARY_ERRORS
             problems = list(diagnostics(error, JobEntry, merged, origin, skip))
-            if problems or not job.is_whole:
-                self.problems += problems
-                return None
+            is_valid = not problems and job.is_whole  # if not, other problems can be found all the same
             # Not an error: an absent job needs no body, and a secret may be unknown offline.
             has_body = has_body and not job.is_absent
-        problems = []
+        reported = {problem.location for problem in problems}
         description = merged.get("description") or ""
+        description = description if isinstance(description, str) else ""
         # With the longest revision numbers that `room_for_description` allows for.
         length = len(numbered(description, 9999, lambda _: 9999))
         if length > (room := room_for_description(self.stack, entry.name)):
             why = f"it has {length} characters; next to the marker at most {room} are allowed"
             problems.append(origin.diagnose(("description",), "description too long", why))
         for steps, secret in secrets:
+            if reported and origin.diagnose(steps_of(steps, merged), "").location in reported:
+                continue
             if is_numbered and "${job.revision}" in str.__str__(secret):
                 why = f"{secret.reference} is sensitive, but text that contains a revision number is shown"
                 problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
@@ -622,13 +622,15 @@ class JobReader:
             problems.append(origin.diagnose(("spec", "auto_stop"), "value not allowed", why, fix))
         self.problems += problems
         if lifecycle is None:
-            lifecycle = Lifecycle.model_validate((not problems and merged.get("lifecycle")) or {})
+            is_read = is_valid and not problems
+            lifecycle = Lifecycle.model_validate((is_read and merged.get("lifecycle")) or {})
         self.problems += _ignored_problems(lifecycle.ignore_changes, merged, origin)
+        found_in_raw = list(raw_problems(merged.get("raw"), origin)) if has_body else []
+        self.problems += found_in_raw
+        if found_in_raw or not is_valid:
+            return None
         body = None
         if has_body:
-            if problems := list(raw_problems(merged.get("raw"), origin)):
-                self.problems += problems
-                return None
             body = create_body(merged, holds_null=not job.is_plain)
             if "raw" in merged:
                 self._secrets_in(body)  # `raw` may replace a sensitive value by another
@@ -656,8 +658,8 @@ class JobReader:
 
     def _with_code(
         self, merged: dict[str, Any], origin: Origin, is_absent: bool
-    ) -> tuple[dict[str, Any], Code | None] | None:
-        """Return the job with the future paths of its code, and the code; None if the code is invalid.
+    ) -> tuple[dict[str, Any], Code | None]:
+        """Return the job with the future paths of its code, and the code, which is None if it is invalid.
 
         The code of an absent job may be gone, and is not read.
         """
@@ -669,9 +671,9 @@ class JobReader:
         if entry is None or self.codes is None or unexpanded:
             return _with_unknown_boot_file(merged), None
 
-        def refused(path: str, what: str, why: str, fix: str | None) -> tuple[dict[str, Any], None] | None:
+        def refused(path: str, what: str, why: str, fix: str | None) -> tuple[dict[str, Any], None]:
             self.problems.append(origin.diagnose(tuple(path.split(".")), what, why, fix))
-            return None
+            return _with_unknown_boot_file(merged), None
 
         algorithm = mapping_at(merged, "algorithm")
         if not self.codes.store:

@@ -166,7 +166,11 @@ class Targets(NamedTuple):
                 # The value of an unknown field that is no typo may be a secret.
                 show_line = problem.what != "unknown field" or problem.fix
                 problems.append(problem if show_line else problem._replace(snippet=None))
-            return None, problems
+            invalid = {item["loc"][0] for item in error.errors()}
+            if "kind" in invalid:
+                return None, problems
+            # The rules of the other settings can be checked all the same.
+            settings = {name: member for name, member in settings.items() if name not in invalid}
         target = Target.model_validate(settings)
         if target.code_store and not isinstance(settings[_CODE_STORE], Unexpanded):
             bucket, _, prefix = target.code_store.removeprefix("obs://").partition("/")
@@ -178,7 +182,8 @@ class Targets(NamedTuple):
             if not prefix.startswith("obs://"):
                 why = f"must be a prefix such as obs://BUCKET/, got {describe(prefix)}"
                 problems.append(entry.diagnose(("storage", prefix), "value not allowed", why, at_key=True))
-        return target, problems + list(_rule_problems(target, tree, entry))
+        problems += _rule_problems(target, tree, entry)
+        return target if tree.keys() == settings.keys() | sections.keys() else None, problems
 
     def _diagnose(self, entry: MergedEntry, steps: Steps, *words: Any) -> Diagnostic:
         """Report a problem with a setting of a target, at the shared `code_store` if it comes from there."""
@@ -200,7 +205,7 @@ def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) 
         if tree.get(name) is not None and name not in target.traits.settings:
             why = f"kind {target.kind} does not support {name}"
             yield entry.diagnose((name,), "incompatible fields", why, at_key=True)
-    if target.traits.has_address and not target.region and not target.endpoint:
+    if target.traits.has_address and not (tree.get("region") or tree.get("endpoint")):
         why = f'"region" or "endpoint" is required for kind {target.kind}'
         yield entry.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
     for name, (insecure, takes_path) in _ENDPOINTS.items():
