@@ -386,9 +386,9 @@ class StackCheck:
         task, var_files = self._task, self._request.var_files
         directory = Path(task.directory)
         if task.digest and files_digest(directory, var_files) != task.digest:
-            why = f"the manifest files in {task.directory} are not those where the command was started"
-            fix = "let all workers see the same files, under the same path"
-            raise ClusterUnusable(Diagnostic("the worker sees other files", why, fix))
+            why = f"the manifest files in {task.directory} differ from those where the command was started"
+            fix = "make the same files visible to all workers, under the same path"
+            raise ClusterUnusable(Diagnostic("the worker sees different files", why, fix))
         files = find_stack([directory], var_files, FileTree(directory, task.prefix))
         # A variable that only other stacks declare is no error.
         given = [name for document in read_value_files(var_files) for name in document.tree]
@@ -527,8 +527,10 @@ def check_sent(text: str) -> str:
         stop = _stops[request.run] if request.run else None
         result = StackCheck(request, task, os.environ, stop).run()
     else:
-        why = f"it has {__version__}, and the command was started with {request.version}"
-        problem = Diagnostic("another version on a worker", why, "install the same version on all workers")
+        why = f"it has {__version__}, but the command was started with {request.version}"
+        problem = Diagnostic(
+            "a worker has a different version", why, "install the same version on all workers"
+        )
         result = StackResult(task.root, task.name, ExitCode.FAILED, errors=(problem,))
     return RESULT.dump_json(result).decode()
 
@@ -573,12 +575,12 @@ def result_from(task: StackTask, read: Callable[[], Any]) -> StackResult:
         result = RESULT.validate_json(read())
         if result.root == task.root:
             return result
-        problem = Diagnostic("the worker's answer cannot be read", "it is about another stack")
+        problem = Diagnostic("invalid response from a worker", "it is for another stack")
     except ValidationError as error:
-        problem = Diagnostic("the worker's answer cannot be read", printable(error.errors()[0]["msg"]))
+        problem = Diagnostic("invalid response from a worker", printable(error.errors()[0]["msg"]))
     except BaseException:  # its type is unknown, because its pickle is refused
-        why = "it could not run the check, or workers were lost again and again while they checked it"
-        fix = f"read the logs of the workers; on all of them: pip install reconciler=={__version__}"
+        why = "it could not run the check, or workers were lost repeatedly during the check"
+        fix = f"check the logs of the workers; on all of them: pip install reconciler=={__version__}"
         problem = Diagnostic("the worker failed", why, fix)
     return StackResult(task.root, task.name, ExitCode.UNKNOWN, errors=(problem,))
 
@@ -600,7 +602,7 @@ def check_on_cluster(
     """
     if not re.fullmatch(_ADDRESS, address):
         why = f'"{address}" is not tcp://HOST:PORT'
-        raise WrongUsage(Diagnostic("invalid scheduler", why, "use the address that `dask scheduler` prints"))
+        raise WrongUsage(Diagnostic("invalid scheduler", why, "use the address printed by `dask scheduler`"))
     try:
         require("distributed")
     except PackageMissing as missing:

@@ -26,7 +26,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        status, kind, body = 404, _TEXT, "there are /metrics and /healthz\n"
+        status, kind, body = 404, _TEXT, "not found; available: /metrics, /healthz\n"
         if path == "/metrics":
             # Source: https://prometheus.io/docs/instrumenting/exposition_formats/
             status, kind, body = 200, "text/plain; version=0.0.4; charset=utf-8", self.server.metrics()

@@ -98,7 +98,7 @@ def notify_drift(
     assert comparison is not None
     if comparison.problem is not None:
         if destinations:
-            warn(f"nothing was notified: {comparison.problem}, so it is not known what was sent before")
+            warn(f"no notifications were sent: {comparison.problem}, so it is unknown what was sent before")
         return Notified(failed=len(destinations))
     delivered = {one.id: dict(one.delivered) for one in comparison.standing if one.counts}
     messages = []
@@ -155,8 +155,8 @@ def check_destinations(destinations: Iterable[Destination]) -> tuple[Diagnostic,
     try:
         for destination in destinations:
             if destination.url is not None and service_of(destination.url) is None:
-                why = "Apprise knows no such service, or the URL lacks a part that it needs"
-                fix = "see the table of services in Apprise's documentation"
+                why = "Apprise does not support this service, or the URL is incomplete"
+                fix = "see the supported services in Apprise's documentation"
                 wrong.append(
                     Diagnostic("invalid notification URL", why, fix, destination.place, destination.path)
                 )
@@ -252,14 +252,14 @@ def _send(
 
     A message that takes longer than `limit_s` has failed, even if it arrives later; its thread is abandoned.
     """
-    problems = [f"no answer within {limit_s:g} s"] * len(messages)
+    problems = [f"no response within {limit_s:g} s"] * len(messages)
     is_over = False
 
     def send(number: int, service: Any, url: str, message: Message) -> None:
         try:
             problem = _problem_of_sending(service, url, message)
         except Exception as error:  # its message may quote the URL
-            problem = f"it could not be sent: {type(error).__name__}"
+            problem = f"could not be sent: {type(error).__name__}"
         if not is_over:
             problems[number] = problem
 
@@ -287,14 +287,14 @@ def _send(
 
 def _problem_of_sending(service: Any, url: str, message: Message) -> str:
     if service is None:
-        return "the URL is not one that Apprise knows"
+        return "Apprise does not recognize the URL"
     with _captured_log() as lines:
         is_accepted = service.notify(
             body=message.text, title=message.title, notify_type="warning", body_format="text"
         )
     if is_accepted:
         return ""
-    problem = lines[0] if lines else "the service did not take it"
+    problem = lines[0] if lines else "the service did not accept it"
     parts = {part for text in (url, unquote(url)) for part in re.findall(r"[^/?&=:@;,#\s]{3,}", text)}
     return printable(Redactor(parts)(problem))[:_MOST_PROBLEM]
 

@@ -128,17 +128,17 @@ def failed_preconditions(
             starts_a_job = any(action.traits.starts_a_job for action in actions)
             named = {*known, *chain.from_iterable(map(_awaited, actions))}
             problems += (
-                f"{one.job.name} exists, which the plan does not know"
+                f"{one.job.name} exists, but is not in the plan"
                 for one in view.owned
                 if (one.job.is_active if starts_a_job else _is_live(one)) and one.job.id not in named
             )
         newest = view.aged_out or (view.owned[-1] if view.owned else None)
         if key in needed and not problems and (newest is None or newest.job.phase is not Phase.COMPLETED):
             where = "gone" if newest is None else f"{newest.job.name} is {newest.job.phase_text}"
-            problems.append(f"needed, and {where}")
+            problems.append(f"needed, but {where}")
         sent = min((one.made_from[key] for one in plan.to_execute if key in one.made_from), default=None)
         if sent is not None and (last := newest_completed(view) or 0) > sent:
-            problems.append(f"r{last} has completed, and the plan has the path of r{sent}")
+            problems.append(f"r{last} has completed, but the plan has the path of r{sent}")
         failed += (f"{key}: {problem}" for problem in problems)
     starting = [action for action in plan.to_execute if action.max_parallel is not None]
     for sweep, first in {sweeps.get(action.key): action for action in starting}.items():
@@ -528,7 +528,7 @@ def document_to_save(
 
 
 def _refuse(reasons: Iterable[tuple[str, str]]) -> None:
-    if problems := [Diagnostic("a secret that cannot be saved", why, fix) for why, fix in reasons]:
+    if problems := [Diagnostic("a secret cannot be saved", why, fix) for why, fix in reasons]:
         raise Refused(*problems)
 
 
@@ -541,7 +541,7 @@ def _why_not_saved(path: tuple[str, ...]) -> tuple[str, str]:
         return f"variables.{path[2]}: its text {also}", f"{fix}, or `env: NAME`"
     if "desired" in path:
         return f"{'.'.join(path[:2])}: its body {also}", f"{fix}, or another value"
-    why = f"{'.'.join(path)} has the letters of a secret, and a plan without it could not be carried out"
+    why = f"{'.'.join(path)} contains the value of a secret, and could not be applied with the value removed"
     return why, "choose another name"
 
 
@@ -590,9 +590,9 @@ class ReadPlan(NamedTuple):
         if digest is None or digest == self.digest:
             return
         if not digest:
-            why = f"{self.file} is {self.digest}, and no digest was approved: --approve is empty"
+            why = f"{self.file} is {self.digest}, but --approve is empty"
             raise StalePlan(Diagnostic("no plan was approved", why, "pass the digest of the approved plan"))
-        why = f"{self.file} is {self.digest}, and {digest} was approved"
+        why = f"{self.file} is {self.digest}, but {digest} was approved"
         if not _DIGEST.fullmatch(digest):
             why += "; digests are compared whole: sha256: and 64 hex digits in lower case"
         raise StalePlan(Diagnostic("a different plan was approved", why, "review this plan"))
@@ -611,7 +611,7 @@ class ReadPlan(NamedTuple):
         except ValueError:  # it contains NUL
             root, exists = self._base, False
         if not exists:
-            why = f"it names {options.root}, as the stack's root, relative to it, which is not a directory"
+            why = f"its stack root {options.root}, relative to the plan file, is not a directory"
             fix = "keep the plan file where it was created"
             raise ManifestInvalid(Diagnostic("invalid plan file", why, fix))
         return LoadedStack(

@@ -573,7 +573,7 @@ def open_code_store(
 
     target = context.target
     if target.objects is None:
-        raise target.not_supported("hold the code of jobs")
+        raise target.not_supported("store the code of jobs")
     try:
         objects = target.objects(address, is_written)
     except OSError as error:

@@ -249,7 +249,7 @@ def _open_sources(
             sources.append(source)
         # A PATH that neither side has is a mistake.
         for place in sorted(sources[0].lacking & sources[1].lacking):
-            why = f"{place!r} does not exist in {names[0]} nor in {names[1]}"
+            why = f"{place!r} exists neither in {names[0]} nor in {names[1]}"
             raise WrongUsage(Diagnostic("no such path", why))
         # Copies of variable files are not manifests either.
         relative = [

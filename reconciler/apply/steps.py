@@ -232,7 +232,7 @@ class Steps:
     def _update(self) -> tuple[str, str]:
         job = self._look()
         if self.action.reason is Reason.RELEASED and job.marker is None:
-            return job.id, "its marker is gone already"
+            return job.id, "its marker is already gone"
         self._check_flags(job)
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:

@@ -117,7 +117,7 @@ class Examination:
                 tempfile.TemporaryFile(dir=existing).close()
             except OSError as error:
                 why = f"{file.parent}: {error.strerror or error}"
-                check = failed("records", why, f"{file.parent} must be a writable directory")
+                check = failed("records", why, f"make {file.parent} a writable directory")
         if check is None:
             recording = open_recording(url, root, self._runtime)
             cleanup.callback(recording.close)
@@ -179,12 +179,12 @@ class Examination:
         yield clock
         if failure and clock.health is Health.WRONG:
             # More failed signatures might lock the key.
-            yield from unchecked(_from("project"), "fix the clock first")
+            yield from unchecked(_from("project"), "the clock must be correct first")
         elif isinstance(failure, errors.Unauthorized) and not is_missing_right(failure):
             yield from _shut_out(failure, _from("project"))
         elif isinstance(failure, errors.Rejected):
             yield of_failure("endpoint", failure)
-            yield from unchecked(_from("project"), "this does not look like the service")
+            yield from unchecked(_from("project"), "the endpoint does not look like the service")
         else:
             yield passed("project", identity.project_id)
             yield from self._of_access(place, listing)

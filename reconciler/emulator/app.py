@@ -257,7 +257,7 @@ class Application:
                 body = _read_object(data)
                 phase, secondary = body.get("phase"), body.get("secondary_phase")
                 if not isinstance(phase, str) or not isinstance(secondary, str | None):
-                    raise invalid("phase must be a text")
+                    raise invalid("phase must be text")
                 return json_response(200, _summary(self.store.set_phase(job_id, phase, secondary)))
             case "POST jobs/<job_id>/hold":
                 return json_response(200, _summary(self.store.hold(job_id)))
@@ -284,7 +284,7 @@ class Application:
                 wanted = _read_object(data)
                 counted = wanted.pop("offset_counts", self.offset_counts)
                 refuse_if(
-                    wanted or counted not in COUNTED, "the one setting is offset_counts: pages or items"
+                    wanted or counted not in COUNTED, "the only setting is offset_counts: pages or items"
                 )
                 self.offset_counts = counted
         # A change is answered as a GET is.

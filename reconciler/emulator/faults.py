@@ -76,13 +76,13 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.path is not None and not _REGEX_SIGNS.isdisjoint(self.path):
-            raise ValueError("path is no regular expression: it is the whole path, * stands for any text")
+            raise ValueError("path is not a regular expression: it is the whole path, and * matches any text")
         if self.nth < 1 or not 0 <= self.probability <= 1 or not 0 <= self.delay_s <= MAX_DELAY_S:
-            raise ValueError("nth starts at 1, probability is between 0 and 1, delay_s between 0 and 3600")
+            raise ValueError("nth must be at least 1, probability 0 to 1, delay_s 0 to 3600")
         if not 200 <= self.status <= 599:
-            raise ValueError("status is between 200 and 599")
+            raise ValueError("status must be 200 to 599")
         if type(self.shift) is not int or not 0 < abs(self.shift) < 1 << 31:
-            raise ValueError("shift is a whole number of jobs, and not 0")
+            raise ValueError("shift must be a whole number of jobs, not 0")
 
     def is_for(self, method: str, operation: str, path: str, body: bytes = b"") -> bool:
         is_chosen = self.method in {None, method} and self.operation in {None, operation}
@@ -109,12 +109,12 @@ def read_fault(body: Mapping[str, Any]) -> Fault:
         ValueError: an unknown key or effect, or a value that the fault cannot have.
     """
     if unknown := body.keys() - _TYPES.keys():
-        raise ValueError(f"a fault has no {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown fields of a fault: {', '.join(sorted(unknown))}")
     if "effect" not in body:
-        raise ValueError("a fault needs an effect")
+        raise ValueError("effect is required")
     for name, value in body.items():
         if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
-            raise ValueError(f"{name} of a fault is of another type")
+            raise ValueError(f"{name} of a fault has the wrong type")
     return Fault(**{**body, "effect": Effect(body["effect"])})
 
 
@@ -134,7 +134,7 @@ def chaos(probability: float, seed: int = 0) -> tuple[Fault, ...]:
         ValueError: `probability` is not between 0 and 1.
     """
     if not 0 <= probability <= 1:
-        raise ValueError("the probability of chaos is between 0 and 1")
+        raise ValueError("the probability of chaos must be 0 to 1")
     kinds: list[dict[str, Any]] = [
         {"effect": Effect.ANSWER, "status": 429, "code": "APIGW.0308", "retry_after_s": 1},
         {"effect": Effect.ANSWER, "status": 500, "code": "ModelArts.0010"},

@@ -54,12 +54,12 @@ def find_job(
     looks = (_by_id, _by_name) if is_id else (_by_name, _by_id)
     job = next((found for look in looks if (found := look(backend, named))), None)
     if job is None and is_declared:
-        why = f"stack {stack.name} owns no job of key {named!r}, and no job has that id or name"
+        why = f"stack {stack.name} owns no job of key {named!r}, and no job has this id or name"
         raise NotFound(why, fix="reconciler status lists the keys")
     if job is None:
         raise NotFound(
-            f"workspace {target.identity.workspace_id} has no job with the id or the name {named!r}, "
-            f"and stack {stack.name} no such key",
+            f"workspace {target.identity.workspace_id} has no job with the id or name {named!r}, "
+            f"and stack {stack.name} has no such key",
             fix=suggest_key(named, stack.whole) or "reconciler jobs list shows the jobs",
         )
     if is_declared:
@@ -273,7 +273,7 @@ def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: b
     for job in jobs:
         marker, verdict = job.marker, may(operation, job.phase)
         if marker is not None and marker.protected and operation is Operation.TERMINATE:
-            why = f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says protected"
+            why = f"{job.name} is {marker.key} of stack {marker.stack}, and is protected by its marker"
             fix = f"set protect: false under lifecycle of {marker.key}, and apply"
             problems.append(Diagnostic("the job is protected", why, fix))
         elif marker is not None and not force:

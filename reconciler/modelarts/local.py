@@ -105,7 +105,7 @@ def _fix_of(error: Exception, file: Path) -> str:
         return f"{file.name} must be a writable file, and {file.parent} a directory"
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return "check whether the disk is full"
-    return f"remove {file} if you can lose the jobs of the local target"
+    return f"remove {file} if the jobs of the local target may be lost"
 
 
 class _LocalClock:

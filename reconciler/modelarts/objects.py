@@ -42,13 +42,13 @@ class Keys(NamedTuple):
 class KeysRefused(Unauthorized):
     """IAM refused temporary keys for the object store."""
 
-    what = "no keys for the code store"
+    what = "no credentials for the code store"
 
 
 class KeysUnavailable(Unreachable):
     """IAM could not issue temporary keys for the object store."""
 
-    what = "no keys for the code store"
+    what = "no credentials for the code store"
 
 
 def store_endpoint(target: Target) -> str:
@@ -215,10 +215,14 @@ class KeySource:
             raise
         except (Unauthorized, Rejected) as refusal:
             fix = f"check {self._credentials.source}, and iam_endpoint of the target"
-            raise KeysRefused(f"IAM refused: {refusal.message}", **_marks(refusal), fix=fix) from None
+            raise KeysRefused(
+                f"IAM rejected the request: {refusal.message}", **_marks(refusal), fix=fix
+            ) from None
         except ServiceError as failure:
             fix = "check iam_endpoint of the target, or OS_AUTH_URL"
-            raise KeysUnavailable(f"IAM gave none: {failure.message}", **_marks(failure), fix=fix) from None
+            raise KeysUnavailable(
+                f"IAM returned none: {failure.message}", **_marks(failure), fix=fix
+            ) from None
 
     def _ask(self, proof: Mapping[str, str], now_s: float) -> Keys:
         about = {"id": proof.get("X-Auth-Token", ""), "duration_seconds": str(LIFETIME_S)}

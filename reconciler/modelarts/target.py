@@ -67,7 +67,7 @@ class Connected(NamedTuple):
 
     @property
     def catalog(self) -> Catalog:
-        return cast("Catalog", self._backend_with("catalog", "list what it offers").catalog)
+        return cast("Catalog", self._backend_with("catalog", "list flavors, engines and pools").catalog)
 
     def _backend_with(self, name: str, ability: str, *fix: str) -> Any:
         if hasattr(self.backend, name):
@@ -75,7 +75,7 @@ class Connected(NamedTuple):
         raise self.not_supported(ability, *fix)
 
     def not_supported(
-        self, ability: str, fix: str = "use a target of another kind: --target"
+        self, ability: str, fix: str = "select a target of another kind: --target"
     ) -> NotSupported:
         """Return the error for an ability that this kind of target lacks."""
         name, kind = self.identity.name, self.identity.kind

@@ -236,7 +236,7 @@ class Recording:
 
     def declare(self, scope: Scope, sweeps: Mapping[str, str]) -> None:
         """Record the declarations of an apply, if there is a store. Failures are only warnings."""
-        with self._optional("what is declared is not recorded"):
+        with self._optional("the declared keys are not recorded"):
             if store := self.reading():
                 store.declare(scope, sweeps, self._place)
 
@@ -268,7 +268,7 @@ class Recording:
         at_s: float,
         delivered: Mapping[DriftId, Mapping[str, float]],
     ) -> None:
-        with self._optional("what was reported is not recorded, and may be reported again"):
+        with self._optional("the report is not recorded, so drift may be reported again"):
             if (drift or delivered) and (store := self.writing()):
                 store.mark_reported(scope, drift, at_s, delivered)
 

@@ -768,7 +768,7 @@ case("adoption of a terminating job", TEXT, ending, status=FAILED, sent="", clou
 RIVAL = {"a": f"a text {marker('a', 1, A.digest, stack='rival')}"}
 RELEASE = {"had": TEXT, "plan": lambda service: release_plan(service.context(a_stack(TEXT)), "a")}
 case("released", TEXT, descriptions={"a": "a text"}, **RELEASE)
-case("released before", TEXT, says("a text"), said="its marker is gone already", **RELEASE)
+case("released before", TEXT, says("a text"), said="its marker is already gone", **RELEASE)
 moved_away = says(RIVAL["a"])
 case("not released: moved since", TEXT, moved_away, status=CONFLICT, descriptions=RIVAL, **RELEASE)
 

@@ -232,13 +232,21 @@ def test_upload_keys_are_renewed_before_they_expire(world: World, obs: ObsServer
         (
             Answer(401, body=b'{"error_msg": "The token has expired."}'),
             ExitCode.UNAUTHORIZED,
-            "IAM refused: The token",
+            "IAM rejected the request: The token",
         ),
-        (Answer(403, body=b'{"error_msg": "no right"}'), ExitCode.UNAUTHORIZED, "IAM refused: no right"),
-        (Answer(500, body=b"{}"), ExitCode.PARTIAL, "IAM gave none"),
-        (Answer(201, body=b"no JSON"), ExitCode.PARTIAL, "IAM gave none"),
-        (Answer(201, body=b'{"credential": {}}'), ExitCode.PARTIAL, "IAM gave none: its response contains"),
-        (Answer(302, headers={"Location": "http://h/"}), ExitCode.PARTIAL, "IAM gave none: a redirect"),
+        (
+            Answer(403, body=b'{"error_msg": "no right"}'),
+            ExitCode.UNAUTHORIZED,
+            "IAM rejected the request: no right",
+        ),
+        (Answer(500, body=b"{}"), ExitCode.PARTIAL, "IAM returned none"),
+        (Answer(201, body=b"no JSON"), ExitCode.PARTIAL, "IAM returned none"),
+        (
+            Answer(201, body=b'{"credential": {}}'),
+            ExitCode.PARTIAL,
+            "IAM returned none: its response contains",
+        ),
+        (Answer(302, headers={"Location": "http://h/"}), ExitCode.PARTIAL, "IAM returned none: a redirect"),
     ],
 )
 def test_iam_that_gives_no_keys_is_named_with_a_fix(
@@ -247,7 +255,7 @@ def test_iam_that_gives_no_keys_is_named_with_a_fix(
     obs.answers = [answer._replace(path=SECURITY_TOKENS, times=None)]
     said = world("apply --yes")
     [line] = [line for line in said.out.splitlines() if re.match(r"\s+(failed|denied) +create train", line)]
-    assert "no keys for the code store" in line
+    assert "no credentials for the code store" in line
     assert (line.count(cause), line.count("to fix:")) == (1, 1), line
     assert "iam_endpoint" in line
     assert list(world.phases()) == ["other"]

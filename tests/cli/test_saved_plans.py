@@ -192,9 +192,9 @@ def composed(text: str) -> str:
 
 #: The value of the secret, the edit of the manifest, the address of the records, and what is said.
 NOT_SAVED: dict[str, tuple[str, Callable[[str], str], str, str]] = {
-    "the key": ("nightly", bare, "", "the letters of a secret"),
-    "the host": ("127.0.0.1", bare, "", "the letters of a secret"),
-    "the stack": ("test", bare, "", "the letters of a secret"),
+    "the key": ("nightly", bare, "", "contains the value of a secret, and"),
+    "the host": ("127.0.0.1", bare, "", "contains the value of a secret, and"),
+    "the stack": ("test", bare, "", "contains the value of a secret, and"),
     "a text of the body": (SECRET, noted, "", "jobs.nightly: its body also contains"),
     "a text around it": ("tell-nobody-2", composed, "", "variables.header: its text also contains"),
     "a password": (SECRET, str, "postgresql://user:hunter22@host/db", "set the URL in RECONCILER_RECORDS"),
@@ -210,7 +210,7 @@ def test_plan_with_an_unresolvable_secret_is_not_saved(world: World, what: str) 
     world.ends(
         3,
         f"plan --out {PLAN} {records and '--records'} {records}",
-        err=["a secret that cannot be saved", words],
+        err=["a secret cannot be saved", words],
         lacks=["tell nobody", "tell-nobody", "hunter22"],
     )
     assert not PLAN.exists()
@@ -501,7 +501,7 @@ def test_plan_other_than_the_approved_one_is_not_applied(world: World) -> None:
         (whole[:20], "compared whole"),
         (whole.removeprefix("sha256:"), "compared whole"),
         (whole.upper(), "compared whole"),
-        ("", "no digest was approved"),
+        ("", "--approve is empty"),
     ):
         world.ends(4, f"{APPLY} --approve", given, out="", err=[whole, given, why])
         with world.patch.context() as patch:

@@ -220,7 +220,7 @@ TWO_OLD = [old(), old(revision=2)]
 HELD = [*TWO, new(revision=3, description="")]
 NEWER = [new(digest="z" + "0" * 12)]
 GONE = "a ({id}) is gone or no longer carries our marker"
-UNKNOWN = "a-r2 exists, which the plan does not know"
+UNKNOWN = "a-r2 exists, but is not in the plan"
 
 
 def notifying(topic: str) -> DesiredJob:
@@ -273,8 +273,8 @@ MOVED: dict[str, Row] = {
     "stopped by us: completed": (
         NEW, [new(phase=TD, stopped=True)], [new(phase=DONE)], "a was Terminated, now Completed"
     ),
-    "had ended: is ending": (NEW, [old(phase=TD), SECOND], ENDING, "a exists, which the plan does not know"),
-    "was not there: is ending": (NEW, [SECOND], ENDING, "a exists, which the plan does not know"),
+    "had ended: is ending": (NEW, [old(phase=TD), SECOND], ENDING, "a exists, but is not in the plan"),
+    "was not there: is ending": (NEW, [SECOND], ENDING, "a exists, but is not in the plan"),
     "superseded: is ending": (
         NEW, TWO_OLD, [old(phase=T), TWO_OLD[1]], "a was Running, now Terminating"
     ),
@@ -344,8 +344,8 @@ UP_DONE = seen(UP, phase=DONE)
         ([seen(UP, phase=F)], "up: up was Completed, now Failed"),
         ([], "up: up ({id}) is gone or no longer carries our marker"),
         ([seen(UP, phase=DONE, description="")], "up: up ({id}) is gone or no longer carries our marker"),
-        ([UP_DONE, seen(UP, revision=2)], "up: up-r2 exists, which the plan does not know"),
-        ([UP_DONE, seen(UP, revision=2, phase=F)], "up: needed, and up-r2 is Failed"),
+        ([UP_DONE, seen(UP, revision=2)], "up: up-r2 exists, but is not in the plan"),
+        ([UP_DONE, seen(UP, revision=2, phase=F)], "up: needed, but up-r2 is Failed"),
         ([seen(UP, digest="a" + "1" * 12, phase=DONE)], "up: the marker of up has changed"),
     ],
 )
@@ -374,8 +374,8 @@ def test_saved_plan_holds_when_a_needed_job_aged_out_completed_by_history() -> N
     ("last", "phase", "stale"),
     [
         (1, DONE, ()),
-        (2, R, ("up: needed, and up-r2 is Running",)),
-        (2, DONE, ("up: r2 has completed, and the plan has the path of r1",)),
+        (2, R, ("up: needed, but up-r2 is Running",)),
+        (2, DONE, ("up: r2 has completed, but the plan has the path of r1",)),
     ],
 )
 def test_plan_with_a_numbered_path_is_stale_once_its_upstream_has_a_newer_revision(
@@ -430,7 +430,7 @@ def test_saved_plan_counts_a_sweep_member_with_a_removed_marker() -> None:
 def test_create_after_an_aged_out_revision_is_stale_when_an_older_one_exists() -> None:
     memory = a_memory(past(BEFORE, 2, DONE))
     assert moved(a_stack(NEW), [], [seen(BEFORE, phase=T)], memory) == (
-        "a: a exists, which the plan does not know",
+        "a: a exists, but is not in the plan",
     )
 
 

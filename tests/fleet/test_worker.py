@@ -35,7 +35,7 @@ MANIFEST = "apiVersion: reconciler/v1\nstack: a\ntargets: {here: {kind: local}}\
 VALIDATE = FleetRequest("validate")
 
 
-OTHER = (8, "the worker sees other files")
+OTHER = (8, "the worker sees different files")
 
 
 def write(file: Path, text: str) -> None:
@@ -84,7 +84,7 @@ def test_task_is_sent_as_text_and_returns_a_result(task: StackTask) -> None:
 def test_worker_of_another_version_checks_nothing(task: StackTask) -> None:
     text = SENT.dump_json((FleetRequest("validate", version="9.9.9"), task)).decode()
     result = result_from(task, lambda: check_sent(text))
-    assert (result.exit_code, result.errors[0].what) == (1, "another version on a worker")
+    assert (result.exit_code, result.errors[0].what) == (1, "a worker has a different version")
     assert "was started with 9.9.9" in result.errors[0].why
 
 
@@ -160,12 +160,12 @@ def test_result_round_trips() -> None:
         ("", "Invalid JSON"),
         ("null", "an object"),
         ('{"root": "teams/a"}', "required"),
-        (RESULT.dump_json(replace(FOUND, root="teams/b")), "it is about another stack"),
+        (RESULT.dump_json(replace(FOUND, root="teams/b")), "it is for another stack"),
     ],
 )
 def test_unexpected_response_is_an_error_of_the_stack(answer: Any, why: str) -> None:
     result = result_from(TASK, lambda: answer)
-    assert (result.exit_code, result.errors[0].what) == (8, "the worker's answer cannot be read")
+    assert (result.exit_code, result.errors[0].what) == (8, "invalid response from a worker")
     assert why in result.errors[0].why
 
 

@@ -188,7 +188,7 @@ def test_clock_falls_back_without_the_local_file(local: Connected, tmp_path: Pat
         ("SQLITE_READONLY", "local.sqlite3 must be a writable file, and r a directory"),
         ("SQLITE_CANTOPEN", "local.sqlite3 must be a writable file, and r a directory"),
         ("SQLITE_FULL", "check whether the disk is full"),
-        ("SQLITE_CORRUPT", "remove r/local.sqlite3 if you can lose the jobs of the local target"),
+        ("SQLITE_CORRUPT", "remove r/local.sqlite3 if the jobs of the local target may be lost"),
     ],
 )
 def test_fix_suggests_no_removal_of_a_locked_file(name: str, fix: str) -> None:

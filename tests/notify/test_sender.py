@@ -58,7 +58,7 @@ def test_failure_of_one_url_is_reported_without_it_and_blocks_no_other(
 
 
 def test_service_that_does_not_answer_in_time_has_failed(receiver: Receiver) -> None:
-    assert sent(receiver.url("hanging"), limit_s=0.2) == ["no answer within 0.2 s"]
+    assert sent(receiver.url("hanging"), limit_s=0.2) == ["no response within 0.2 s"]
 
 
 def test_messages_are_sent_at_the_same_time(receiver: Receiver) -> None:
