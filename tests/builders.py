@@ -33,7 +33,7 @@ ENTRY: dict[str, Any] = {
 }
 
 
-#: What the emulator accepts, too.
+#: Also accepted by the emulator.
 ENGINE = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
 CODE: dict[str, Any] = {
     "code_dir": "obs://b/code/",
@@ -43,13 +43,13 @@ CODE: dict[str, Any] = {
 
 
 def a_startable_entry(lr: float = 0.1, **more: Any) -> dict[str, Any]:
-    """The smallest entry of which the emulator makes a job."""
+    """Return the smallest entry from which the emulator can create a job."""
     spec = {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}
     return {"algorithm": {**CODE, "parameters": {"lr": lr}}, "spec": spec, **more}
 
 
 def an_entry(**changed: Any) -> dict[str, Any]:
-    """An entry as in a manifest; a name such as `algorithm__command` reaches one level down."""
+    """Return a manifest entry; a name such as `algorithm__command` reaches one level down."""
     entry: dict[str, Any] = {k: dict(v) for k, v in ENTRY.items()}
     for name, value in changed.items():
         place, parts = entry, name.split("__")
@@ -81,7 +81,7 @@ def _as_expression(text: str) -> str:
 
 
 def made_by_0_1_0(desired: DesiredJob) -> DesiredJob:
-    """The declaration as version 0.1.0 took it: with its digest, and the body that it sent."""
+    """Return the declaration as of version 0.1.0: with its digest and the body it sent."""
     body = walk_texts(desired.body, as_released)
     return replace(desired, body=body, digest=digest_of(desired.covered_by("a"), "a"))
 
@@ -126,9 +126,9 @@ def seen(
     ended_s_ago: float = HOUR * 24,
     body: Mapping[str, Any] | None = None,
 ) -> ObservedJob:
-    """A job of ours as the service reports it, made from `desired`; `description` overrides the marker.
+    """Return an owned job as the service reports it, made from `desired`; `description` overrides the marker.
 
-    Its marker has the schedule of `desired` or another one, unless it is one that had none then.
+    Its marker has the schedule of `desired` unless another one, or none, is given.
     """
     key = key or (desired.key if desired else "a")
     name = name or remote_name(key, revision)

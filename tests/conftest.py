@@ -1,4 +1,4 @@
-"""What holds for every test: nothing of the person who runs them is read or written."""
+"""Fixtures for every test: nothing of the user who runs them is read or written."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.git_repository import Git, make_repository
 
-#: Under this name a test records what it counted: `record_property("figure", [what, how many])`.
+#: A test records a count under this name: `record_property("figure", [subject, number])`.
 FIGURE = "figure"
-#: Nothing there waits for a disk, which each transaction of a record store does elsewhere.
+#: Temporary files in memory: each transaction of a record store would wait for a disk.
 MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 1 << 30
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -29,7 +29,7 @@ _PERSONAL = ("RECONCILER_", "HUAWEICLOUD_", "HW_", "OS_", "MODELARTS_")
 
 
 def pytest_configure() -> None:
-    """Temporary files lie in memory, where there is some; what the tests start keeps its bytecode."""
+    """Keep temporary files in memory if there is enough, and let child processes cache bytecode."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
@@ -37,7 +37,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals_are_heard() -> None:
-    """What a shell puts in the background ignores SIGINT and SIGQUIT, and what nohup starts SIGHUP."""
+    """Restore handlers: background jobs ignore SIGINT and SIGQUIT, and nohup ignores SIGHUP."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -57,9 +57,9 @@ def _nobodys_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files() -> Iterator[None]:
-    """What the program leaves for a person in the directory for temporary files goes with the tests."""
+    """Remove with the tests what the program leaves in the directory for temporary files."""
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="reconciler-tests-") as name:
-        # Other users go through it: a database server of the tests runs as one.
+        # A database server of the tests runs as another user.
         Path(name).chmod(0o711)
         patch.setenv("TMPDIR", name)
         patch.setattr(tempfile, "tempdir", None)
@@ -68,13 +68,13 @@ def _temporary_files() -> Iterator[None]:
 
 @pytest.fixture
 def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
-    """Git in a new repository, which is the current directory."""
+    """Return git in a new repository, which is the current directory."""
     return make_repository(tmp_path / "repository", monkeypatch)
 
 
 @pytest.fixture
 def _growing_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs of the emulator write a line each ten seconds, as those of the service do."""
+    """Let jobs of the emulator log a line every ten seconds, like those of the service."""
 
     def log(_: object, job: Any, task: str, most: int | None = None) -> tuple[bytes, int]:
         count = min(job.status["duration"] // 10_000 + 1, 10_000)
@@ -88,13 +88,13 @@ def _growing_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _nobody_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits between two attempts at a call."""
+    """Skip the pauses between retries."""
     monkeypatch.setattr("reconciler.modelarts.clock.SystemClock.sleep", lambda clock, seconds: None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A worker that has nothing left takes from another, so that none waits for the long tests."""
+    """Let idle workers steal tests, so that none waits for the long ones."""
     if config.getvalue("dist") != "load":  # what `--numprocesses` alone means
         return None
     from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
@@ -103,24 +103,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_collectstart() -> None:
-    """What is collected stays: the collector of garbage need not look through it again and again."""
+    """Disable garbage collection: collected tests stay alive."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """From here on there is garbage."""
+    """Enable garbage collection again."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests: at the end of a run one worker would wait for another's last ones."""
+    """Start with the longest tests, so that all workers finish at about the same time."""
     items.sort(key=lambda item: "scenarios" not in item.path.parts)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what was counted, the sum over all tests, so that a log says how much a green run proves."""
+    """Show the sums of all counts, so that a log says how much a green run proves."""
     sums: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:

@@ -1,4 +1,4 @@
-"""A workspace as the backend reads it: pages of 50, searches, and hundreds of jobs that are nobody's here."""
+"""A workspace as the backend reads it: pages of 50, searches, and hundreds of foreign jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.builders import HOUR, NOW, TARGET, seen
 
 
 def foreign(count: int) -> tuple[ObservedJob, ...]:
-    """Somebody else's jobs, most of them ended long ago, a few of them active."""
+    """Foreign jobs, most of them ended long ago, a few active."""
     return tuple(
         seen(
             key=f"foreign-{number}",
@@ -51,7 +51,7 @@ FOREIGN = foreign(350)
 
 @dataclass
 class Workspace:
-    """Jobs behind the service's search, and how often it was asked."""
+    """Jobs behind the service's search, with a count of its requests."""
 
     jobs: Sequence[ObservedJob]
     requests: int = 0
@@ -70,7 +70,7 @@ class Workspace:
     def observe(
         self, names: Collection[str] | None = None, needs_absence: NeedsAbsence | None = None
     ) -> Observation:
-        """Read it as the backend does."""
+        """Observe it as the backend does."""
         return observe(self.page, PageReader(), names, needs_absence)
 
     def details(self, job_id: str) -> ObservedJob:
@@ -118,7 +118,7 @@ def _answer(job: ObservedJob) -> dict[str, Any]:
 
 
 def as_recorded(jobs: Iterable[ObservedJob], stack: str) -> HistorySnapshot:
-    """What a history store has of the owned ones of these jobs, each declared as it stands there."""
+    """Return the history of the owned ones of these jobs, each declared as observed."""
     by_key: dict[str, list[PastRevision]] = {}
     for job in jobs:
         if (marker := job.marker) is not None and marker.stack == stack:
@@ -151,7 +151,7 @@ def as_recorded(jobs: Iterable[ObservedJob], stack: str) -> HistorySnapshot:
 def context_of(
     stack: Stack, workspace: Workspace, memory: HistorySnapshot | None, cloud: Cloud = Cloud.HUAWEI
 ) -> Context:
-    """A stack on a workspace, beside a history that knows this; None: beside none."""
+    """Return the plan context of a stack on a workspace, with this history; None: without one."""
     nothing: Mapping[str, Any] = {}
     loaded = LoadedStack(stack, Path(), nothing, None, "sha256:0")
     clock = SimpleNamespace(now=lambda: NOW, sleep=lambda seconds: None)
@@ -194,6 +194,6 @@ def plan_among_foreign_jobs(
     allowances: Allowances,
     rerun: tuple[str, ...] = (),
 ) -> Plan:
-    """Plan in a workspace where 350 jobs of others stand before ours."""
+    """Plan in a workspace with 350 foreign jobs before the owned ones."""
     workspace = Workspace([*FOREIGN, *jobs])
     return reconcile.plan(context_of(stack, workspace, memory, cloud)._replace(rerun=rerun), allowances)

@@ -1,4 +1,4 @@
-"""Many values, one case: what a case costs is more than what many tests do."""
+"""Many values in one test case, because a case costs more than many test bodies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Test = Callable[..., None]
 
 
 def each(names: str | Sequence[str], values: Iterable[Any]) -> Callable[[Test], Test]:
-    """Run a test for each of the values, as `parametrize` does, but as one case; all that failed are named.
+    """Run a test for each of the values, like `parametrize`, but as one case that names every failure.
 
-    Fixtures are the same for all of them.
+    All values share the fixtures.
     """
     every = [names] if isinstance(names, str) else [*names]
     known = [dict(zip(every, [one] if isinstance(names, str) else one, strict=True)) for one in values]

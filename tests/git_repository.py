@@ -1,4 +1,4 @@
-"""A git repository of its own, for tests of what reads one."""
+"""A temporary git repository for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHEN = "2026-01-01T00:00:00Z"
 
 
 class Git(Protocol):
-    """Calls git in the current directory and returns what it says; `feed` goes to its stdin."""
+    """Runs git in the current directory and returns its output; `feed` goes to its stdin."""
 
     def __call__(self, *arguments: str, feed: bytes = b"") -> str: ...
 

@@ -1,4 +1,4 @@
-"""The pages as tests read them: headings, sections, tables, blocks of code. Paths begin at the root."""
+"""The documentation as tests read it: headings, sections, tables, code blocks. Paths start at the root."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADING = re.compile(r"^(#+) (.+)$", re.M)
 
 
 class Heading(NamedTuple):
-    """One heading; `begin` and `end` are the places of its line in the text."""
+    """A heading; `begin` and `end` are the offsets of its line."""
 
     level: int
     title: str
@@ -23,44 +23,44 @@ class Heading(NamedTuple):
 
 @cache
 def text_of(page: str) -> str:
-    """The text of a page."""
+    """Return the text of a page."""
     return (ROOT / page).read_text(encoding="utf-8")
 
 
 @cache
 def headings(page: str) -> tuple[Heading, ...]:
-    """The headings of a page, in order; a comment in a block of code is none."""
+    """Return the headings of a page, in order, without comments in code blocks."""
     prose = _FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text_of(page))
     return tuple(Heading(len(m[1]), m[2], m.start(), m.end()) for m in _HEADING.finditer(prose))
 
 
 def section(page: str, title: str) -> str:
-    """The text of the section with that heading, those below it included."""
+    """Return the text of the section with that heading, including subsections."""
     [own] = (heading for heading in headings(page) if heading.title == title)
     ends = (h.begin for h in headings(page) if h.begin > own.begin and h.level <= own.level)
     return text_of(page)[own.end : next(ends, None)]
 
 
 def table(page: str, title: str, first: str) -> list[list[str]]:
-    """The rows of the table in a section whose first column has the head `first`."""
+    """Return the rows of the table in a section whose first column is titled `first`."""
     lines = section(page, title).splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith(f"| {first} |")) + 2
     rows = []
     for line in lines[begin:]:
         if not line.startswith("|"):
             break
-        # A bar within a cell is escaped.
+        # A bar in a cell is escaped.
         rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
     return rows
 
 
 def names(rows: list[list[str]]) -> list[str]:
-    """What the first cells of these rows hold as code."""
+    """Return the code in the first cells of these rows."""
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
 
 
 def fenced(page: str, title: str, language: str) -> str:
-    """The first block of code in that language in a section."""
+    """Return the first code block in that language in a section."""
     found = re.search(rf"^```{language}\n(.*?)^```$", section(page, title), re.M | re.S)
     assert found is not None
     return found[1]

@@ -1,4 +1,4 @@
-"""The processes that a test started and left behind, how long they ran, and how long one has waited."""
+"""Child processes of a test: which are left, their CPU time, and the waiting time of one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 
 def children() -> set[int]:
-    """The children of this process, those that have ended and were not waited for included."""
+    """Return the children of this process, including zombies."""
     return children_of(os.getpid())
 
 
 def children_of(pid: int) -> set[int]:
-    """The same of another process."""
+    """Return the children of another process."""
     return {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _parent(path) == pid}
 
 
@@ -25,12 +25,12 @@ def _parent(stat: Path) -> int | None:
         text = stat.read_text(encoding="utf-8", errors="replace")
     except OSError:  # it has gone meanwhile
         return None
-    # The name of the program, in brackets, may hold anything.
+    # The program name in parentheses may contain anything.
     return int(text.rpartition(")")[2].split()[1])
 
 
 def children_ran_s() -> float:
-    """How long the children of this process have run, those that have gone included.
+    """Return the CPU time of the children of this process, including ended ones.
 
     A busy machine makes a process take longer, and run no longer.
     """
@@ -42,14 +42,14 @@ def children_ran_s() -> float:
     return ran_s
 
 
-#: In the place of the module `time`: a time limit is then one of what the children of this process run.
+#: A replacement for the module `time`: limits then apply to the CPU time of child processes.
 TIME_OF_CHILDREN = SimpleNamespace(monotonic=children_ran_s)
 
 
 class Waited:
-    """How long a process has waited since this was made, the time aside in which it ran or was not let run.
+    """How long a process has waited since this was created, not counting CPU time and time ready to run.
 
-    A busy machine makes no wait longer. Asked last when the process has ended, and before it is waited for.
+    Independent of machine load. Read it last after the process ended, before reaping it.
     """
 
     def __init__(self, pid: int) -> None:
@@ -60,11 +60,11 @@ class Waited:
     def seconds(self) -> float:
         """So far, by its main thread."""
         ran_s, held_up_s = _scheduled_s(self._pid)
-        # When it has ended we may not be let run for a while, either.
+        # After its end this process may not be scheduled for a while, either.
         return time.monotonic() - ran_s - held_up_s - _scheduled_s(os.getpid())[1] - self._began_s
 
 
 def _scheduled_s(pid: int) -> tuple[float, float]:
-    """How long the main thread of a process has run, and how long it could have and did not."""
+    """Return for how long the main thread of a process ran, and for how long it was ready to run."""
     ran, held_up, *_ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
     return int(ran) / 1e9, int(held_up) / 1e9

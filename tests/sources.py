@@ -1,4 +1,4 @@
-"""The modules of the program as tests read them: each is parsed once."""
+"""The parsed modules of the program; each is parsed once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ PACKAGE = Path(__file__).parents[1] / "reconciler"
 
 @cache
 def modules() -> Mapping[str, ast.Module]:
-    """Each module by its path below the package."""
+    """Return each module by its path below the package."""
     paths = sorted(PACKAGE.rglob("*.py"))
     return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}

@@ -1,4 +1,4 @@
-"""docs/coming-from/vendor-sdk.md: what it names exists, and every operation of the service is on it."""
+"""docs/coming-from/vendor-sdk.md names only existing things, and every operation of the service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = {
     if line.startswith("|")
     for cells in [[cell.strip() for cell in line.strip("|").split(" | ")]]
 }
-#: The calls of `session` itself, and those of its `jobs`.
+#: The methods of `session` and of its `jobs`.
 SESSION = {"": reconciler.Session, "jobs": reconciler.JobClient}
 #: The fields of the search. Source: docs/reference/modelarts.md, "Search".
 FIELDS = {

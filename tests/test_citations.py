@@ -1,4 +1,4 @@
-"""What is cited exists: `docs/concepts/guards.md, "Costs"` is a page with a section of that heading."""
+"""Citations exist: `docs/concepts/guards.md, "Costs"` is a page with a section of that heading."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from tests.pages import ROOT, headings
 
 _SUFFIXES = (".py", ".md", ".txt")
-#: Directories that hold nothing of ours, and those with a dot that do.
+#: Directories to skip, and dot directories to read.
 _LEFT_OUT = {"build", "dist", "node_modules", "venv"}
 _HIDDEN = {".ci", ".github"}
-#: A citation may go on in the next line, also of a comment.
+#: A citation may continue on the next line, also in a comment.
 _BREAK = re.compile(r"[ \t]*\n[ \t]*(?:#:?[ \t]+)?")
 _QUOTED = r'"[^"]+"'
 _CITATION = re.compile(rf"\b(docs/[\w./-]+\.md)(, {_QUOTED}(?:(?:,| and) {_QUOTED})*)?")
-#: Documents that the repository does not hold.
+#: Documents outside the repository.
 _GONE = re.compile(
     r"\bSEMANTICS(?:\.md\b| \d)|\bCLI(?:\.md\b| \d)|\breference \d"
     r"|\bmodelarts-(?:api|errors|fields)\b"
@@ -25,9 +25,9 @@ _GONE = re.compile(
 #: A module by its path.
 _MODULE_PATH = re.compile(r"(?<![\w./<-])((?:[\w-]+/)+[\w-]+\.py)\b")
 PACKAGE = ROOT / "reconciler"
-#: Of the changelog and the decisions what was true when they were written stands.
+#: The changelog and the decisions describe the past.
 _PAST = {"CHANGELOG.md", "docs/contributing/decisions"}
-#: These name files of the stack that the reader writes.
+#: These name files that the reader writes.
 _OF_READERS = "docs/start"
 
 
@@ -37,12 +37,12 @@ def _files() -> Iterator[Path]:
         yield from (Path(directory, name) for name in sorted(names) if name.endswith(_SUFFIXES))
 
 
-#: This file has examples of what it refuses.
+#: This file has examples of wrong citations.
 FILES = [path.relative_to(ROOT) for path in _files() if path != Path(__file__)]
 
 
 def wrong_citations(text: str) -> list[str]:
-    """The citations in a text of a page, or of a section, that does not exist."""
+    """Return the citations of a page or section that does not exist."""
     wrong = []
     for page, cited in _CITATION.findall(_BREAK.sub(" ", text)):
         if not (ROOT / page).is_file():
@@ -54,17 +54,17 @@ def wrong_citations(text: str) -> list[str]:
 
 
 def _is_module_path(name: str, page: Path) -> bool:
-    """Whether a path leads to a file: from the root, the package, its tests, or the page it stands on."""
+    """Whether a path is a file relative to the root, the package, its tests, or the citing page."""
     return any((base / name).is_file() for base in (ROOT, PACKAGE, ROOT / "tests", (ROOT / page).parent))
 
 
 def wrong_modules(text: str, page: Path) -> list[str]:
-    """The modules that a text names, and that do not exist."""
+    """Return the named modules that do not exist."""
     return [name for name in _MODULE_PATH.findall(text) if not _is_module_path(name, page)]
 
 
 def _explains(path: Path) -> bool:
-    """Whether a file is about the program as it is; the data of tests may have any path."""
+    """Whether a file describes the current program; test data may name any path."""
     is_past = any(str(path).startswith(past) for past in (*_PAST, _OF_READERS))
     return not is_past and (path.suffix == ".md" or path.parts[0] == "reconciler")
 

@@ -1,4 +1,4 @@
-"""One name, one meaning: a class has its name to itself, in the whole program."""
+"""One name, one meaning: class names are unique in the program."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 
 from tests.sources import modules
 
-#: Files whose classes are the same things once more.
+#: Files whose classes repeat others on purpose.
 AGAIN = (
-    "api.py",  # what programs use wraps the value of the same name
-    "emulator/",  # the second witness knows nothing of ours, and the service's words are the same
+    "api.py",  # the public API wraps values of the same name
+    "emulator/",  # the emulator imports nothing of ours, and uses the service's terms
 )
-#: Names that stand for two things all the same, and why.
+#: Names with two meanings, and why.
 SHARED = {
     "Catalog": "the protocol in core.ports, and the backend's group of calls that satisfies it",
 }

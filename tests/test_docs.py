@@ -1,4 +1,4 @@
-"""Documents that cannot drift: generated parts are generated again, links lead somewhere."""
+"""Documents cannot go stale: generated parts are regenerated, and links are checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/*.md")
     for page in ROOT.glob(pattern)
 )
-#: Those of the examples are tested beside the examples.
+#: Pages of examples are tested with the examples.
 WRITTEN = [page for page in GENERATED if page.parts[0] != "examples"]
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)

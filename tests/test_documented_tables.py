@@ -1,4 +1,4 @@
-"""The tables of the pages say what the program does: their rows are compared with its own tables."""
+"""Documented tables are compared with those of the program."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _CODE = re.compile(r"`([^`]+)`")
 def test_first_column_of_a_documented_table_is_complete(
     page: str, heading: str, first: str, known: list[str] | set[str]
 ) -> None:
-    """A list is in the order of the page."""
+    """A list is in page order."""
     rows = table(f"docs/{page}.md", heading, first)
     shown = names(rows) or [row[0] for row in rows]
     assert type(known)(shown) == known

@@ -16,14 +16,14 @@ from docs.generate import PAGES as GENERATED
 from docs.generate import generate
 
 ROOT = Path(__file__).parents[1]
-#: Those with a stack, which may lie in a directory `jobs`. The other files have tests of their own: tests/ci,
+#: Examples with a stack, possibly in a directory `jobs`. Other files have their own tests: tests/ci,
 #: tests/schedules.
 EXAMPLES = sorted(
     path
     for path in (ROOT / "examples").iterdir()
     if any((path / name).exists() for name in ("jobs.yaml", "jobs/jobs.yaml"))
 )
-#: The other examples have a guide in docs/guides, which runs their commands.
+#: The commands of the other examples are run by a guide in docs/guides.
 RUN_HERE = [path for path in GENERATED if path.parts[0] == "examples"]
 MODELINE = re.compile(r"# yaml-language-server: \$schema=((?:\.\./)+schemas/manifest\.schema\.json)")
 SCHEMA = json.loads((ROOT / "schemas/manifest.schema.json").read_text(encoding="utf-8"))
@@ -32,7 +32,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: pat
 
 
 def _stack(example: Path) -> Path:
-    """The directory of its root file."""
+    """Return the directory of its root file."""
     return example / "jobs" if (example / "jobs").is_dir() else example
 
 

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, through no link; and read only where they are regular and small."""
+"""Files are written atomically and never through a link; only small regular files are read."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ program()
 
 
 def test_temporary_file_is_removed_after_a_signal(target: Path) -> None:
-    """Of any kind: tests/cli/test_interrupted.py has the codes."""
+    """Any signal; for exit codes see tests/cli/test_interrupted.py."""
     with program(SLOW_WRITER, str(target), stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -205,7 +205,7 @@ def test_temporary_file_is_removed_after_a_signal(target: Path) -> None:
 
 @pytest.mark.parametrize("goes_to", ["pipe", "file"])
 def test_system_file_is_written_in_place(tmp_path: Path, goes_to: str) -> None:
-    """By a link like that of `/dev/stdout`: were that one replaced, no program would have it any more."""
+    """Through a link such as `/dev/stdout`, which must not be replaced."""
     assert Path("/dev") == files._DEVICES
     (link := tmp_path / "stdout").symlink_to("/proc/self/fd/1")
     path, out = link if goes_to == "pipe" else Path("/dev/fd/1"), tmp_path / "out"

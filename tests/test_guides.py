@@ -1,6 +1,6 @@
-"""docs/guides: what they quote of a manifest is in an example, and the Airflow task can run twice.
+"""docs/guides: quoted manifests are in an example, and the Airflow task can be retried.
 
-What their commands print is compared with the pages in tests/test_docs.py.
+The output of their commands is checked in tests/test_docs.py.
 """
 
 from __future__ import annotations

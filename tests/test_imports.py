@@ -1,4 +1,4 @@
-"""Starting is quick because little is imported. Not timed: the modules are counted."""
+"""Startup is fast because little is imported. Modules are counted, not timed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sys.exit(code)
 
 
 def _loaded(*arguments: str, code: str = _PROBE) -> set[str]:
-    """Run the command line in a fresh process; return the top-level packages that it loaded."""
+    """Run the command line in a fresh process; return the top-level packages it loaded."""
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return {name.partition(".")[0] for name in done.stderr.split()}
@@ -61,7 +61,7 @@ print(*sys.modules, sep="\\n", file=sys.stderr)
 
 @pytest.mark.parametrize("code", [f"import sys; sys.argv[1:] = ['--help']\n{_PROBE}", _ALL_COMMANDS])
 def test_help_and_options_load_neither_models_nor_network(code: str) -> None:
-    """So that `COMMAND --help` and a misspelt option are answered at once."""
+    """`COMMAND --help` and a misspelt option must be fast."""
     loaded = _loaded(code=code)
     assert "click" in loaded
     assert loaded & MODELS_AND_NETWORK == set()
@@ -76,7 +76,7 @@ def test_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
     with Store(clock=ManualClock()) as store, running(create_app(store, token="tell-nobody-1")) as url:
         (tmp_path / "jobs.yaml").write_text(MANIFEST.replace("URL", url), encoding="utf-8")
         _loaded("apply", "--yes", str(tmp_path))
-        # The first plan writes down what it saw.
+        # The first plan records what it observed.
         _loaded("plan", str(tmp_path))
         loaded = _loaded("plan", "--detailed-exitcode", str(tmp_path))
     assert {"pydantic", "requests"} <= loaded
@@ -115,7 +115,7 @@ def test_status_and_an_unchanged_plan_on_the_local_target_need_no_server(tmp_pat
 OPTIONS = "loaded with the options of a command, whose --help needs nothing of what it does"
 UNUSED = "what it imports is not needed by every command, an unchanged plan or a check of a manifest"
 
-#: Modules in which a function may import, and why; all others import where one sees it, at the top.
+#: Modules in which a function may import, and why; all others import at the top.
 LATE: Mapping[str, str] = {
     "__main__.py": "an interrupt while modules are imported ends it quietly, too",
     "expressions/worker.py": "the limits of the process come before the library",
@@ -170,7 +170,7 @@ def _importing_late() -> Iterator[str]:
 
 
 def test_function_level_imports_are_only_for_startup_time() -> None:
-    """A command's module holds its options: what it does is imported when it is called."""
+    """A command module holds only its options; its implementation is imported when called."""
     late = set(_importing_late())
     assert late - LATE.keys() == set(), "import at the top of the module, or say here why not"
     assert LATE.keys() - late == set(), "imports at the top by now: take it out of the table"

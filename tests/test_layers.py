@@ -1,4 +1,4 @@
-"""The direction of imports, read from the source: what CONTRIBUTING.md says of the tree stays true."""
+"""The direction of imports, read from the source, as described in CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CORE, DECIDE, EMULATOR, CLI = "core", "decide", "emulator", "cli"
 #: Jobs that run as processes of this machine.
 PROCESSES = "processes"
 EDGES = frozenset({"manifest", "modelarts", "apply", "records", "render", "notify", "metrics"})
-#: The loop, and what puts edges together.
+#: The loop, and modules that combine edges.
 LOOP = frozenset(
     {
         "adoption",
@@ -33,18 +33,18 @@ LOOP = frozenset(
 )
 #: The version is a text; the package itself has the public API.
 FREE = frozenset({"version"})
-#: What stands below the core: the exceptions, packages that may be missing, secrets, and text for people.
+#: Below the core: exceptions, optional packages, secrets, and text for people.
 BASE = frozenset({"errors", "extras", "secrets", "text"})
-#: What is code, and where it lies.
+#: Code and code stores.
 CODE = frozenset({"code", "code_store"})
-#: How files are read and written, for every room that does so.
+#: File access, for every room.
 FILES = "files"
-#: How expressions are evaluated, for every room that asks.
+#: Expression evaluation, for every room.
 EXPRESSIONS = "expressions"
-#: What every edge knows.
+#: Known to every edge.
 FACTS = BASE | {CORE, DECIDE}
 
-#: Room → the rooms that it may import, itself and FREE aside.
+#: Room → the rooms it may import besides itself and FREE.
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "text": frozenset(),
     "errors": frozenset({"text"}),
@@ -55,14 +55,14 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "version": frozenset(),
     "extras": frozenset({"errors"}),
     FILES: BASE,
-    # What is code is read by the manifest; where it lies is an edge.
+    # The manifest reads code; the code store is an edge.
     "code": BASE | {CORE, FILES},
     "code_store": FACTS | {"code"},
     EXPRESSIONS: BASE | {CORE},
     **{edge: FACTS | {FILES, EXPRESSIONS, "code"} for edge in EDGES},
     # The embedded target is the emulator, called inside the process.
     "modelarts": FACTS | {FILES, EMULATOR},
-    # They are kept where pretended ones are.
+    # They are stored like emulated ones.
     PROCESSES: FACTS | {FILES, EMULATOR, "modelarts"},
     **{module: FACTS | LOOP | EDGES | CODE | {EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
     "api": FACTS | LOOP | EDGES | {FILES},
@@ -71,7 +71,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "__main__": frozenset({CLI}),
 }
 
-#: Library → where it may be imported, as the beginning of a path below the package.
+#: Library → path prefixes below the package where it may be imported.
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "apprise": ("notify.py",),
     "cel": ("expressions/worker.py",),
@@ -99,7 +99,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "werkzeug": ("emulator/",),
 }
 
-#: What would make a decision depend on more than it was told.
+#: Calls that would make a decision depend on more than its arguments.
 IMPURE_MODULES = frozenset(
     {
         "asyncio",
@@ -128,7 +128,7 @@ IMPURE_METHODS = frozenset({"now", "utcnow", "today", "read_text", "write_text",
 
 
 class Import(NamedTuple):
-    """One import: the module that does it, by its path below the package, and what it imports."""
+    """An import: the importing module, by its path below the package, and the imported one."""
 
     path: str
     line: int
@@ -150,7 +150,7 @@ def _imports_of(path: str) -> Iterator[Import]:
             yield from (Import(path, node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno} imports relatively, which this test cannot follow"
-            # `from reconciler.emulator import jobs` imports the module as much as the package.
+            # `from reconciler.emulator import jobs` imports both the module and the package.
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 inside = name.removeprefix("reconciler.").replace(".", "/")
@@ -184,7 +184,7 @@ def test_imports_point_down() -> None:
 
 
 def _order(room: str) -> list[str]:
-    """The files of a room, as its docstring lists them: an indented block, two spaces before a remark."""
+    """Return the files of a room as its docstring lists them: an indented block, two spaces before a remark."""
     _, _, listed = (ast.get_docstring(modules()[f"{room}/__init__.py"]) or "").partition("::\n")
     return [name for line in listed.splitlines() for name in line.strip().split("  ")[0].split()]
 

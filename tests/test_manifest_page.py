@@ -1,4 +1,4 @@
-"""docs/reference/manifest.md: each construct has an example that is valid, and each key stands in one."""
+"""docs/reference/manifest.md: each construct has a valid example, and each key is in one."""
 
 from __future__ import annotations
 

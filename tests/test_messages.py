@@ -1,4 +1,4 @@
-"""Messages name only what exists: the command line has every command and option that a text names."""
+"""Messages name only existing commands and options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = [
     for page in sorted(ROOT.glob(pattern))
 ]
 
-#: What stands for a value that a message takes in.
+#: Placeholders for values in messages.
 _VALUE = "X"
 _MENTION = re.compile(r"(?<![\w./`-])`?reconciler((?: +[a-z][a-z-]*)+)([^`\n;]*)")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
@@ -47,7 +47,7 @@ _OF_OTHERS = frozenset(
 
 
 class Text(NamedTuple):
-    """A text of the program, or of a page, and where it stands."""
+    """A text of the program or of a page, with its location."""
 
     place: str
     line: int
@@ -58,7 +58,7 @@ class Text(NamedTuple):
 
 
 def _texts(place: str, tree: ast.Module) -> Iterator[Text]:
-    """Every string literal of a module, an f-string as one text."""
+    """Yield every string literal of a module, an f-string as one text."""
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
         match node:
@@ -102,7 +102,7 @@ EVERY_OPTION = set().union(*OPTIONS.values())
 
 
 def wrong_commands(text: str) -> list[str]:
-    """The mentions of `reconciler …` in a text that name no command, or an option that it does not have."""
+    """Return the mentions of `reconciler …` with an unknown command or option."""
     wrong = []
     for words, rest in _MENTION.findall(_IMPORT.sub("", text)):
         command = tuple(words.split()[:1])
@@ -119,7 +119,7 @@ def wrong_commands(text: str) -> list[str]:
 
 
 def wrong_options(text: str) -> list[str]:
-    """The options in a text that no command has."""
+    """Return the options that no command has."""
     return [option for option in _OPTION.findall(text) if option not in EVERY_OPTION | _OF_OTHERS]
 
 
@@ -128,7 +128,7 @@ _COMMAND_LINE = re.compile(r"^ *(?:[A-Z_]+=\S+ )*reconciler (.*?)(?: [|>&].*)?$"
 
 
 def _parse(line: str) -> None:
-    """Parse the options of a command line, with their values; run nothing."""
+    """Parse a command line without running it."""
     words = shlex.split(line, comments=True)
     name = tuple(words[: 2 if isinstance(BY_WORDS.get((words[0],)), click.Group) else 1])
     context = click.Context(cli, info_name="reconciler", **cli.context_settings)
@@ -136,7 +136,7 @@ def _parse(line: str) -> None:
 
 
 def test_documented_command_lines_are_valid() -> None:
-    """Those that are not run when the pages are generated."""
+    """Command lines that are not run when the pages are generated."""
     blocks = "".join(block for page in PAGES for block in _BLOCK.findall(page.read_text(encoding="utf-8")))
     lines = _COMMAND_LINE.findall(blocks.replace("\\\n", " "))
     assert len(lines) > 25

@@ -1,4 +1,4 @@
-"""`/metrics` and `/healthz`: answered whoever else asks, and however."""
+"""`/metrics` and `/healthz`: served in spite of slow or malformed clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.render.prometheus import MetricSource, render_metrics
 from reconciler.watch import CheckReport, WatchState, watch_figures
 from tests.conftest import FIGURE
 
-#: Longer than any test may take, and long enough for an answer however busy the machine is.
+#: Longer than any response takes on a busy machine.
 HOUR_S, END_S = 3600.0, 30.0
 WHERE = MetricSource('vi"sion', "prod\\1")
 CHECK = CheckReport(
@@ -27,7 +27,7 @@ STATE = WatchState().after(CHECK, 10.0)
 
 
 class Served:
-    """A server with a state that a test can change, and its clients."""
+    """A server with a changeable state, and its clients."""
 
     def __init__(self) -> None:
         self.state = WatchState()
@@ -61,7 +61,7 @@ class Served:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """One that closes no connection because it lasts."""
+    """A server that closes no connection for its duration."""
     monkeypatch.setattr(metrics, "REQUEST_TIMEOUT_S", HOUR_S)
     served = Served()
     with served.server.serving():
@@ -115,7 +115,7 @@ def test_idle_connections_do_not_block_new_ones(served: Served, data: bytes, rec
             served.connect(data)
             held += 1
         for client in served.clients[-MAX_CONNECTIONS:]:
-            with suppress(OSError):  # it was closed for a later one
+            with suppress(OSError):  # closed in favor of a later one
                 client.send(b"x")
         assert served.get("/healthz")[0] == 503
     record_property(FIGURE, ["half-open connections to `watch --listen`", held])

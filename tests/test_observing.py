@@ -1,4 +1,4 @@
-"""What a plan, a drift check and a destroy read of a large workspace, and what they write down of it."""
+"""What a plan, a drift check and a destroy read from a large workspace, and what they record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def whole(*jobs: DesiredJob) -> Stack:
     return replace(stack, whole=stack.jobs)
 
 
-# --- what is read
+# --- reads
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def whole(*jobs: DesiredJob) -> Stack:
         ([a_job()], [seen(a_job(**OLD))], True),
         ([a_job()], [seen(a_job(**OLD), phase=DONE)], True),
         ([a_job()], [seen(a_job(), phase=Phase.TERMINATED, stopped=True)], True),
-        # what `needs` holds back starts nothing
+        # deferred by `needs`: starts nothing
         ([a_job(), needing("a", key="b")], [seen(a_job())], False),
         ([a_job(), needing("a", key="b"), needing("b", key="c")], [seen(a_job())], False),
         ([a_job(), needing("a", key="b")], [seen(a_job(), phase=Phase.FAILED)], False),
@@ -101,7 +101,7 @@ def test_destroy_needs_no_scan() -> None:
 
 
 def test_job_under_another_name_is_found_by_the_scan_before_its_key_starts_again() -> None:
-    """An adopted job completed with what is declared: no search for the key finds its name."""
+    """An adopted job completed with the current declaration; no search for the key finds its name."""
     adopted = seen(a_job(), revision=2, name="by-hand", id_part="12345678", job_id="12345678-x", phase=DONE)
     failed = seen(a_job(lifecycle={"rerun": "old"}), phase=DONE)
     workspace = Workspace([*FOREIGN, adopted, failed])
@@ -140,7 +140,7 @@ def test_drift_among_350_foreign_jobs_is_that_of_an_empty_workspace(
     assert crowded.complete
 
 
-# --- what is written down
+# --- records
 
 
 def context_on(service: Service, root: Path, *jobs: DesiredJob, **more: Any) -> Context:
@@ -148,7 +148,7 @@ def context_on(service: Service, root: Path, *jobs: DesiredJob, **more: Any) -> 
 
 
 class Late:
-    """A backend; something happens once it has read the service."""
+    """A backend that runs a callback after reading the service."""
 
     def __init__(self, backend: Backend, then: Callable[[], object]) -> None:
         self._backend, self._then = backend, then
@@ -181,7 +181,7 @@ def test_plan_without_owned_jobs_creates_no_store(service: Service, tmp_path: Pa
 
 
 def complete(service: Service, job: DesiredJob, root: Path) -> str:
-    """Run a job that completes, which only a plan sees; return its id."""
+    """Run a job whose completion only a plan observes; return its id."""
     made = service.run(job)
     service.store.set_phase(made.id, "Completed")
     reconcile.plan(context_on(service, root, job))
@@ -198,7 +198,7 @@ def test_completion_seen_by_a_plan_survives_the_aging_out(service: Service, tmp_
 def test_reverted_declaration_reruns_although_a_record_has_aged_out(
     service: Service, tmp_path: Path, aged_out: int
 ) -> None:
-    """The older one looks as declared; what was written to the outputs since is the newer one's."""
+    """The older record matches the declaration, but the outputs are those of the newer one."""
     jobs = [complete(service, job, tmp_path) for job in (a_job(), a_job(**OLD))]
     service.store.delete(PROJECT, jobs[aged_out])
     [made] = reconcile.plan(context_on(service, tmp_path, a_job())).actions
@@ -219,7 +219,7 @@ def test_uncreatable_store_changes_no_plan(service: Service, tmp_path: Path) -> 
 def test_job_created_concurrently_has_not_aged_out(
     service: Service, tmp_path: Path, is_shared: bool, has_store: bool
 ) -> None:
-    """It was made after the service was read, and recorded before the history was."""
+    """It was created after the service was read, and recorded before the history was read."""
     url = f"sqlite:///{tmp_path}/shared.sqlite3" if is_shared else None
     context = context_on(service, tmp_path, a_job(), a_job("b"))
 

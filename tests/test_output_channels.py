@@ -1,4 +1,4 @@
-"""Everything that is written goes through the console or a writer that redacts: read from the source."""
+"""All output goes through the console or a redacting writer; checked in the source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.sources import modules
 
-#: What writes something that somebody may read: functions, and methods of whatever.
+#: Functions and methods that write output.
 FUNCTIONS = frozenset({"print", "echo", "secho", "confirm", "prompt", "input", "pager", "open", "fdopen"})
 METHODS = frozenset(
     {"write", "writelines", "write_text", "write_bytes", "print_exc", "print_exception", "mkstemp"}
@@ -15,7 +15,7 @@ METHODS = frozenset(
 )
 STREAMS = frozenset({"stdout", "stderr", "__stdout__", "__stderr__"})
 
-#: Where it may stand, and why no secret gets out there.
+#: Where they may be used, and why no secret leaks there.
 ALLOWED: dict[tuple[str, str], str] = {
     ("api.py", "getLogger"): "the log of the Python API, whose lines it redacts",
     ("cli/main.py", "echo"): "the help",
@@ -48,14 +48,14 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("files.py", "fdopen"): "the file that the console writes",
     ("files.py", "write"): "the file that the console writes",
 }
-#: Streams are named where a style or a terminal is asked for; only here are they written to, or replaced.
+#: Only here are streams written to or replaced; elsewhere only queried for style or terminal.
 WRITES_STREAMS = frozenset(
     {"__main__.py", "cli/console.py", "cli/main.py", "cli/exits.py", "cli/execution.py", "cli/progress.py"}
 )
 
 
 def _trees() -> Iterator[tuple[str, ast.Module]]:
-    """The modules but those of the emulator, a service: what it says is said to clients."""
+    """Yield the modules except the emulator, whose output goes to its clients."""
     return (module for module in modules().items() if not module[0].startswith("emulator/"))
 
 
@@ -87,7 +87,7 @@ def test_streams_are_passed_to_drawing_code_only() -> None:
 
 
 def _only_asks(node: ast.AST) -> bool:
-    """Whether a call only asks something of a stream, or draws on it what the display redacts."""
+    """Whether a call only queries a stream, or draws redacted content on it."""
     asking = {"style", "isatty", "fileno", "flush", "can_draw", "part"}
     return isinstance(node, ast.Call) and _name(node) in asking
 

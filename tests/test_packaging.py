@@ -1,4 +1,4 @@
-"""pyproject.toml declares what is imported, its lower bounds can be tried, and the lock follows it."""
+"""pyproject.toml declares every import, its lower bounds can be tested, and the lock matches it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PROJECT = SETTINGS["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCK = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
 
-#: Declared, and used without an import of their own.
+#: Declared, but used without an import.
 NOT_IMPORTED = {
     "tzdata": "zoneinfo reads the time zones from it where the system has none",
     "ruamel-yaml-clib": "ruamel.yaml.cyaml is the Python side of it",
 }
-#: Imported for the type checker only, which brings it along.
+#: Imported for the type checker only, which provides it.
 ONLY_FOR_TYPES = {"_typeshed"}
-#: Used by name of a command or as a plugin of pytest, by the server of moto, or types.
+#: Used as a command or pytest plugin, by the moto server, or as type stubs.
 TOOLS = {
     "flask",
     "flask-cors",
@@ -52,13 +52,13 @@ def _requirements(*sections: list[str]) -> dict[str, Requirement]:
 
 
 RUNTIME = _requirements(PROJECT["dependencies"])
-#: The extras that are features, imported where they are used only.
+#: Extras that are optional features.
 FEATURES = _requirements(*(EXTRAS[one.name] for one in EXTRAS_OF_MODULES.values()))
 TEST = _requirements(EXTRAS["test"])
 EVERYTHING = _requirements(PROJECT["dependencies"], *EXTRAS.values(), SETTINGS["build-system"]["requires"])
 
 
-# ── what is imported ───────────────────────────────────────────────────────────────────────────────
+# ── imports ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @cache
@@ -82,13 +82,13 @@ _distributions = cache(packages_distributions)
 
 
 def _imported(*directories: str) -> set[str]:
-    """The distributions that are imported; all that share a namespace such as `ruamel`."""
+    """Return the imported distributions, including all that share a namespace such as `ruamel`."""
     modules = {name.partition(".")[0] for directory in directories for name in _imported_modules(directory)}
     foreign = modules - sys.stdlib_module_names - ONLY_FOR_TYPES
     foreign -= {"reconciler", "tests", "docs", "benchmarks"}
     by_module = _distributions()
     unknown = foreign - set(by_module)
-    # What is not installed here cannot be told by its distribution; so it counts as itself.
+    # A package that is not installed counts as its own distribution.
     installed = {one for name in foreign - unknown for one in by_module[name]}
     return {canonicalize_name(one) for one in installed} | unknown
 
@@ -113,7 +113,7 @@ def test_extras_equal_those_named_by_errors_and_all_has_each() -> None:
 
 
 def test_every_requirement_is_only_a_lower_bound() -> None:
-    """An upper bound would forbid what nobody has tried; a missing lower one would allow what cannot work."""
+    """An upper bound would forbid untested versions; a missing lower one would allow broken ones."""
     assert {one.operator for of in EVERYTHING.values() for one in of.specifier} == {">="}
     assert [name for name, of in EVERYTHING.items() if len(of.specifier) != 1] == []
 

@@ -1,4 +1,4 @@
-"""The names that programs may import: all there, documented, and each used by a test."""
+"""Public names: existing, documented, and each used by a test."""
 
 from __future__ import annotations
 

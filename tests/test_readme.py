@@ -1,4 +1,4 @@
-"""The first page: its two commands, and the manifest that it shows."""
+"""The README: its two commands and its manifest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_first_two_blocks_are_the_two_commands() -> None:
 
 @pytest.mark.parametrize("block", SHELL[:2])
 def test_each_readme_block_is_one_complete_command(block: str) -> None:
-    """A shell can read it, and it is one command: if a step fails, nothing after it is done."""
+    """It is valid shell and one command, so a failing step ends it."""
     subprocess.run(["sh", "-n"], input=block, text=True, check=True)
     lines = block.splitlines()
     assert lines[0] == "{ [ -x .venv/bin/pip ] || python3 -m venv .venv; } &&"

@@ -1,4 +1,4 @@
-"""Where the manifests of a stack are: the same place in every checkout, and another one elsewhere."""
+"""The place of a stack's manifests: equal in every checkout, different elsewhere."""
 
 from __future__ import annotations
 

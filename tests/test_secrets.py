@@ -1,4 +1,4 @@
-"""What is known as a secret is redacted, and what only looks like one is found: see also tests/hostile.
+"""Known secrets are redacted, and probable ones detected; see also tests/hostile.
 
 Source: docs/operations/security.md, "Secrets".
 """
@@ -73,11 +73,11 @@ def test_own_words_are_kept_if_a_secret_has_the_same_letters() -> None:
 
 
 def _bodies(value: object) -> str:
-    """What is sent, as it is: a secret does not show itself in a repr."""
+    """Return the real value; the repr of a secret hides it."""
     return json.dumps(getattr(value, "desired", None))
 
 
-# ── what looks like a secret ───────────────────────────────────────────────────────────────────
+# ── probable secrets ──────────────────────────────────────────────────────────────────────────
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 

@@ -1,4 +1,4 @@
-"""The program does not grow by accident: what CONTRIBUTING.md says of its size holds, or is too much."""
+"""The program does not grow by accident: the size figures of CONTRIBUTING.md hold."""
 
 from __future__ import annotations
 

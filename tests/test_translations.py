@@ -1,4 +1,4 @@
-"""Translated pages have the code, headings and links of their pages, and those that are behind are named."""
+"""Translated pages have the code, headings and links of their originals; outdated ones are named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from docs.translations import (
 )
 
 TRANSLATIONS = translations()
-#: What has to be there in Chinese.
+#: Pages that need a Chinese translation.
 TRANSLATED = ("README.md", "docs/index.md", "docs/start/*.md", "docs/guides/*.md")
 
 PAGE = """\
@@ -63,7 +63,7 @@ def test_translation_has_the_code_headings_and_links_of_its_page(path: Path) -> 
 
 @pytest.mark.parametrize("path", TRANSLATIONS, ids=str)
 def test_translation_is_up_to_date(path: Path) -> None:
-    """No failure: an edit of a page has not to wait for a translator."""
+    """A warning only: an edit of a page need not wait for a translator."""
     if is_behind(*_texts(path)):
         pytest.skip(f"{path} has fallen behind {original_of(path)}")
 

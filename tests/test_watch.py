@@ -1,4 +1,4 @@
-"""The loop of `watch`: what it keeps of ten thousand checks, and when the next one comes."""
+"""The loop of `watch`: its memory use over many checks, and the time of the next one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVERY_S = 900.0
 
 @dataclass
 class SimulatedTime(WatchClock):
-    """A clock that moves when somebody waits, and the checks that it has seen begin."""
+    """A clock moved by waiting; records the start of each check."""
 
     elapsed_s: float = 5000.0
     began_s: list[float] = field(default_factory=list)
@@ -65,7 +65,7 @@ def watched(
     check: Callable[[int], CheckReport | None],
     report: Callable[[CheckReport], None] = lambda check: None,
 ) -> tuple[Watch, ExitCode | None]:
-    """Run the loop until the clock says that it is over."""
+    """Run the loop until the end of the simulated time."""
 
     def begin() -> CheckReport | None:
         clock.began_s.append(clock.elapsed_s)
@@ -197,7 +197,7 @@ def test_watch_is_healthy_if_compared_within_three_intervals(compared_s: float, 
     assert state.is_healthy(129.99, every_s=10.0) is is_so
 
 
-# ── docs/operations/watch.md, "Applying": what a check says of its apply, however that ended ──────────
+# ── docs/operations/watch.md, "Applying": how a check reports the end of its apply ──────────────────
 
 DRIFT: dict[str, Any] = {
     **{"stack": "vision", "target": {"name": "prod"}, "complete": True, "summary": {"failed": 0}},

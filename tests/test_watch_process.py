@@ -1,4 +1,4 @@
-"""A process that a watch starts: it ends in time whatever it does, and leaves nothing behind."""
+"""A process started by a watch: it always ends in time and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler import watch
 from reconciler.watch import ProcessEnd, run_process
 from tests.processes import children
 
-#: Longer than anything takes that ends by itself, and shorter than the limit of a test.
+#: Longer than any process that ends by itself, shorter than the limit of a test.
 LONG_S = 60.0
 HANGING = "import time; print('begun', flush=True); time.sleep(60)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + HANGING
@@ -26,7 +26,7 @@ ORDERLY = (
 
 
 class Run:
-    """What a process printed, and how it ended; its time begins with its first line."""
+    """The output and end of a process; its time starts with its first line."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[bytes] = []
@@ -44,7 +44,7 @@ class Run:
     def __call__(
         self, code: str, limit_s: float = LONG_S, stops: int = 0, stop_s: float = 30.0
     ) -> ProcessEnd:
-        """Run it; there must be no process and no file afterwards. `stops` are wanted once it has begun."""
+        """Run it, and check that no process and no file is left. `stops` become true once it has started."""
         counted = accumulate(repeat(1))
         descriptors, siblings = len(list(Path("/proc/self/fd").iterdir())), children()
         end = run_process(

@@ -1,4 +1,4 @@
-"""A stack in a directory of its own, and the command line as a user calls it."""
+"""A stack in its own directory, and the command line as a user calls it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.modelarts.building import a_body
 
 #: One text, or several.
 Texts = str | Sequence[str]
-#: The operations of the service that change something.
+#: The mutating operations of the service.
 CHANGING = {
     "CreateTrainingJob",
     "ChangeTrainingJobDescription",
@@ -43,7 +43,7 @@ JOB = """\
 
 
 class Said(NamedTuple):
-    """What a run ended with and wrote."""
+    """The exit code and output of a run."""
 
     code: int
     out: str
@@ -61,7 +61,7 @@ class Said(NamedTuple):
 
 
 class Reconciler:
-    """The command line: `reconciler("jobs show --json", job_id)`; the first text is split at its spaces."""
+    """The command line: `reconciler("jobs show --json", job_id)`; the first argument is split at spaces."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self.capsys, self.patch, self.setenv = capsys, patch, patch.setenv
@@ -80,9 +80,9 @@ class Reconciler:
         err: Texts | None = None,
         lacks: Texts = (),
     ) -> Said:
-        """Run a command that has to exit with this code.
+        """Run a command that must exit with this code.
 
-        The texts have to be in what it writes, those of `lacks` in neither stream; "" means nothing at all.
+        `out` and `err` must contain the texts, and neither stream those of `lacks`; "" means empty.
         """
         said = self(line, *more)
         assert said.code == code, said
@@ -95,7 +95,7 @@ class Reconciler:
         return said
 
     def apply(self, text: str) -> None:
-        """Have a manifest in the current directory, and its jobs on the target."""
+        """Write a manifest into the current directory and apply it."""
         write(text)
         self.ends(0, "apply --yes")
 
@@ -118,7 +118,7 @@ def _fresh_console(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _local_time_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of the emulator of the local target is put forward; for a process the wait is short."""
+    """Advance the emulator clock of a local target; for a process target wait briefly."""
     sleep = local._LocalClock.sleep
 
     def put_forward(clock: local._LocalClock, seconds: float) -> None:
@@ -152,7 +152,7 @@ class Service(NamedTuple):
 def a_service(
     patch: pytest.MonkeyPatch, *, unreported: tuple[str, ...] = (), tells_time: bool = False
 ) -> Iterator[Service]:
-    """A service that asks for a token, which the environment holds."""
+    """A service that requires the token of the environment."""
     clock = ManualClock()
     with Store(clock=clock, unreported=unreported) as store:
         app = create_app(store, project_id="p1", token="tell-nobody-1", tells_time=tells_time)
@@ -168,7 +168,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 
 class World(Reconciler):
-    """The command line and a service for it; waiting moves the clock of both, and takes no time."""
+    """The command line and a service; waiting advances the clock of both at once."""
 
     def __init__(
         self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, service: Service
@@ -182,11 +182,11 @@ class World(Reconciler):
         return manifest(*keys, url=self.url, **more)
 
     def write(self, *keys: str, **more: str) -> Path:
-        """Have these jobs declared in the current directory."""
+        """Declare these jobs in the current directory."""
         return write(self.manifest(*keys, **more))
 
     def put(self, name: str = "a", phase: str = "", description: str = "", **body: Any) -> Job:
-        """A job of somebody's, which stays in its phase if that is given."""
+        """Create a foreign job, held in its phase if given."""
         job = self.store.create("p1", {**a_body(name, description), **body})
         if phase:
             self.store.set_phase(job.id, phase)
@@ -194,7 +194,7 @@ class World(Reconciler):
         return job
 
     def fail(self, operation: str | None = None, effect: Effect = Effect.ANSWER, **more: Any) -> None:
-        """Let requests fail from now on."""
+        """Make requests fail from now on."""
         self.service.app.faults.add(Fault(effect, operation=operation, **more))
 
     def job(self, name: str) -> Job:
@@ -206,7 +206,7 @@ class World(Reconciler):
         return {job.name: job.life.phase for job in self.store.jobs()}
 
     def set_phase(self, phase: str, *names: str) -> None:
-        """Bring these jobs, or all, into a phase."""
+        """Put these jobs, or all, into a phase."""
         for job in self.store.jobs():
             if not names or job.name in names:
                 self.store.set_phase(job.id, phase)
@@ -221,16 +221,16 @@ class World(Reconciler):
 
     @property
     def requests(self) -> list[str]:
-        """The operations that were asked for, in order."""
+        """The requested operations, in order."""
         return [served.operation for served in self.service.app.requests]
 
     @property
     def changes(self) -> list[str]:
-        """Those that change something."""
+        """The mutating ones of them."""
         return [operation for operation in self.requests if operation in CHANGING]
 
     def forget_requests(self) -> None:
-        """Count from here on."""
+        """Clear the recorded requests."""
         self.service.app.requests.clear()
 
 
@@ -260,9 +260,9 @@ def write(text: str, name: str = "jobs.yaml") -> Path:
 
 
 def put_finished_job(store: Store | None = None, stack: str = "test", project: str = "local") -> None:
-    """Let the stack have a job that completed, of a key that is not declared any more.
+    """Create a completed job of a key that is no longer declared.
 
-    So the stack is known, and a declared key of which there is nothing is missing.
+    The stack is then known, so a declared key without a job is missing.
     """
     if store is None:
         Path(".reconciler").mkdir(mode=0o700, exist_ok=True)

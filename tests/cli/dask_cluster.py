@@ -1,4 +1,4 @@
-"""A real dask cluster, quickly: `python -m tests.cli.dask_cluster`.
+"""A real dask cluster with a fast startup: `python -m tests.cli.dask_cluster`.
 
 One process imports everything and forks the scheduler and the workers, each a process of its own; it has no
 threads when it forks. A worker that was killed is replaced, as a supervisor does. The first line on stdout is
@@ -22,23 +22,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
-#: A stack with such a file ends the worker that checks it.
+#: A stack with this file kills the worker that checks it.
 FATAL_FILE = "fatal.txt"
-#: One with this file makes the worker answer with what the file says: `HOSTILE`.
+#: A stack with this file makes the worker respond as the file says: `HOSTILE`.
 HOSTILE_FILE = "hostile.txt"
-#: So many workers may be lost with the same task; dask's own default is 3.
+#: Worker losses allowed per task; dask's default is 3.
 ALLOWED_FAILURES = 1
 
 
 def leave_trace(path: str) -> Exception:
-    """What a pickle does to whoever reads it: its process id is in the file then."""
+    """Code run by unpickling: write the process id to the file."""
     with Path(path).open("a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
     return RuntimeError("a trace was left")
 
 
 class HostileValue:
-    """A value whose pickle runs code where it is read."""
+    """A value whose pickle runs code when loaded."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -48,7 +48,7 @@ class HostileValue:
 
 
 class HostileError(BaseException):
-    """An exception of that kind, which nothing on the way catches."""
+    """An exception whose pickle runs code when loaded."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -63,7 +63,7 @@ def _fail(path: Path) -> NoReturn:
 
 
 def _as_pickle(path: Path) -> HostileValue:
-    """A result that travels as a pickle, whatever the client says that it reads."""
+    """Send a result as a pickle, whatever the client accepts."""
     from distributed.protocol.serialize import families
 
     plain, pickled = families["msgpack"], families["pickle"]
@@ -78,7 +78,7 @@ def _as_pickle(path: Path) -> HostileValue:
     return HostileValue(path)
 
 
-#: What a worker answers that somebody else controls, by the text of the file; it gets the path of the trace.
+#: Responses of a hostile worker, by the text of the file; called with the path of the trace.
 HOSTILE: Mapping[str, Callable[[Path], Any]] = {
     "value": HostileValue,
     "pickle": _as_pickle,
@@ -87,7 +87,7 @@ HOSTILE: Mapping[str, Callable[[Path], Any]] = {
 
 
 class DaskCluster:
-    """The cluster, as a test sees it."""
+    """The cluster, as seen by a test."""
 
     def __init__(self, environ: Mapping[str, str], workers: int) -> None:
         self._process = subprocess.Popen(
@@ -108,7 +108,7 @@ class DaskCluster:
         return self._process.stdout.readline().strip()
 
     def kill_worker(self) -> None:
-        """Kill one of the first workers, as the system does that has no memory left."""
+        """Kill one of the first workers, like the OOM killer."""
         os.kill(self.workers.pop(), signal.SIGKILL)
 
     def close(self) -> None:

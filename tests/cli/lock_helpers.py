@@ -1,4 +1,4 @@
-"""The lock of the tests' stack in somebody else's hands."""
+"""Hold the lock of the tests' stack as another user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.records.store import open_records
 
 ROOT = Path(__file__).parents[2]
 FILE = Path(".reconciler/records.sqlite3")
-#: Where the jobs of a local target are.
+#: The job directory of a local target.
 LOCAL = "local"
 
 

@@ -21,7 +21,7 @@ KIND = "memory"
 
 @dataclass
 class MemoryBackend:
-    """Jobs run from the moment they are made until somebody ends them."""
+    """Jobs run from their creation until terminated."""
 
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
     now: Callable[[], float] = lambda: 0.0
@@ -29,15 +29,15 @@ class MemoryBackend:
     def observe(
         self, names: Collection[str] | None = None, needs_absence: Callable[[Observation], bool] | None = None
     ) -> Observation:
-        """All of them, whatever is asked for."""
+        """Return all jobs."""
         return Observation(tuple(self.jobs.values()), requests=1, strategy="all jobs in memory")
 
     def find(self, name: str) -> list[ObservedJob]:
-        """The jobs of this name."""
+        """Return the jobs of this name."""
         return [job for job in self.jobs.values() if job.name.casefold() == name.casefold()]
 
     def name_is_taken(self, name: str) -> bool | None:
-        """Nobody hides jobs here."""
+        """Always False: no job is hidden."""
         return bool(self.find(name))
 
     def details(self, job_id: str) -> ObservedJob:
@@ -47,7 +47,7 @@ class MemoryBackend:
         return self.jobs[job_id]
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
-        """Make a job; it runs."""
+        """Create a running job."""
         metadata = body["metadata"]
         if self.find(metadata["name"]):
             raise NameTaken(f"{metadata['name']} exists")
@@ -82,21 +82,21 @@ BACKEND = MemoryBackend()
 
 
 def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
-    """Nothing has to be opened."""
+    """Return the backend."""
     BACKEND.now = runtime.clock.now
     identity = identity_of(name, target, runtime.environ)
     return Connected(BACKEND, identity, Cloud.HUAWEI, runtime.clock)
 
 
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity:
-    """There is one."""
+    """Return the single identity."""
     return TargetIdentity(
         name=name, kind=target.kind, endpoint=KIND, project_id="p1", workspace_id=target.workspace_id
     )
 
 
 def emptied() -> Iterator[MemoryBackend]:
-    """The service without jobs, before and after a test."""
+    """Empty the service before and after a test."""
     BACKEND.jobs.clear()
     yield BACKEND
     BACKEND.jobs.clear()

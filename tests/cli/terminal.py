@@ -1,4 +1,4 @@
-"""The command line as a process: its streams, or a pseudo-terminal and what a person sees there."""
+"""The command line as a process, with its streams or on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 import pyte
 
 ROOT = Path(__file__).parents[2]
-#: No run takes so many seconds; one that hangs must not hang the tests.
+#: Longer than any run, in seconds; a hanging run must not hang the tests.
 _LONGEST_S = 60
-#: A screen that nothing changes for so long is what a person would look at, and press the next key.
+#: After this many seconds without a change the screen counts as settled, and the next key is pressed.
 _STILL_S = 0.5
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal; as stdin it holds the answers."""
+    """A stream that claims to be a terminal; as stdin it holds the input."""
 
     def isatty(self) -> bool:
         return True
@@ -41,7 +41,7 @@ def start(*arguments: str, **more: Any) -> subprocess.Popen[str]:
 
 
 class Seen(NamedTuple):
-    """What a run showed: every screen in between, what scrolled out of sight, and the last screen."""
+    """Output of a run: each intermediate screen, the scrollback, and the last screen."""
 
     code: int
     screens: list[list[str]]
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
     @property
     def whole(self) -> list[str]:
-        """All that stays, as somebody who scrolls back reads it."""
+        """The scrollback and the last screen."""
         return [*self.scrolled, *self.last]
 
 
@@ -66,14 +66,14 @@ def run_on_terminal(
 ) -> Seen:
     """Run `reconciler` in a directory, on a terminal of its own.
 
-    `keys` are pressed when a screen is as asked, several one by one, for each that is drawn or stays: Ctrl-C.
+    `keys` are pressed when a screen matches; several are pressed one per drawn or settled screen.
     """
     pid, terminal = pty.fork()
-    if pid == 0:  # the program, which finds the terminal as large as it stays
+    if pid == 0:  # the child, which finds the terminal at its final size
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         os.chdir(home)
         env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **(environ or {})}
-        for name in ("NO_COLOR", "LINES", "COLUMNS"):  # workers of the tests have a size of their own
+        for name in ("NO_COLOR", "LINES", "COLUMNS"):  # test workers may set their own size
             env.pop(name, None)
         os.execve(sys.executable, [sys.executable, "-m", "reconciler", *arguments], env)
     screen = pyte.HistoryScreen(columns, rows, history=10_000)
@@ -99,7 +99,7 @@ def run_on_terminal(
 
 
 def _read(terminal: int) -> bytes | None:
-    """The next that is written; nothing while the screen stays as it is, None once the program has ended."""
+    """Return the next output; "" while the screen is unchanged, None after the end of the program."""
     if not select.select([terminal], [], [], _STILL_S)[0]:
         return b""
     try:

@@ -1,4 +1,4 @@
-"""`reconciler adopt` and `release`: jobs that were started by hand, stacks that were renamed, and back."""
+"""`reconciler adopt` and `release`: jobs started by hand, renamed stacks, and releases."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_wrong_usage_of_adopt_changes_nothing(here: World, arguments: str, code:
 @pytest.mark.parametrize(
     ("operation", "more", "code"),
     [
-        (None, "", 3),  # there is nobody to ask
+        (None, "", 3),  # no terminal to prompt on
         ("ShowTrainingJobDetails", "--yes", 8),
         ("ListTrainingJobs", "--yes", 8),
     ],
@@ -181,7 +181,7 @@ def rename(world: World, *keys: str, to: str = "vision") -> None:
 
 
 def age_out(world: World, name: str) -> None:
-    """The job completes, is seen, and its record is gone from the service."""
+    """Complete the job, observe it, and delete its record from the service."""
     world.time.sleep(60)
     world.set_phase("Completed", name)
     world.ends(0, "plan")
@@ -221,7 +221,7 @@ def test_history_of_the_old_stack_is_taken_over_only_when_confirmed(world: World
 
 
 def test_work_that_finished_between_two_renames_of_a_stack_stays_finished(world: World) -> None:
-    """The history of the first name saw it running only."""
+    """The history under the first name has it running only."""
     world.apply(world.manifest("a"))
     world.time.sleep(60)
     world.ends(0, "plan")
@@ -240,12 +240,12 @@ def test_unreadable_list_is_not_reported_as_nothing_to_do(here: World) -> None:
     here.ends(8, "adopt --from-stack old --yes --json", err="warning: the list could not be read")
 
 
-# --- every kind of job that the service knows
+# --- every kind of job
 
 _RESOURCE = {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2}}
 _POOL = {"pool_id": "pool-1", "flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
 _TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
-#: A body of another kind, and one with everything in it, a secret too.
+#: Bodies of another kind, and one with every field and a secret.
 EXPORTED: dict[str, dict[str, Any]] = {
     "tasks": {
         "kind": "hetero_job",
@@ -275,7 +275,7 @@ EXPORTED: dict[str, dict[str, Any]] = {
 
 def test_exported_jobs_are_in_conflict_then_adopted_and_kept(world: World) -> None:
     for kind, body in EXPORTED.items():
-        for form in "ab":  # answers have two forms, by the last digit of the id
+        for form in "ab":  # responses have two forms, by the last digit of the id
             name = f"{re.sub(r'[^A-Za-z0-9]+', '-', kind)}-{form}"
             metadata = {"name": name, "workspace_id": "0", "description": f"{kind} by hand"}
             world.store.create("p1", {"kind": "job", **copy.deepcopy(body), "metadata": metadata})
@@ -301,7 +301,7 @@ def test_exported_jobs_are_in_conflict_then_adopted_and_kept(world: World) -> No
     check_nothing_changes(world, keep=len(jobs))
 
 
-# --- released: what runs goes on, and is nobody's
+# --- released: the job keeps running, without an owner
 
 
 @pytest.fixture

@@ -216,7 +216,7 @@ def test_review_of_commits_names_the_files_of_code(reconciler: Reconciler, git: 
 
 def test_commit_is_recorded_and_uncommitted_files_are_reported(reconciler: Reconciler, git: Git) -> None:
     declare_here()
-    # What git has is text with the line ends of others, what is stored elsewhere a pointer.
+    # Git normalizes line ends, and stores a pointer for LFS files.
     put("crlf.py", "a\nb\n")
     made = commit(git, {"elsewhere.txt": ""})
     Path("src/crlf.py").write_bytes(b"a\r\nb\r\n")
@@ -236,7 +236,7 @@ def test_commit_is_recorded_and_uncommitted_files_are_reported(reconciler: Recon
     dirty = f"; commit {made[:10]} with uncommitted files"
     reconciler.ends(ExitCode.DONE, "history train -t emulated", out=dirty)
     put("helper.py", "")
-    # A repository that git cannot read is none.
+    # An unreadable repository counts as none.
     Path(".git/HEAD").write_text("broken", encoding="utf-8")
     reconciler.ends(ExitCode.DONE, "plan -t emulated", out="code: 1 file changed", lacks="uncommitted")
 

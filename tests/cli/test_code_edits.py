@@ -1,4 +1,4 @@
-"""An edit of code is an edit of the job: decided, compared and adopted as any other."""
+"""An edit of code is an edit of the job: decided, compared and adopted like any other."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ RERUN = "    lifecycle: {rerun: again, ignore_changes: [code]}\n"
         ("", "", "replace", "code changed"),
         ("", ANNOTATED, "replace", "annotations, code changed"),
         (IGNORES, IGNORES, "keep", "creating; ignored: code"),
-        # What the service does not report was not edited: nothing else than the code was.
+        # Only the code was edited.
         (ANNOTATED + IGNORES, ANNOTATED + IGNORES, "keep", "creating; ignored: code"),
         (RERUN, RERUN, "keep", "creating; ignored: code"),
         (IGNORES, ANNOTATED + IGNORES, "replace", "annotations, code changed"),

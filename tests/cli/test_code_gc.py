@@ -1,4 +1,4 @@
-"""The code in a store: what is listed, what is deleted, and above all what is not."""
+"""Code in a store: what is listed, deleted and, above all, kept."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def declare(targets: str = LOCAL, *, stack: str = "vision", key: str = "train", 
 
 
 def stored(stack: str = "vision") -> list[str]:
-    """The files in the local store, without the digests; the oldest prefix first."""
+    """Return the contents in the local store, oldest prefix first."""
     places = sorted((STORED / stack).glob("*"), key=lambda place: place.stat().st_mtime)
     return [path.read_text() for place in places for path in place.rglob("train.py")]
 
@@ -90,7 +90,7 @@ def test_only_old_unused_code_is_deleted(reconciler: Reconciler, three: None) ->
     reconciler.ends(ExitCode.DONE, "plan --detailed-exitcode", out="1 to keep")
     said = reconciler.ends(ExitCode.DONE, "code gc --yes --json").document
     assert (said["items"], sum(said["kept"].values())) == ([], 1)
-    # What was deleted comes back where it is needed again.
+    # Deleted code is uploaded again when needed.
     edit("1")
     reconciler.ends(ExitCode.DONE, "apply --yes --force", out="1 succeeded")
     assert stored() == ["3", "1"]
@@ -267,7 +267,7 @@ def test_interrupted_gc_is_completed_by_the_next_gc(cloud: World, obs: ObsServer
 
 
 def on_delete(obs: ObsServer, do: Callable[[], object]) -> None:
-    """Do something before the store answers the first deletion."""
+    """Run something before the store responds to the first deletion."""
     left = [do]
 
     def first(seen: Seen) -> None:

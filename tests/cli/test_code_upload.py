@@ -1,4 +1,4 @@
-"""Code on its way to the store of a cloud: refused, cut off, changed; no job starts before it is there."""
+"""Uploads to the store of a cloud: refused, truncated, changed; no job starts before its code is stored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FILES = ("helper.py", "train.py")
 
 @pytest.fixture
 def obs(world: World) -> Iterator[ObsServer]:
-    """A store, and a stack with one job that has code, and one without."""
+    """A store, and a stack with a job with code and one without."""
     with running() as server:
         declare(world, server)
         write("print(1)\n", "src/train.py")
@@ -183,7 +183,7 @@ def test_upload_shows_no_secret(world: World, obs: ObsServer, monkeypatch: pytes
 
 
 def login(world: World, obs: ObsServer, patch: pytest.MonkeyPatch) -> None:
-    """Log in by a password, at an IAM that gives the token which the service takes."""
+    """Log in by password at an IAM whose token the service accepts."""
     patch.delenv("MODELARTS_AUTH_TOKEN")
     write(Path("jobs.yaml").read_text(encoding="utf-8").replace(f"    iam_endpoint: {obs.url}\n", ""))
     patch.setenv("OS_AUTH_URL", f"{obs.url}/v3")
@@ -274,7 +274,7 @@ def test_token_is_not_sent_in_the_clear(world: World, obs: ObsServer, named: str
 
 
 class Cut:
-    """Ends the world of a client at its n-th PUT: nothing that it sends from then on arrives."""
+    """Cuts off a client at its n-th PUT: nothing it sends afterwards arrives."""
 
     def __init__(self, obs: ObsServer, number: int, *, has_effect: bool) -> None:
         self._left, self._is_over = number, False
@@ -344,7 +344,7 @@ def test_killed_upload_is_completed_by_the_next_apply(world: World, obs: ObsServ
 
 
 class Held:
-    """Holds every request of a kind, that of the manifest object too, until it is let go."""
+    """Holds every request of a kind until released."""
 
     def __init__(self, obs: ObsServer, method: str = "PUT") -> None:
         self.method = method
@@ -414,7 +414,7 @@ def test_code_that_changes_during_the_upload_fails_the_action(world: World, obs:
     begun = iter(range(3))
 
     def edit(seen: Seen) -> None:
-        # The plan lists the prefix, and the apply does it again.
+        # Both plan and apply list the prefix.
         if "list-type" in seen.query and "prefix" in seen.query and next(begun) == 1:
             write("print(3)\n", "src/train.py")
 

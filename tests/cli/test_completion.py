@@ -1,4 +1,4 @@
-"""Shell completion: the scripts, and what a shell is offered."""
+"""Shell completion: scripts and candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each command says, and ends with, where the records were damaged or are something else."""
+"""Error and exit code of each command with damaged or foreign records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _linked(to: str) -> Callable[[Path], object]:
     return _replaced(lambda file: file.symlink_to(to))
 
 
-#: What each command ends with where the history cannot be read. A job runs, and one is new.
+#: Exit code of each command with an unreadable history. One job is running, one is new.
 CODES = {
     ("plan",): 8,
     ("drift",): 8,
@@ -78,7 +78,7 @@ IN_THE_PLACE: dict[str, Callable[[Path], object]] = {
     "a link to a device": _linked("/dev/zero"),
     "a text": lambda file: file.write_text("These are no records.\n" * 1000),
 }
-#: The commands that do not read what was damaged.
+#: Commands that do not read the damaged part.
 SPARED = {"a cell": {"unlock"}, "a number": {"unlock"}, "the lock": {"plan", "drift", "status", "history"}}
 
 
@@ -121,7 +121,7 @@ ODD: tuple[Any, ...] = (
 
 
 def _mutated(tree: Any, chance: Random) -> Any:
-    """Plain data with something else at one place of it, or without it."""
+    """Yield plain data with one value replaced or removed."""
     if isinstance(tree, dict | list) and tree and chance.random() < 0.8:
         tree = copy(tree)
         at = chance.choice([*tree] if isinstance(tree, dict) else range(len(tree)))

@@ -1,4 +1,4 @@
-"""`reconciler doctor`: what is wrong is told apart, and each has something to do about it."""
+"""`reconciler doctor`: each failure is distinguished and has a fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AWAY = "http://127.0.0.1:9"
 
 
 class RealTime:
-    """This machine's time, `ahead_s` of what it should be; nobody waits for anything."""
+    """The machine's time, `ahead_s` fast; sleeping returns at once."""
 
     ahead_s = 0.0
 
@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> RealTime:
 
 @pytest.fixture
 def signed(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A service that checks signatures, and the key that it knows in the environment."""
+    """A service that checks signatures, with its key in the environment."""
     monkeypatch.setenv("HUAWEICLOUD_SDK_AK", ACCESS_KEY)
     monkeypatch.setenv("HUAWEICLOUD_SDK_SK", SECRET_KEY)
     with Store(clock=ManualClock()) as store:
@@ -53,7 +53,7 @@ def signed(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 class Findings(NamedTuple):
-    """What `doctor --json` found: the checks by name, and those that are wrong."""
+    """The result of `doctor --json`: the checks by name, and the failed ones."""
 
     said: Said
     checks: dict[str, dict[str, Any]]
@@ -70,7 +70,7 @@ class Findings(NamedTuple):
 
 
 def doctor(reconciler: Reconciler, code: int, *wrong: str, options: str = "") -> Findings:
-    """Run it: it ends with this code, and these checks are wrong."""
+    """Run it; check its exit code and its failed checks."""
     said = reconciler.ends(code, f"doctor --json {options}")
     checks = {check["name"]: check for check in said.document["checks"]}
     found = [name for name, check in checks.items() if check["status"] == "wrong"]
@@ -147,7 +147,7 @@ def test_missing_credentials_are_7_and_no_request_is_sent(
 
 @pytest.fixture
 def by_password(monkeypatch: pytest.MonkeyPatch) -> Iterator[Iam]:
-    """An identity service that lets nobody in, and a login for it in the environment."""
+    """An identity service that refuses every login, with a login in the environment."""
     iam = Iam(status=401, code="401")
     with running(iam) as url:
         monkeypatch.setenv("OS_AUTH_URL", f"{url}/v3")
@@ -179,11 +179,11 @@ def test_unreachable_identity_service_leaves_the_endpoint_unchecked(
     assert (found.fix("credentials"), found.status("endpoint")) == ("check OS_AUTH_URL", "not checked")
 
 
-# --- the faults that everybody meets: one paragraph, and what to do; the same for a plan
+# --- common mistakes: the same message and fix as in a plan
 
 
 def refused(reconciler: Reconciler, code: int, *words: str) -> None:
-    """Plan and doctor end with this code, and say these words."""
+    """Plan and doctor exit with this code, and print these words."""
     for command in ("plan", "doctor"):
         said = reconciler.ends(code, command, lacks="Traceback")
         assert all(word in said.out + said.err for word in words), said
@@ -234,7 +234,7 @@ def fail(service: Service, operation: str | None = None, effect: Effect = Effect
     service.app.faults.add(Fault(effect, operation=operation, count=None, **more))
 
 
-# --- what one call is refused
+# --- refused calls
 
 LIST, READ = "ListTrainingJobs", "ShowTrainingJobDetails"
 LOGIN, RESTRICTED, NO_ROLE = "authentication", "the account is restricted", (403, "ModelArts.0112")
@@ -243,12 +243,12 @@ LOGIN, RESTRICTED, NO_ROLE = "authentication", "the account is restricted", (403
 @pytest.mark.parametrize(
     ("operation", "answer", "name", "fix", "requests"),
     [
-        # Who is not let in is told so once, and asks no more: more than 5 wrong signatures lock a key.
+        # After a failed authentication no more requests: more than 5 wrong signatures lock a key.
         (None, (403, "ModelArts.0206"), LOGIN, "use credentials of this project", 1),
         (None, (403, "ModelArts.0210"), "project", "the credentials belong to another project", 1),
         (None, (403, "APIGW.0310"), LOGIN, RESTRICTED, 1),
         (READ, (403, "ModelArts.4116"), LOGIN, RESTRICTED, 2),
-        # A role that is missing says nothing of other calls.
+        # A missing role does not affect other calls.
         (LIST, NO_ROLE, "may list jobs", "role: modelarts:trainJob:list", 1),
         (LIST, (403, "ModelArts.9999"), "may list jobs", "role: modelarts:trainJob:list", 1),
         (READ, NO_ROLE, "may read a job", "role: modelarts:trainJob:get", 3),

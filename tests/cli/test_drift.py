@@ -1,4 +1,4 @@
-"""`reconciler drift`: each event once, since the last check, and what `drift.ignore` knows."""
+"""`reconciler drift`: each event once since the last check, and `drift.ignore`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_edit_of_a_field_that_is_not_ignored_is_pending_in_a_fresh_checkout(
 
 @pytest.fixture
 def failed(world: World) -> Job:
-    """Two jobs, of which `a` has failed since."""
+    """Two jobs; `a` has failed since."""
     world.write("a", "b")
     world.ends(0, "apply --yes")
     world.time.sleep(7200)

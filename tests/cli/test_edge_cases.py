@@ -1,4 +1,4 @@
-"""Stories that went wrong once."""
+"""Regression tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack that is another one on each target, from Python and from the command line."""
+"""A stack that differs by target, from Python and from the command line."""
 
 from __future__ import annotations
 

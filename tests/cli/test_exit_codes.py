@@ -1,4 +1,4 @@
-"""docs/reference/exit-codes.md: every ending has its code, and errors are shown without a traceback."""
+"""docs/reference/exit-codes.md: every outcome has its code, and errors are shown without a traceback."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ WRONG_USE: dict[str, tuple[str, ...]] = {
 def test_wrong_usage_is_64_and_never_2(reconciler: Reconciler, command: str) -> None:
     write(manifest("a"))
     for words in WRONG_USE[command]:
-        # Where help is to be had is said, and enough.
+        # The error points to --help.
         reconciler.ends(64, f"{command} {words}", out="", err="error: ", lacks=["Commands:", "Traceback"])
 
 
-#: An empty argument is a variable of the shell without a value; it must not mean the current directory.
+#: An empty argument is an unset shell variable; it must not mean the current directory.
 EMPTY = (
     *(
         "validate ~",
@@ -136,13 +136,13 @@ def test_unreachable_endpoint_is_8(reconciler: Reconciler) -> None:
 
 
 def many(world: World) -> str:
-    """Six jobs run; what is declared now makes five of them end."""
+    """A manifest that terminates five of six running jobs."""
     world.apply(world.manifest(*"abcdef"))
     return world.manifest("a")
 
 
 def long_running(world: World) -> str:
-    """A job has run for 30 hours; it is declared no more."""
+    """A manifest without a job that has run for 30 hours."""
     world.store.durations = Durations(running=100 * 3600)
     world.apply(world.manifest("a", "b"))
     world.time.sleep(108000)
@@ -150,7 +150,7 @@ def long_running(world: World) -> str:
 
 
 def vanished(world: World) -> str:
-    """A job ran when it was seen last, and nothing of the stack is there."""
+    """A manifest whose only job, last seen running, is missing."""
     world.apply(world.manifest("a"))
     for job in world.store.jobs():
         world.store.set_phase(job.id, "Failed")

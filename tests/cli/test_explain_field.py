@@ -1,4 +1,4 @@
-"""`explain FIELD`: what an edit of one field of a job means, by its path or by the end of one."""
+"""`explain FIELD`: the effect of editing a field, by its path or a path suffix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reconciler export`: what exists on a target becomes a manifest."""
+"""`reconciler export`: jobs on a target become a manifest."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def export(world: World) -> Export:
 
 
 def tree(text: str) -> dict[str, Any]:
-    """What a manifest says."""
+    """Parse a manifest."""
     document = parse(text.encode(), Path("jobs.yaml"), "jobs.yaml")
     assert not document.problems
     return document.tree
 
 
-# --- from jobs to a manifest that is theirs
+# --- from jobs to their manifest
 
 
 def test_exported_job_with_a_foreign_name_is_adopted_by_id(
     reconciler: Reconciler, export: Export, make: Make
 ) -> None:
-    """No conflict would hold its key back: the work would be started twice."""
+    """There would be no conflict for its key, and the work would start twice."""
     commands = {
         key: f"reconciler adopt {key} {make(name)}"
         for key, name in {"x": "x-r2", "x_2": "x", "w_R2": "w-R2", "y" * 58: "y" * 61}.items()
@@ -135,7 +135,7 @@ def test_missing_job_does_not_stop_the_export_of_others(export: Export, make: Ma
     assert (export("nothing").code, export("nothing").out) == (1, "")
 
 
-# --- what goes wrong
+# --- errors
 
 
 def test_export_wrong_usage_is_64(reconciler: Reconciler) -> None:

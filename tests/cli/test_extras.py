@@ -1,4 +1,4 @@
-"""What only some features need may be missing: the error names it, and the command that installs it."""
+"""Optional packages may be missing: the error names the package and the command that installs it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOTIFY = "notify:\n  - {url: 'json://127.0.0.1:1/'}\n"
 def test_missing_package_is_named_with_the_command_that_installs_it(
     module: str, more: str, command: str, code: ExitCode, reconciler: Reconciler
 ) -> None:
-    # Records of the embedded emulator lie beside the manifest, whatever is said.
+    # Records of the embedded emulator are always beside the manifest.
     url = "http://127.0.0.1:1" if module == "psycopg" else None
     write(manifest("a", more=more, url=url))
     put_finished_job()

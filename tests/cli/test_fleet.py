@@ -25,7 +25,7 @@ from tests.cli.lock_helpers import held_by
 
 
 def stack(name: str, keys: str = "", *, url: str | None = None, project: str = "p1", more: str = "") -> str:
-    """A manifest with a job for each of the keys, on the embedded emulator or on a service."""
+    """Return a manifest with a job per key, on the embedded emulator or a service."""
     service = f"{{kind: modelarts, endpoint: '{url}', project_id: {project}}}"
     target = "{kind: local}" if url is None else service
     jobs = "".join(JOB.format(key=key, lr="0.1") for key in keys.split())
@@ -34,7 +34,7 @@ def stack(name: str, keys: str = "", *, url: str | None = None, project: str = "
 
 
 def put(url: str | None = None, **texts: str) -> None:
-    """Write stacks by the names of their directories: their keys, or their whole text."""
+    """Write stacks by directory name: their keys, or their whole text."""
     for name, text in texts.items():
         write(text if "\n" in text else stack(name, text, url=url), f"{name}/stack.yaml")
 
@@ -62,7 +62,7 @@ def test_every_root_below_path_is_a_separate_stack_even_if_nested(reconciler: Re
     said = reconciler("validate --fleet --json tree")
     shown = [(one["root"], one["stack"], one["document"]["jobs"]) for one in said.document["stacks"]]
     assert shown == [("outer", "outer", 1), ("outer-b", "other", 1), ("outer/deep/inner", "inner", 1)]
-    # The root of PATH itself is a dot; several paths have roots from what they share.
+    # The root of PATH itself is "."; roots of several paths are relative to their common parent.
     for paths, roots in (
         ("tree/outer-b", ["."]),
         ("tree/outer/deep tree/outer-b", ["outer-b", "outer/deep/inner"]),
@@ -80,7 +80,7 @@ def test_tree_without_a_root_file_is_a_manifest_error_with_its_candidates(reconc
     reconciler.ends(65, "validate --fleet tree", out="", err=words)
 
 
-# ── one that fails hides no other ────────────────────────────────────────────────────────────────────
+# ── failures ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_failing_stacks_hide_no_other(reconciler: Reconciler, service: Service) -> None:
@@ -148,7 +148,7 @@ def test_internal_error_is_70_of_its_stack_without_secrets(reconciler: Reconcile
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_stacks_that_cannot_be_checked_are_errors_of_their_entries(world: World, command: str) -> None:
-    """Two that own the same jobs name both; the jobs of a local target lie beside it."""
+    """Two stacks owning the same jobs are both named; the jobs of a local target are beside it."""
     put(good="a", wrong=stack("wrong", "b").replace("jobs:", "jbos:"))
     put(copy=stack("same", "a", url=world.url), first=stack("same", "b", url=world.url))
     put(**dict.fromkeys(("local-1", "local-2"), stack("beside", "a")))
@@ -187,7 +187,6 @@ def test_option_without_meaning_for_a_fleet_is_refused(
 
 
 def test_keys_variables_and_targets_apply_to_the_stacks_that_declare_them(reconciler: Reconciler) -> None:
-    """Keys and variables of those that declare them; targets of each."""
     put(one=stack("one", "a b", more="variables: {x: {default: '1', allowed: ['1', '2']}}\n"))
     targets = "targets: {here: {kind: local}, there: {kind: local}}\ntarget: here\n"
     put(two=stack("two", "b c").replace("targets: {there: {kind: local}}\n", targets))
@@ -230,7 +229,7 @@ def test_plan_of_a_stack_without_changes_is_shown_where_it_lists_a_key(world: Wo
     world.ends(0, "plan --fleet", out=["  = keep      a  r1   failed", "= kept  Plan: 0 to create"])
     world.ends(0, "plan --fleet --show-keep", out=["  = keep      a  r1   ", "  = keep      b  r1   "])
     world.ends(0, "plan --fleet --only a", out=["Stack kept on there"], lacks="= kept  ")
-    # Nor are they changes.
+    # They are no changes, either.
     assert world("plan --fleet --json").document["summary"]["changed"] == 0
 
 
@@ -288,7 +287,7 @@ DENIED = stack("denied", "e", more="policies: [{name: no, deny: 'true', message:
 
 
 def answering(reconciler: Reconciler, answer: Callable[[], None] = lambda: None) -> list[str]:
-    """Have a terminal on which somebody answers yes, unless `answer` says no; return what was asked."""
+    """Confirm prompts on a terminal, or call `answer`; return the prompts."""
     asked: list[str] = []
 
     def confirm(question: str) -> None:
@@ -300,7 +299,7 @@ def answering(reconciler: Reconciler, answer: Callable[[], None] = lambda: None)
 
 
 def summaries(document: Any) -> dict[str, dict[str, int]]:
-    """How many actions ended how, by the roots of the stacks that were carried out."""
+    """Return the action counts by result, by the root of each applied stack."""
     ends = {root: one["document"]["events"] for root, one in entries(document).items() if "document" in one}
     return {
         root: {status: number for status, number in events[-1]["summary"].items() if number}
@@ -334,7 +333,7 @@ def test_fleet_apply_asks_once_and_applies_each_stack_separately(reconciler: Rec
     }
     assert document["summary"]["counts"]["done"] == 3
     assert [one["root"] for one in document["stacks"]] == ["denied", "kept", "one", "two", "typo"]
-    # Now nothing is to be done, so nothing is asked.
+    # Now there is nothing to do, so there is no prompt.
     again = reconciler.ends(65, "apply --fleet")
     assert (len(asked), again.out.count("Fleet: ")) == (1, 1)
     history = entries(reconciler("history --fleet --json").document)
@@ -424,7 +423,7 @@ def test_signal_ends_every_stack_cleanly(world: World, number: int, code: int) -
 
 
 def test_stacks_are_waited_for_concurrently(reconciler: Reconciler, service: Service) -> None:
-    """All at once, for it may take days."""
+    """A wait may take days."""
     put(service.url, **{f"s{n}": f"k{n}" for n in range(6)})
     reconciler.patch.setattr("reconciler.apply.waiter.LONGEST_PAUSE_S", 0.1)
     reconciler.patch.setattr("reconciler.rollout.LONGEST_PAUSE_S", 0.1)
@@ -486,7 +485,7 @@ def test_status_and_history_accept_keys_of_any_stack(reconciler: Reconciler) -> 
     assert reconciler("history --fleet a").out.splitlines()[-1] == "Fleet: 2 stacks; 1 run, 1 revision."
 
 
-# ── drift that is reported once ──────────────────────────────────────────────────────────────────────
+# ── drift ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_fleet_drift_is_reported_once(world: World) -> None:

@@ -44,7 +44,7 @@ JOB = """\
 
 
 def a_cluster(workers: int) -> AbstractContextManager[DaskCluster]:
-    """The workers have credentials of their own, and the value of a secret that the client does not have."""
+    """The workers have their own credentials, and the value of a secret the client lacks."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
     return dask_cluster({**environ, "MODELARTS_AUTH_TOKEN": TOKEN, "FLEET_TOKEN": SECRET}, workers)
 
@@ -57,13 +57,13 @@ def cluster() -> Iterator[DaskCluster]:
 
 @pytest.fixture(scope="module")
 def hostile_cluster() -> Iterator[DaskCluster]:
-    """Workers that somebody else controls where they are told to."""
+    """Workers that turn hostile on request."""
     with a_cluster(2) as running_cluster:
         yield running_cluster
 
 
 class SlowService:
-    """A service that answers after 50 ms, and does something at its nth request."""
+    """A service that responds after 50 ms, and runs a callback at its nth request."""
 
     def __init__(self, store: Store) -> None:
         self._requests = 0
@@ -82,11 +82,11 @@ class SlowService:
         self._pause.wait(seconds)
 
     def stand(self) -> None:
-        """Answer nothing until it is to go on."""
+        """Stop responding until resumed."""
         self._goes_on.clear()
 
     def go_on(self) -> None:
-        """Answer again."""
+        """Resume responding."""
         self._goes_on.set()
 
 
@@ -161,7 +161,7 @@ def test_response_of_a_hostile_worker_executes_nothing_and_fails_its_stack(
 
 
 class Wire:
-    """A connection to the scheduler that keeps what the client sends."""
+    """A connection to the scheduler that records what the client sends."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.removeprefix("tcp://").partition(":")
@@ -247,7 +247,7 @@ def test_interrupt_cancels_tasks_not_yet_started(
     said = reconciler("plan --fleet --json --scheduler", cluster.address, "fleet")
     service.go_on()
     assert (said.code, said.out) == (130, "")
-    # The workers are free for others: what was in flight has ended, and nothing else is begun.
+    # The workers are idle: running tasks have ended, and no other was started.
     reconciler.ends(0, "validate --fleet --scheduler", cluster.address, "fleet")
     assert service._requests < 50
 
@@ -273,7 +273,7 @@ def test_apply_on_workers_is_interrupted_cleanly(
         return answer
 
     reconciler.patch.setattr(distributed.Client, "run", told)
-    # Beyond the plans of all: each stack took one look for its plan, and another one when it was applied.
+    # Besides the first plans, each stack was read once for its plan and once for its apply.
     plans = 20 * (service._requests // 14)
     service.at = service._requests + plans, interrupt
     said = reconciler("apply --fleet --yes --json --scheduler", cluster.address, "fleet")
@@ -296,7 +296,7 @@ def test_unreachable_scheduler_is_reported(
     reconciler.patch.setattr("reconciler.fleet.CONNECT_S", 0.2)
     write_stacks("http://127.0.0.1:1", 1)
     run = reconciler.ends(code, "validate --fleet --scheduler", address, "fleet", out="", err=said)
-    assert "OSError" not in run.err  # what the system says, in words
+    assert "OSError" not in run.err  # the message of the system, not the exception
 
 
 @pytest.fixture

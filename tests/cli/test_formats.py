@@ -1,4 +1,4 @@
-"""A format is a module and its row: with these two, every command that takes formats offers it."""
+"""A format is a module and its table row: every command with formats then offers it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.cli.conftest import Reconciler, manifest, write
 
 
 def _takes_formats(name: str) -> bool:
-    """Whether a command says in its help that it takes formats."""
+    """Whether the help of a command mentions formats."""
     command = LazyGroup().get_command(click.Context(LazyGroup()), name)
     assert command is not None
     return any(parameter.name == "outputs" for parameter in command.params)
 
 
 TAKES_FORMATS = [name for name in COMMANDS if _takes_formats(name)]
-#: Command → what it needs besides, and which contents it shows, one after the other.
+#: Command → its further arguments, and the contents it shows, in order.
 ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "plan": ((), [Content.PLAN]),
     "apply": (("--yes",), [Content.PLAN, Content.RESULT]),
@@ -39,7 +39,7 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "release": (("a", "--yes"), [Content.PLAN, Content.RESULT]),
     "watch": ((), [Content.DRIFT]),
 }
-#: What goes on until it is stopped is tried where that is done: test_watch.py.
+#: Commands that run until stopped are tested in test_watch.py.
 ENDLESS = {"watch"}
 
 
@@ -49,7 +49,7 @@ def _shout(content: Content, value: Any, view: View) -> str:
 
 @pytest.fixture
 def shout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A format that somebody adds: a module of the package, and a row."""
+    """An added format: a module of the package, and a row."""
     module = ModuleType("reconciler.render.shout")
     module.render = _shout  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)

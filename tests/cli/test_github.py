@@ -10,14 +10,14 @@ from tests.cli.conftest import Reconciler, manifest, write
 
 
 class Step:
-    """The files that a runner gives to a step."""
+    """The files a runner provides to a step."""
 
     def __init__(self, directory: Path) -> None:
         self.summary, self.output = directory / "summary.md", directory / "output"
 
     @property
     def outputs(self) -> dict[str, str]:
-        """What later steps see; the last line of a name counts."""
+        """The outputs seen by later steps; the last line of a name counts."""
         lines = self.output.read_text(encoding="utf-8").splitlines()
         return dict(line.split("=", 1) for line in lines)
 

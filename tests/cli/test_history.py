@@ -1,4 +1,4 @@
-"""`reconciler history`: what was done to a stack, by whom, and what its jobs were."""
+"""`reconciler history`: the runs of a stack, their authors, and its jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = Path("page.html")
 
 
 def sql(statement: str, *values: object) -> None:
-    """Change the records of the stack that is here."""
+    """Change the records of the stack in the current directory."""
     with closing(sqlite3.connect(FILE)) as file, file:
         file.execute(statement, values)
 
@@ -38,15 +38,15 @@ def revisions(said: Said, name: str = "revision") -> list[tuple[str, Any]]:
     return sorted((one["key"], one[name]) for one in said.document["revisions"])
 
 
-#: How far the clock of these tests is ahead, in seconds.
+#: Offset of the clock in these tests, in seconds.
 AHEAD = [0.0]
 
 
 @pytest.fixture
 def applied(reconciler: Reconciler, tmp_path_factory: pytest.TempPathFactory) -> Reconciler:
-    """A job that was replaced, another one that was not, and a drift check: made once, and copied.
+    """A replaced job, a kept one, and a drift check: made once, then copied.
 
-    Sleeping moves the clock on, that of the embedded emulator too.
+    Sleeping advances the clock, also that of the embedded emulator.
     """
 
     def sleep(_: object, seconds: float) -> None:
@@ -176,7 +176,7 @@ def test_key_history_shows_each_revision_with_its_declaration(applied: Reconcile
     assert "description: a of the test" in oldest
     assert re.search(r"    created 20\S+Z(, \w+ 20\S+Z)*\n    first observed: \w+ 20", oldest)
     assert [first[:18], second[:18]] == ["#1 apply: complete", "#2 apply: complete"]
-    write(manifest("a", "c"))  # what is gone from the manifest is not forgotten
+    write(manifest("a", "c"))  # a key removed from the manifest is still known
     assert applied("history b").out.count("\n#") == 1
     assert applied("history c").out == "Nothing is recorded for c yet.\n"
 
@@ -211,7 +211,7 @@ def test_first_argument_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -
 def test_incompatible_history_options_are_wrong_usage(applied: Reconciler) -> None:
     for line, words in (
         ("--nonsense", "No such option"),
-        # Who forgets the name of the page gives that of the manifest, which stands behind --html then.
+        # If the page name is omitted, the manifest becomes the value of --html.
         ("--html jobs.yaml", "jobs.yaml is a manifest"),
         ("-t elsewhere", "elsewhere"),
     ):
@@ -226,7 +226,7 @@ def test_renamed_key_keeps_its_history(applied: Reconciler) -> None:
     assert revisions(applied("history --json")) == [("b", 1), ("new", 1), ("new", 2)]
 
 
-# ── what it does not need, and never shows ─────────────────────────────────────────────────────────
+# ── not needed, and never shown ───────────────────────────────────────────────────────────────────
 
 
 def test_command_needs_no_service_credentials_or_secrets(world: World) -> None:
@@ -247,7 +247,7 @@ def test_command_needs_no_service_credentials_or_secrets(world: World) -> None:
 
 
 def lanes() -> list[str]:
-    """What has a lane on the page: two of the runs, and one per key."""
+    """Return the lanes of the page: two of the runs, and one per key."""
     return re.findall(r'<tr data-key="([^"]*)"', PAGE.read_text(encoding="utf-8"))
 
 

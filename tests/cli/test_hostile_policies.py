@@ -1,4 +1,4 @@
-"""A policy that would run for ever: each command ends within the limit, and at once on a signal."""
+"""A policy that would run forever: each command ends within the limit, and at once on a signal."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_endless_policy_denies_within_the_time_limit(reconciler: Reconciler, com
     assert children() <= before
 
 
-# Where tests run in several processes, each has a thread by which it is told what to do.
+# Under xdist each worker has a control thread.
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(("command", "code"), [*((command, 143) for command in COMMANDS), ("plan", 130)])
 def test_signal_ends_a_policy_at_once(reconciler: Reconciler, command: str, code: int) -> None:
-    """The limit is an hour: what ends within seconds ends by the signal."""
+    """The limit is an hour, so an end within seconds is due to the signal."""
     reconciler.patch.setattr(evaluator, "TIME_LIMIT_S", 3600.0)
     TimeMachine((), signal.SIGTERM).take_place(reconciler.patch)
     write_stack()
@@ -80,7 +80,7 @@ def command_line(pid: int) -> bytes:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process ends, however busy the machine is."""
+    """Whether a process ends, allowing for a busy machine."""
     ends_s = time.monotonic() + 30
     while (is_there := bool(command_line(pid))) and time.monotonic() < ends_s:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""`reconciler init`: what it writes works at once, and nothing that exists is touched."""
+"""`reconciler init`: generated files work at once, and no existing file is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a signal does to a command that sleeps: nothing more is sent, and it ends within a second or two."""
+"""A signal during a sleep: nothing more is sent, and the command ends within two seconds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def asked(service: Service, operation: str) -> int:
 
 
 def interrupt(number: int, when: Callable[[], bool], run: Callable[[], Ended]) -> Ended:
-    """Run something as the main program does: it ends soon after a signal, sent when something holds."""
+    """Run something like the main program; signal it once a condition holds, and check that it ends soon."""
     sent_s: list[float] = []
 
     def send() -> None:

@@ -1,4 +1,4 @@
-"""`reconciler jobs`, `flavors`, `engines`: the service's own calls, as people and programs see them."""
+"""`reconciler jobs`, `flavors`, `engines`: the calls of the service, as seen by people and programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 86_400
 
 @pytest.fixture
 def here(world: World) -> World:
-    """A stack with a key `a`, of which there is no job."""
+    """A stack with a key `a` without a job."""
     world.write("a")
     return world
 
@@ -85,7 +85,7 @@ def test_list_takes_the_filters_of_the_service(here: World) -> None:
 
 @pytest.mark.parametrize("which", ["", "--tag team"])
 def test_time_filters_need_one_search(here: World, which: str) -> None:
-    """There are jobs of 96, 64, 32 and 0 days ago."""
+    """The jobs are 96, 64, 32 and 0 days old."""
     for n, name in enumerate("abcd"):
         put_tagged(here, name)
         here.time.sleep(32 * DAY if n < 3 else 0)
@@ -207,7 +207,7 @@ def test_missing_log_is_no_failure(here: World) -> None:
 
 
 def run_for(world: World, name: str, seconds: int, result: str = "Completed") -> Job:
-    """A job that has just been created, and will run for so long."""
+    """Create a job that runs for this long."""
     body = a_body(name)
     body["algorithm"]["environments"] = {"EMULATOR_RUN_SECONDS": str(seconds), "EMULATOR_RESULT": result}
     return world.store.create("p1", body)
@@ -313,7 +313,7 @@ def test_job_that_a_stack_owns_needs_force(here: World, verb: str, phase: str) -
     here.ends(3, f"jobs {verb} resnet50 --yes", err=["r1 of resnet50 in stack vision", "--force"])
     assert here.changes == []
     here.ends(0, f"jobs {verb} resnet50 --yes --force")
-    # A copied marker makes nobody an owner.
+    # A copied marker is no ownership.
     here.ends(0, f"jobs {verb} copy --yes")
     assert not Path(".reconciler").exists(), "recorded only where there are records"
 
@@ -509,7 +509,7 @@ def revision(world: World, number: int, phase: str = "Running", key: str = "a") 
 
 
 def shown(world: World, word: str) -> str:
-    """The id of the job that a word means."""
+    """Return the id of the job selected by a word."""
     return str(world.ends(0, "jobs show --json", word).document["metadata"]["id"])
 
 
@@ -540,7 +540,7 @@ def test_renamed_key_also_selects_the_jobs_of_its_old_name(here: World) -> None:
 
 
 def test_large_workspace_costs_a_name_one_more_search_and_hides_no_adopted_job(here: World) -> None:
-    """No search by name finds the adopted one, and it has ended."""
+    """The adopted job has ended, and no search by name finds it."""
     adopted = put(here, "by-hand", "Completed")
     here.describe("by-hand", f"reconciler.test.a.r1.a3f9a2c1b7d4e.id{adopted.id.replace('-', '')[:8]}")
     for n in range(120):
@@ -582,7 +582,7 @@ def test_newest_revision_is_owned_so_ending_it_needs_force(here: World, verb: st
     revision(here, 1, "Completed")
     second = revision(here, 2, phase)
     here.ends(3, f"jobs {verb} a -y", err="a-r2 is r2 of a in stack test")
-    here.ends(3, f"jobs {verb} a --force")  # nobody agreed
+    here.ends(3, f"jobs {verb} a --force")  # not confirmed
     assert here.changes == []
     assert here(f"jobs {verb} a -y --force --json").document["jobs"][0]["id"] == second.id
 

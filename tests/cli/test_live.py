@@ -1,4 +1,4 @@
-"""What is drawn while something goes on: as much as there is room for, in one place, and gone in the end."""
+"""Live output: as much as fits, in one place, and removed at the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNT = re.compile(r"(\d+) of (\d+) jobs")
 
 
 def a_home(home: Path, speed: float) -> Path:
-    """Make a stack of many jobs on a local target whose time runs quickly; at 600 a job runs for a second."""
+    """Make a stack of many jobs on a local target with a fast clock; at 600 a job runs for a second."""
     (home / "jobs.yaml").write_text(manifest(*(f"job-{n:02}" for n in range(JOBS))), encoding="utf-8")
     (home / ".reconciler").mkdir()
     Store(str(home / ".reconciler/local.sqlite3"), speed=speed).close()
@@ -48,7 +48,7 @@ def a_home(home: Path, speed: float) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """An apply of many jobs that waits for them, on few rows."""
+    """A waiting apply of many jobs on a terminal with few rows."""
     home = a_home(tmp_path_factory.mktemp("live"), speed=200)
     return run_on_terminal(home, "apply", "-y", "--wait", "completed", rows=ROWS)
 
@@ -85,7 +85,7 @@ def test_interrupted_status_watch_is_130_and_restores_the_cursor(tmp_path: Path)
 
     seen = run_on_terminal(home, "status", "--watch", rows=ROWS, interrupt_when=is_drawn)
     assert (seen.code, seen.cursor_is_hidden) == (130, False)
-    # The last look stays, whole.
+    # The last screen stays complete.
     assert sum("job-" in line for line in seen.whole) == JOBS
     assert not is_drawn(seen.whole)
 
@@ -138,7 +138,7 @@ def test_message_during_drawing_is_printed_above_the_display(monkeypatch: pytest
 
 
 def test_signal_handler_can_print_while_the_main_thread_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that drew itself would draw again what was being drawn."""
+    """A handler that drew itself would interrupt a drawing in progress."""
     screen, one = a_screen(monkeypatch), Display()
     table = LiveTable(("key",))
     table.rows = [TableRow((f"row-{n}",), 0, "x") for n in range(5)]
@@ -171,7 +171,7 @@ def test_drawing_needs_a_terminal_and_text(
     assert not can_draw(io.StringIO())
 
 
-# ── lines, where nothing can be drawn ──────────────────────────────────────────────────────────────
+# ── lines, without a terminal ──────────────────────────────────────────────────────────────────────
 
 
 def an_event(type_: EventType, at_s: float, key: str = "a", detail: str = "") -> ApplyEvent:
@@ -333,5 +333,5 @@ def test_names_in_a_drawn_table_are_whole_on_a_narrow_terminal(columns: int) -> 
     lines = drawn.get().splitlines()
     assert any(name in line for line in lines)
     assert max(map(cell_len, lines)) <= columns
-    # What did not fit says so: a cell, or the head for a whole column.
+    # Truncation is visible: in the cell, or in the head for a whole column.
     assert ("…" in drawn.get()) is (columns == 40)

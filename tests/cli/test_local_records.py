@@ -1,4 +1,4 @@
-"""The records of a local target lie beside it, whatever `records` says."""
+"""The records of a local target are beside it, whatever `records` says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Reconciler, World, manifest, write
 
 RECORDS = Path(".reconciler/records.sqlite3")
-#: Nobody listens there: whoever uses it fails.
+#: Nothing listens there, so any use fails.
 NOWHERE = "postgresql://me@127.0.0.1:1/records"
 IN_MANIFEST = "records: 'postgresql://me:${env.NO_SUCH_PASSWORD}@127.0.0.1:1/records'\n"
 

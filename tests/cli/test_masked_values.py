@@ -1,4 +1,4 @@
-"""What may be a secret is in no output: text, JSON, saved plan, `jobs show`, `jobs list`.
+"""Probable secrets are in no output: text, JSON, saved plan, `jobs show`, `jobs list`.
 
 Source: docs/operations/security.md, "Secrets".
 """
@@ -37,7 +37,7 @@ def test_possible_secret_in_a_removed_value_is_in_no_output_of_a_fresh_checkout(
         "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)" in one for one in said
     )
     assert all("INFO" in one for one in said)
-    assert VALUE in world("jobs show a --json").out  # the way that the words name
+    assert VALUE in world("jobs show a --json").out  # the remedy named in the message
 
 
 SENSITIVE = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
@@ -45,21 +45,21 @@ SENSITIVE = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
 
 @pytest.fixture
 def applied(world: World) -> str:
-    """A job with secrets, made by somebody who has the value; we have not."""
+    """A job with secrets, applied by a user who has their values; here they are missing."""
     text = with_environments(world.manifest("a", more=SENSITIVE), "T: 'x ${var.token}', B: '1'")
     text = text.replace("{lr: 0.1}", f"{{lr: 0.1, hush: {{value: {VALUE}-2, sensitive: true}}}}")
     write(text)
     world.setenv("THE_TOKEN", VALUE)
     world.ends(0, "apply --yes")
     world.patch.delenv("THE_TOKEN")
-    world.patch.setattr(console, "redact", Redactor())  # what apply learned, another process does not know
+    world.patch.setattr(console, "redact", Redactor())  # another process does not know the values
     return text
 
 
 def test_sensitive_variable_without_a_value_is_redacted(world: World, applied: str) -> None:
     for line in ("jobs show a", "jobs events a --json", "jobs logs a", "jobs logs a --json"):
         world.ends(0, line, lacks=VALUE)
-        # What the job was given is hidden in its log and events.
+        # Values passed to the job are hidden in its log and events.
         assert console.redact(f"the program printed x {VALUE}") == "the program printed (sensitive)"
         world.patch.setattr(console, "redact", Redactor())
     [listed] = world.ends(0, "jobs list --json", lacks=VALUE).document["items"]

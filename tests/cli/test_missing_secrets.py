@@ -1,4 +1,4 @@
-"""Stopping, looking and unlocking rest on no secret's value (docs/operations/security.md, "Secrets")."""
+"""Stopping, reading and unlocking need no secret's value (docs/operations/security.md, "Secrets")."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEEDS_NONE = [
 
 
 def with_secrets(text: str) -> str:
-    """Each job holds a secret in what the digest covers, and one in what can be changed on the job."""
+    """Add a secret to an immutable and to a mutable field of each job."""
     text = text.replace(
         "parameters: {lr", "environments: {T: 'Bearer ${var.token} $${x}'}\n      parameters: {lr"
     )
@@ -32,7 +32,7 @@ def with_secrets(text: str) -> str:
 
 @pytest.fixture(autouse=True)
 def applied(world: World) -> None:
-    """Two jobs, made by somebody who had the secrets; we have not."""
+    """Two jobs, applied by a user who has the secrets; here they are missing."""
     write(with_secrets(world.manifest("a", "b", more=VARIABLES)))
     world.setenv("THE_TOKEN", SECRET)
     world.setenv("THE_TOPIC", "tell-nobody-8")

@@ -1,4 +1,4 @@
-"""`notify`: drift and failed applies are told where the manifest says, once, and no URL is seen anywhere."""
+"""`notify`: drift and failed applies are sent once to the declared URLs, which are never shown."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_failed_apply_is_notified(world: World, receiver: Receiver) -> None:
 
 
 HUSH = "tell/nobody+9!x"
-#: The forms in which a service may repeat it: as it is, as a part of a URL, as base64, escaped.
+#: The forms in which a service may echo it: plain, in a URL, as base64, escaped.
 FORMS = {
     "as it is": HUSH,
     "in a URL": quote(HUSH, safe=""),
@@ -171,7 +171,7 @@ FORMS = {
 
 
 def repeating(world: World, receiver: Receiver, form: str) -> None:
-    """A stack whose job has a description, seen on the service, that holds the secret."""
+    """A stack whose job has the secret in its reported description."""
     variables = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
     url = receiver.url("chat")
     world.write("a", more=f"{variables}notify: [{{url: '{url}'}}]\n")

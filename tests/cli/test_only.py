@@ -69,7 +69,7 @@ def test_matrix_entry_selects_all_its_members(world: World) -> None:
     assert [line for line in origins if line in members] == members
     world.ends(64, "adopt s 0", err=f"name one of them, e.g. {members[0]}")
 
-    # What it produced once has a history.
+    # Its former members have a history.
     past = world("history s --json").document
     assert {one["key"] for one in past["revisions"]} == {*members, "s-lr-6"}
     assert {one["key"] for run in past["runs"] for one in run["actions"]} == {*members, "s-lr-6"}

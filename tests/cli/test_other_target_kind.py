@@ -1,4 +1,4 @@
-"""A kind of target with the core protocol only: each command works, or says what the kind cannot do."""
+"""A kind of target with the core protocol only: each command works, or names the missing operation."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryBackend]:
 
 
 class Walk(NamedTuple):
-    """A command as it is typed on a stack whose job runs, how it ends, and what it says.
+    """A command on a stack with a running job, its exit code, and its output.
 
-    Without a code it works, or says what the kind cannot do.
+    Without a code it must work, or name the missing operation.
     """
 
     arguments: tuple[str, ...]
@@ -95,7 +95,7 @@ WALKS = (
 
 
 def _all_walks() -> list[Walk]:
-    """Those of the table, and each further command on a job."""
+    """Yield the rows of the table, and each further command on a job."""
     assert isinstance(jobs_command, click.Group)
     rows = {walk.arguments[1] for walk in WALKS if walk.arguments[0] == "jobs"}
     return [*WALKS, *(Walk(("jobs", name, KEY), None) for name in jobs_command.commands if name not in rows)]

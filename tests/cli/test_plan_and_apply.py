@@ -1,4 +1,4 @@
-"""What people and programs see of plan, apply, destroy and drift."""
+"""The output of plan, apply, destroy and drift."""
 
 from __future__ import annotations
 

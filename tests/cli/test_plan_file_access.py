@@ -1,4 +1,4 @@
-"""What a plan file may be: a regular file of a bounded size."""
+"""A plan file must be a regular file of bounded size."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_link_to_a_plan_is_read_and_its_root_found_from_the_file(reconciler: Rec
 
 
 def test_root_with_a_non_utf8_name_is_found(reconciler: Reconciler) -> None:
-    """Linux lets a name be any bytes."""
+    """A file name on Linux may be any bytes."""
     root = Path(os.fsdecode(b"caf\xe9"))
     write(manifest("a"), str(root / "jobs.yaml"))
     reconciler.ends(0, f"plan --out {PLAN}", str(root))

@@ -1,4 +1,4 @@
-"""What a saved plan looks up is shown by `show`, and a record store of its own asked about.
+"""`show` lists the sources a saved plan reads; its own record store needs confirmation.
 
 Source: docs/reference/saved-plans.md, "Secrets".
 """
@@ -23,7 +23,7 @@ SHOW, APPLY = f"show {PLAN}", f"apply --plan {PLAN}"
 
 
 def edit(document: dict[str, Any], **options: Any) -> None:
-    """Edit the options, with a seal that fits: whoever edits a plan can compute it."""
+    """Edit the options and reseal the plan, as an attacker could."""
     document["options"] |= options
     PLAN.write_text(json.dumps(sealed(document)), encoding="utf-8")
 
@@ -60,7 +60,7 @@ def test_show_lists_store_and_values_before_the_plan(world: World, plan: dict[st
     assert shown.startswith("sha256:")
     assert shown.splitlines()[1].startswith("Stack test on there")
     assert shown.endswith("Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep.\n")
-    # Beside other formats they go to stderr.
+    # With other formats they go to stderr.
     said = world.ends(0, f"{SHOW} --json", err="${var.token} from the environment variable A_TOKEN")
     assert said.document["stack"] == "test"
 
@@ -92,7 +92,7 @@ def test_escapes_in_sources_are_sanitized(world: World, plan: dict[str, Any]) ->
     assert "\n::error" not in said.out
 
 
-# ── apply asks ─────────────────────────────────────────────────────────────────────────────────────
+# ── prompts ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_foreign_store_is_not_connected_without_confirmation(world: World, plan: dict[str, Any]) -> None:
@@ -102,10 +102,10 @@ def test_foreign_store_is_not_connected_without_confirmation(world: World, plan:
     edit(plan, records=records)
     world.ends(3, APPLY, err=[records, "no terminal to ask on", "add --yes"])
     assert world.requests == []
-    # One that is named now is not asked about.
+    # A store given now needs no confirmation.
     world.ends(3, f"{APPLY} --records sqlite:///{Path.cwd()}/own.db", err="add --yes", lacks="own store")
     connect.assert_not_called()
-    # Whoever says --yes has read what `show` shows; the store does not answer.
+    # --yes confirms what `show` shows; the store does not respond.
     world.ends(1, f"{APPLY} --yes")
     connect.assert_called()
 

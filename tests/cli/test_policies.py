@@ -126,7 +126,7 @@ def test_review_checks_policies_for_changed_jobs_only(reconciler: Reconciler) ->
     reconciler.ends(3, "review base head", out=denied)
     document = reconciler("review base head --json").document
     assert [(one["key"], one["policy"]) for one in document["denied"]] == [("b", "one-node")]
-    # By the policies of HEAD, which the review shows to have changed.
+    # By the policies of HEAD; the review shows that they changed.
     write(stack("a", "b", two_nodes="b", more=DENY.replace("> 1", "> 2")), "head/jobs.yaml")
     changed = 'policies.one-node.deny: "job.spec.resource.node_count > 1" -> '
     reconciler.ends(0, "review base head", out=changed)

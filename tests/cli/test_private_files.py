@@ -30,7 +30,7 @@ def umask(mask: int) -> Iterator[None]:
 
 
 def modes(directory: Path = HERE) -> dict[str, str]:
-    """Directory and files that other people's processes could open, with their modes."""
+    """Return files and directories accessible to other users, with their modes."""
     every = [directory, *directory.iterdir()]
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in every}
     return {
@@ -63,7 +63,7 @@ def test_readable_record_directory_is_made_private_on_opening(world: World, comm
     url = world.url if where == "service" else None
     write(manifest("a", url=url))
     world.ends(0, "apply --yes")
-    write(manifest("a", "b", url=url))  # an unchanged plan asks no record
+    write(manifest("a", "b", url=url))  # an unchanged plan reads no record
     (HERE / "old-backup.sqlite3").touch()
     HERE.chmod(0o755)
     for file in HERE.iterdir():

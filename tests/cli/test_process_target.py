@@ -1,4 +1,4 @@
-"""A target whose jobs are processes of this machine, from the command line: it is one like the others."""
+"""A target whose jobs are local processes, from the command line."""
 
 from __future__ import annotations
 

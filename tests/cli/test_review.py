@@ -1,4 +1,4 @@
-"""`reconciler review`: what a change of the manifests means, between directories or git revisions."""
+"""`reconciler review`: the effect of a manifest change, between directories or git revisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE, TWO = manifest("a"), manifest("a", "b")
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where commits are copied to: empty again after each test."""
+    """The directory commits are copied to; empty after each test."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -150,7 +150,7 @@ def test_problems_of_both_sides_are_reported_with_repository_paths(
 
 
 def test_root_file_above_the_copy_is_never_read(reconciler: Reconciler, git: Git, temporary: Path) -> None:
-    """Anybody may write to the directory for temporary files."""
+    """The directory for temporary files is writable by everybody."""
     stray = temporary / "stray.yaml"
     stray.write_text(TWO, encoding="utf-8")
     commit(git, {"jobs.yaml": "jobs: {}\n"})
@@ -209,7 +209,7 @@ ON_TARGETS = manifest("a", lr="${var.lr}", more="target: dev\nvariables: {lr: {}
 
 
 def targets(said: Said) -> list[tuple[list[str], list[str]]]:
-    """The targets that are reviewed together, each with the keys that differ there."""
+    """Return the target groups of a review, with the keys that differ there."""
     found = said.document
     return [(one["targets"], [job["key"] for job in one["jobs"]]) for one in (found, *found["others"])]
 
@@ -225,7 +225,7 @@ def targets(said: Said) -> list[tuple[list[str], list[str]]]:
         ),
         ("train.py", "other.py", [(["dev", "prod"], ["a"])], "Review: 0 added, 0 removed, 0 renamed, 1"),
         ("target: dev", "target: prod", [(["prod", "dev"], [])], "Review: 0 added"),
-        # A target that has another name is the same one; a new one has no jobs yet.
+        # A renamed target is the same one; a new one has no jobs yet.
         ("dev", "test", [(["test", "prod"], [])], "Review: 0 added"),
         (
             "targets:\n",
@@ -233,7 +233,7 @@ def targets(said: Said) -> list[tuple[list[str], list[str]]]:
             [(["dev", "prod"], []), (["new"], ["a"])],
             "Review: 1 added",
         ),
-        # One whose expressions have no value is skipped, on whichever side, and named.
+        # A target without values for its expressions is skipped and named.
         ("lr: 0.2", "lr: '${env.NOT_SET}'", [(["dev"], [])], "Review: 0 added"),
     ],
 )
@@ -288,5 +288,5 @@ def test_manifests_can_be_compared_on_one_target(reconciler: Reconciler) -> None
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("lr: 0.2", "lr: 0.3")})
     said = reconciler("review old new -t prod --json")
     assert keys(said) == [("a", "changed")]
-    # What targets give to variables shows through the jobs, and may be secrets.
+    # Variable values of targets may be secrets; their effect shows in the jobs.
     assert (said.document["target"], said.document["settings"]) == ("prod", [])

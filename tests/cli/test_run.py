@@ -111,7 +111,7 @@ def test_interrupt_ends_the_job(number: int, ends: ExitCode) -> None:
         assert run.stdout is not None
         assert [run.stdout.readline() for _ in range(2)] == ["text of train data None\n", "waits\n"]
         run.send_signal(number)
-        out, err = run.communicate(timeout=120)  # until the job has let go of its output
+        out, err = run.communicate(timeout=120)  # until the job has closed its output
     assert (run.returncode, out) == (ends, "asked to end\n")
     assert ("interrupt again to kill it" in err) == (number == signal.SIGINT)
 
@@ -122,7 +122,7 @@ def test_declared_code_runs_as_it_is_now_and_is_not_uploaded(tmp_path: Path) -> 
         out, _ = run.communicate(timeout=60)
     assert (run.returncode, out) == (0, "['pkg'] /src\n")
     assert [path.name for path in Path("store").iterdir()] == ["b"]
-    # What has no outputs leaves nothing.
+    # A job without outputs leaves nothing.
     assert set(Path(tempfile.gettempdir()).glob("reconciler-own-*")) == before
 
 

@@ -1,4 +1,4 @@
-"""`-o prometheus=FILE` tells how the run ended: written whole, when it has, and also where it failed."""
+"""`-o prometheus=FILE` has the outcome of the run: written atomically at its end, also after a failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "metrics.prom"
 
 
 class Metrics(dict[str, float]):
-    """The samples of the file by name, those with a kind or a class as `name action`; labels aside."""
+    """The samples of the file by name, or `name kind` if they have an action or class."""
 
     def __init__(self) -> None:
         super().__init__()

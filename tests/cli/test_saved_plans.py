@@ -1,4 +1,4 @@
-"""Saved plans: what was read is what is applied, elsewhere and later; or nothing is."""
+"""Saved plans: exactly the reviewed plan is applied, elsewhere and later, or nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def edited(world: World, *keys: str, of: str) -> str:
 
 
 def save(reconciler: Reconciler, options: str = "", code: int = 0) -> Document:
-    """Make a plan, and forget the manifest."""
+    """Save a plan, and delete the manifest."""
     reconciler.ends(code, f"plan --out {PLAN} {options}")
     for file in Path().glob("*.yaml"):
         file.unlink()
@@ -144,7 +144,7 @@ WORD = "tell-nobody-ever-2"
 
 
 def _reported(world: World) -> None:
-    """The service reports the secret where the plan says what it changes."""
+    """Let the service report the secret in a field that the plan changes."""
     world.describe("a", f"{WORD} {world.descriptions()['a'].split()[-1]}")
 
 
@@ -178,7 +178,7 @@ HEADER = "header: {default: 'tell-nobody-1 ${var.token}', sensitive: true}"
 
 
 def bare(text: str) -> str:
-    """Without what names the key outside of it."""
+    """Remove what names the key elsewhere."""
     return text.replace("    description: nightly of the test\n", "")
 
 
@@ -190,7 +190,7 @@ def composed(text: str) -> str:
     return text.replace("true}}\n", f"true}}, {HEADER}}}\n").replace("Bearer ${var.token}", "${var.header}")
 
 
-#: The value of the secret, the edit of the manifest, the address of the records, and what is said.
+#: The value of the secret, the edit of the manifest, the URL of the records, and the error.
 NOT_SAVED: dict[str, tuple[str, Callable[[str], str], str, str]] = {
     "the key": ("nightly", bare, "", "contains the value of a secret, and"),
     "the host": ("127.0.0.1", bare, "", "contains the value of a secret, and"),
@@ -245,7 +245,7 @@ def test_show_lists_kept_keys_and_guard_refusals(world: World) -> None:
     world.ends(0, f"show {PLAN}", err="--allow empty")
 
 
-# ── carried out ─────────────────────────────────────────────────────────────────────────────────────
+# ── applied ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_saved_plan_is_applied_without_a_manifest_and_recorded(world: World, every_action: Document) -> None:
@@ -277,7 +277,7 @@ def test_apply_of_a_saved_plan_prompts_and_reports_json_lines(world: World, ever
 
 
 def test_plan_file_is_applied_from_any_directory(reconciler: Reconciler, tmp_path: Path) -> None:
-    """The local target and the records are found from the plan file on."""
+    """The local target and the records are found relative to the plan file."""
     write(manifest("a"), "stack/jobs.yaml")
     write("", "plans/nothing")
     write("", "elsewhere/nothing")
@@ -304,7 +304,7 @@ def test_saved_plan_uses_the_records_it_was_made_with(world: World, tmp_path: Pa
     assert not Path(".reconciler").exists()
 
 
-# ── secrets, found again ────────────────────────────────────────────────────────────────────────────
+# ── secrets ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("given", ["", "--var", "--var-file"])
@@ -344,7 +344,7 @@ def test_stale_plan_sends_nothing_and_lists_every_change(world: World, every_act
 
 
 class Place(NamedTuple):
-    """What may be damaged beside the jobs."""
+    """What a test may damage besides the jobs."""
 
     patch: pytest.MonkeyPatch
     world: World
@@ -352,11 +352,11 @@ class Place(NamedTuple):
     cleanup: ExitStack
 
     def put(self, name: str, **said: Any) -> None:
-        """Edit a member of the plan file, with a seal that fits."""
+        """Edit a member of the plan file, and reseal it."""
         PLAN.write_text(json.dumps(sealed({**self.plan, name: self.plan[name] | said})), encoding="utf-8")
 
 
-#: What is no movement of a job → the exit code, and what the message names; the last two stay damaged.
+#: Mismatch other than a changed job → exit code and words of the message; the last two stay damaged.
 REFUSED: dict[str, tuple[Callable[[Place], object], int, str]] = {
     "another minor version": (
         lambda p: p.patch.setattr("reconciler.plan_file.__version__", "0.99.0"),
@@ -411,7 +411,7 @@ def test_another_project_in_the_environment_makes_the_plan_stale(world: World) -
 
 
 def test_stale_plan_error_equals_the_documented_one(world: World) -> None:
-    """What goes to stderr is not written by `docs.generate`."""
+    """`docs.generate` does not generate stderr."""
     page = PAGE.read_text(encoding="utf-8")
     world.setenv("HF_TOKEN", SECRET)
     text = with_token(world.manifest("spirals", more=TOKEN)).replace("A_TOKEN", "HF_TOKEN")
@@ -470,7 +470,7 @@ def test_apply_that_cannot_start_still_emits_its_last_event(world: World) -> Non
 
 
 def digest_of(reconciler: Reconciler) -> str:
-    """What `show` prints on a line of its own."""
+    """Return the digest printed by `show`."""
     [line] = re.findall("^sha256:[0-9a-f]{64}$", reconciler(f"show {PLAN}").out, re.MULTILINE)
     return str(line)
 

@@ -1,6 +1,6 @@
-"""Schedules by the command line, on a service whose clock is not ours: docs/concepts/schedules.md.
+"""Schedules from the command line, on a service with its own clock: docs/concepts/schedules.md.
 
-It is 2026-08-06T07:06:40Z there, and the clock is moved.
+Its time starts at 2026-08-06T07:06:40Z, and is advanced by the tests.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ DAY_S = 86_400
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """A service that says with each answer what time it is there."""
+    """A service that reports its time with each response."""
     with a_service(monkeypatch, tells_time=True) as service:
         yield service
 
 
 def planned(world: World) -> list[tuple[str, str]]:
-    """What would be done about each key, and why; nothing that is kept."""
+    """Return action and reason of each key that is not kept."""
     actions = world("plan --json").document["actions"]
     return [(one["action"], one["reason"]) for one in actions if one["action"] != "keep"]
 

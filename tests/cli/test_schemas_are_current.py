@@ -1,4 +1,4 @@
-"""`schemas/` is written by `reconciler schema NAME`; a change of a model shows there."""
+"""`schemas/` is written by `reconciler schema NAME`; a model change must be committed there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A signal at any moment while the program starts: its exit code, and no traceback.
 
-The moments are function calls, counted from the first line of the program on: the same ones in every run.
+The moments are function calls counted from program start, so they are reproducible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`reconciler status`: where each key stands, and what it waits for."""
+"""`reconciler status`: the state of each key, and what it waits for."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_keys_and_paths_are_distinguished(world: World) -> None:
         world.ends(64, f"status {word}", out="", err=why)
 
 
-# ── what it needs, and what it leaves alone ────────────────────────────────────────────────────────
+# ── requirements and side effects ───────────────────────────────────────────────────────────────
 
 
 def test_status_needs_no_secret_or_lock_and_reads_the_service_once(world: World) -> None:
@@ -141,11 +141,11 @@ def test_unreadable_list_is_8_and_shown(world: World, applied: Job) -> None:
     assert "1 unknown" in world("status").out
 
 
-# ── again and again ────────────────────────────────────────────────────────────────────────────────
+# ── --watch ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def watched(reconciler: Reconciler, time: SharedTime, looks: int, *arguments: str) -> Said:
-    """What a watch wrote in so many looks, before Ctrl-C."""
+    """Return the output of a watch of a few checks, ended by Ctrl-C."""
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -162,7 +162,7 @@ def test_watch_prints_a_block_per_change_once_a_minute_at_most(
     said = watched(world, time, 10)
     assert (said.code, said.out.count("Stack test on there")) == (130, 2)
     assert time.slept == [60.0] * 10
-    # What only grows older is no change.
+    # Growing ages are no change.
     world.write("a", lr="0.2")
     assert watched(world, time, 30).out.count("Stack test on there") == 1
 

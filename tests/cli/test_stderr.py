@@ -1,4 +1,4 @@
-"""What goes to stderr: lines for people or, with --log-format json, one JSON object per line."""
+"""stderr: lines for people or, with --log-format json, one JSON object per line."""
 
 from __future__ import annotations
 

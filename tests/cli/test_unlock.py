@@ -1,4 +1,4 @@
-"""The lock as people meet it: who is refused and told what, and how a lock is broken."""
+"""The lock from the command line: refusals, and `unlock`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stack(reconciler: Reconciler) -> Reconciler:
     return reconciler
 
 
-# ── who is refused ─────────────────────────────────────────────────────────────────────────────────
+# ── refused ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("command", ["apply", "destroy"])
@@ -36,7 +36,7 @@ def test_refused_second_apply_names_holder_start_host_and_expiry(stack: Reconcil
     fix = "fix: wait until it is released; if its process is gone: reconciler unlock"
     with held_by("bob"):
         said = stack.ends(6, f"{command} --yes", out="", err=["error: another process holds the lock", fix])
-        stack.ends(0, "plan")  # looking needs no lock
+        stack.ends(0, "plan")  # reading needs no lock
     assert re.search(
         r"why: stack test: held by bob on laptop, process 7 since 20[\dT:-]+Z, for apply; "
         r"it expires in \d\d s unless renewed",
@@ -64,7 +64,7 @@ def test_lock_does_not_block_other_stacks_and_targets(world: World) -> None:
 
 
 def test_unlock_without_a_lock_needs_no_confirmation(stack: Reconciler) -> None:
-    for number in range(2):  # without a store, and none is made; and with one
+    for number in range(2):  # without a store, which is not created; then with one
         said = stack("unlock")
         assert (said.code, said.out, said.err) == (0, FREE, "")
         assert Path(".reconciler").exists() == bool(number)
@@ -99,7 +99,7 @@ def test_unlock_prompts_before_breaking_the_lock(stack: Reconciler, text: str, c
     [("", "reconciler.cli.apply.confirm"), ("--yes", "reconciler.records.lock.Locks.break_lock")],
 )
 def test_only_the_named_lock_is_broken(stack: Reconciler, options: str, at: str) -> None:
-    """Before it was broken, while somebody thought about it, say, bob ended and carol began."""
+    """During the prompt bob's lock ended and carol took hers."""
     bob, carol = held_by("bob"), held_by("carol")
     broken = Records.break_lock
     bob.__enter__()
@@ -132,11 +132,11 @@ def test_invalid_store_or_target_is_wrong_usage(stack: Reconciler) -> None:
     stack.ends(64, "unlock -t elsewhere")
 
 
-# ── the one whose lock is broken ───────────────────────────────────────────────────────────────────
+# ── broken lock ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_apply_with_a_broken_lock_starts_nothing_more(reconciler: Reconciler, service: Service) -> None:
-    """In another process. Found without connecting, and by connecting, a target names one scope."""
+    """In another process. A target has the same scope with and without a connection."""
     write(manifest(*"abcd", url=service.url.replace("127.0.0.1", "LocalHost") + "/"))
     service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", count=None, delay_s=0.5))
     other = start("apply", "--yes", "--parallelism", "1")
@@ -150,7 +150,7 @@ def test_apply_with_a_broken_lock_starts_nothing_more(reconciler: Reconciler, se
         reconciler.ends(0, "unlock --yes")
     finally:
         out, err = other.communicate()
-    # Whether the heartbeat notices first, or a call that was about to be made.
+    # Detected first by the heartbeat, or by a call about to be made.
     assert other.returncode == 6, err
     assert "the lock was lost" in out + err
     assert len(service.store.jobs()) < 3  # what was in flight has finished

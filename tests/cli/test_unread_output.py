@@ -1,4 +1,4 @@
-"""A reader that closes stdout (`| head -1`) changes nothing of what is done, nor any exit code."""
+"""A reader that closes stdout (`| head -1`) changes neither what is executed nor the exit code."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def closed_stdout() -> Iterator[TextIO]:
 
 
 def run_unread(*arguments: str) -> int:
-    """Call the command line; nobody reads what it writes to stdout."""
+    """Call the command line with an unread stdout."""
     with closed_stdout():
         return run(cli, list(arguments))
 
 
-#: Command → lines that only look, each with the code it ends with.
+#: Command → read-only command lines, each with its exit code.
 LINES: dict[str, list[tuple[str, int]]] = {
     "export": [("export a", 0), ("export nothing", 1)],
     "init": [("init other", 0)],
@@ -85,7 +85,7 @@ def test_every_command_has_an_unread_output_test() -> None:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A job that runs and has drifted, an edit, a plan that holds and one that is stale."""
+    """A running job with drift, an edit, a valid plan and a stale one."""
     clock, home = ManualClock(), tmp_path_factory.mktemp("unread")
     with pytest.MonkeyPatch.context() as patch, Store(clock=clock) as store:
         patch.chdir(home)
@@ -115,7 +115,7 @@ def _there(stack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_closed(*arguments: str) -> int:
-    """Call the command line as `>&-` does: there never was a stdout."""
+    """Call the command line without a stdout, like `>&-`."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", nowhere)
         console.on_broken_pipe()
@@ -123,7 +123,7 @@ def run_closed(*arguments: str) -> int:
 
 
 def run_full(*arguments: str) -> int:
-    """Call the command line where the disk is full that stdout goes to."""
+    """Call the command line with stdout on a full disk."""
     full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", full)
@@ -141,7 +141,7 @@ def test_unread_output_does_not_change_the_exit_code(
     line: str, code: int, capsys: pytest.CaptureFixture[str], record_property: RecordProperty
 ) -> None:
     assert run(cli, line.split()) == code, "as it is where somebody reads"
-    is_first = line == LINES[line.split()[0]][0][0]  # the same way out for each line of a command
+    is_first = line == LINES[line.split()[0]][0][0]  # all lines of a command share their exit path
     for run_it in (run_unread, run_closed) if is_first else (run_unread,):
         assert run_it(*line.split()) == code, run_it.__name__
         assert "Traceback" not in capsys.readouterr().err
@@ -150,7 +150,7 @@ def test_unread_output_does_not_change_the_exit_code(
 
 @pytest.mark.parametrize("line", ["plan", "plan --json", "status", "schema"])
 def test_unwritable_stdout_is_a_failure(line: str) -> None:
-    """A full disk is no reader that has gone: what was asked for is lost."""
+    """Unlike with a closed pipe, requested output is lost."""
     assert run_full(*line.split()) == 1
 
 
@@ -174,7 +174,7 @@ def test_unread_output_does_not_change_the_exit_code_in_a_shell(
     assert "apply" not in line or run(cli, ["plan", "--detailed-exitcode"]) == 0, "it was done"
 
 
-# ── whoever has to say yes ─────────────────────────────────────────────────────────────────────────
+# ── prompts ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("run_it", [run_unread, run_closed, run_full])
@@ -203,13 +203,13 @@ def test_nothing_is_executed_if_the_prompt_could_not_be_shown(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", stream)
         code = run(cli, line.split())
-    with suppress(OSError):  # what could not be written is there yet
+    with suppress(OSError):  # the unwritten output is still buffered
         stream.close()
     assert code == 3
     assert changing == []
 
 
-# ── what is done ───────────────────────────────────────────────────────────────────────────────────
+# ── execution ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("form", [(), ("--json",), ("-v",)])

@@ -1,4 +1,4 @@
-"""A field that the service keeps and does not echo: sent once, then believed, and said so."""
+"""A field the service stores but does not report: sent once, then trusted, with a warning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNRECORDED = (
 
 @pytest.fixture(params=[("spec.notification",), ()], ids=["not echoed", "echoed"])
 def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """A service over HTTP, that echoes the notification or does not."""
+    """A service over HTTP that may or may not report the notification."""
     with a_service(monkeypatch, unreported=request.param) as service:
         yield service
 
@@ -28,7 +28,7 @@ only_unechoed = pytest.mark.parametrize("service", [("spec.notification",)], ind
 
 
 def declare(world: World, *events: str, topic: str = "urn:smn:x", more: str = "") -> None:
-    """Write a manifest whose job tells a topic of these events."""
+    """Write a manifest whose job notifies a topic of these events."""
     told = f"      notification: {{topic_urn: '{topic}', events: [{', '.join(events)}]}}\n"
     write(world.manifest("a", more=more) + (told if events else ""))
 

@@ -55,12 +55,12 @@ def test_validation_document_has_problems_with_locations(reconciler: Reconciler)
     assert {one["path"] for one in document["diagnostics"]} >= {"jobs.b"}
 
 
-# ── what other commands leave behind where the manifest is invalid ──────────────────────────────────
+# ── other commands with an invalid manifest ─────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("command", ["plan", "drift"])
 def test_failed_command_writes_no_report(reconciler: Reconciler, command: str) -> None:
-    """But for metrics, which tell of the failure: tests/cli/test_run_metrics.py."""
+    """Except metrics, which report the failure: tests/cli/test_run_metrics.py."""
     broken()
     formats = [name for name in FORMATS if name != "prometheus"]
     said = reconciler(command, *(word for name in formats for word in ("-o", f"{name}=out.{name}")))

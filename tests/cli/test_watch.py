@@ -1,4 +1,4 @@
-"""`reconciler watch`: checks on a schedule, each in a process of its own; time is moved, never waited for."""
+"""`reconciler watch`: scheduled checks, each in its own process, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.cli.test_interrupted import CREATE, asked, interrupt, throttled
 from tests.notify.receiver import receiving
 from tests.processes import children
 
-# Where tests run in several processes, each has a thread by which it is told what to do.
+# Under xdist each worker has a control thread.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 Between = Callable[[], object]
 
 
 class Watched(NamedTuple):
-    """What a watch ended with and wrote, the processes of its checks included."""
+    """The exit code and output of a watch, including the processes of its checks."""
 
     code: int
     out: str
@@ -50,7 +50,7 @@ class Watched(NamedTuple):
 
 
 class Forked:
-    """In the place of `Popen`: a command of ours in a process that need not import anything."""
+    """A replacement for `Popen` that forks, so the command needs no imports."""
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], **_: object) -> None:
         reading, writing = os.pipe()
@@ -88,7 +88,7 @@ class Forked:
 
 
 class TimeMachine(loop.WatchClock):
-    """A clock that jumps to the next check; before each one something is done, and at last a signal comes."""
+    """A clock that jumps to the next check; runs a callback before each, and sends a signal at the end."""
 
     def __init__(self, between: Sequence[Between], number: int) -> None:
         self._between, self._number = list(between), number
@@ -110,7 +110,7 @@ class TimeMachine(loop.WatchClock):
             os.kill(os.getpid(), self._number)
 
     def take_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let a watch have this clock, wait as it says, and start its checks quickly."""
+        """Patch a watch to use this clock and to fork its checks."""
         monkeypatch.setattr(loop, "Popen", Forked)
         monkeypatch.setattr(watch, "WatchClock", lambda: self)
 
@@ -134,7 +134,7 @@ def watching(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
 
 
 def nothing() -> None:
-    """Leave all as it is before the next check."""
+    """Change nothing before the next check."""
 
 
 def jobs(phase: str = "") -> list[str]:
@@ -303,7 +303,7 @@ def test_signal_during_an_apply_ends_it_cleanly(watching: Watching, service: Ser
 
 
 def test_timed_out_check_is_ended_and_reported(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service takes every connection and never says a word."""
+    """The service accepts every connection and never responds."""
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         write(manifest("a", url=f"http://127.0.0.1:{listening.getsockname()[1]}"))

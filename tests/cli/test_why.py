@@ -66,6 +66,6 @@ def test_cause_of_a_blocked_key_is_shown_with_its_values(world: World) -> None:
         "change the job or the policy",
     ]
     world.ends(0, "why a", out=blocked)
-    # What one has blocked the next is not asked about.
+    # A key blocked by one guard is not checked by the next.
     document = why(world, "a")
     assert ([one["policy"] for one in document["policies"]], document["guards"]) == (["cheap"], [])

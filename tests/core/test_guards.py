@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 
 def ending(stopping: int, active: int, **limits: float) -> Case:
-    """A stack with `count` of its active jobs removed from the manifest."""
+    """A stack with `stopping` of its `active` jobs removed from the manifest."""
     kept = [a_job(f"keep-{n}") for n in range(active - stopping)]
     ended = [a_job(f"end-{n}") for n in range(stopping)]
     stack = a_stack(a_job("new"), *kept, limits=Limits.model_validate(limits))
