@@ -359,7 +359,7 @@ def test_code_is_inherited_removed_and_overridden_per_target_and_member(reconcil
         ("./src", "scr", 'did you mean "./src"?'),
         ("./src", "../..", "is outside"),
         ("boot_file: train.py", "boot_file: trian.py", 'did you mean "train.py"?'),
-        ("boot_file: train.py", "code_dir: obs://b/x/", "`code` gives code_dir"),
+        ("boot_file: train.py", "code_dir: obs://b/x/", "`code` sets code_dir"),
         ("[data/]", "[data/], max_size: 10B", "`max_size` is 10 B"),
         ("[data/]", "[data/], max_size: 10", "a size must be text"),
         (', code_store: "obs://vision/code/"', "", "add code_store: obs://BUCKET/PREFIX/ to the target"),

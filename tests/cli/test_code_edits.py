@@ -187,7 +187,7 @@ def test_code_and_paths_relative_to_it_are_inherited(world: World, more: str, ex
     [
         ("code: {source: './${env.NOT_SET}'}", "NOT_SET is not set"),
         ("code: {source: [1]}", "expected text, got a list"),
-        (f"{CODE}\n    raw: {{algorithm: {{code_dir: 'obs://b/x/'}}}}", "`code` gives code_dir"),
+        (f"{CODE}\n    raw: {{algorithm: {{code_dir: 'obs://b/x/'}}}}", "`code` sets code_dir"),
     ],
 )
 def test_unreadable_code_is_one_error(world: World, code: str, says: str) -> None:

@@ -282,7 +282,7 @@ def test_terminate_asks_and_without_a_terminal_names_the_flag(here: World) -> No
         ("terminate", "Completed", "", "resnet50 is Completed: nothing to terminate"),
         ("terminate", "Hibernating", "", "resnet50 is Hibernating: the phase is unknown to this version"),
         ("terminate", "Running", ".protected", "protect: false"),
-        ("delete", "Running", "", "resnet50 is Running: the job is active"),
+        ("delete", "Running", "", "resnet50 is Running: the record of an active job cannot be deleted"),
         ("delete", "Terminating", "", "resnet50 is Terminating: wait: the job is being terminated"),
         ("delete", "Hibernating", "", "resnet50 is Hibernating: the phase is unknown to this version"),
     ],
