@@ -208,7 +208,7 @@ STARTED_ONE = {"type": "action_started", "key": "a"}
 HALF = {"type": "apply_completed", "summary": {"done": 1, "interrupted": 1, "failed": 0}}
 KILLED = "the process of the check ended without a result (signal 9)"
 STOPPED = "stopped before the end: 1 done, 1 interrupted"
-ENDED = "the check was ended after 5 min; raise --check-timeout to give it more time"
+ENDED = "the check timed out after 5 min and was ended; raise --check-timeout to give it more time"
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def adopt_command(
     """Make an unmanaged job the next revision of KEY; nothing restarts.
 
     JOB_ID is an id, or a name that only one job has. The job must equal the declaration. Where it differs,
-    the differences are shown, and the YAML that would remove them; --accept takes the job as it is. Its
+    the differences are shown, and the YAML that would remove them; --accept adopts the job anyway. Its
     description becomes the declared one, with the marker.
     """
     from reconciler.adoption import adopt_plan
@@ -189,7 +189,7 @@ def adopt_command(
 
     code = change(request._replace(question=f"Adopt this job as {words[0]}?"), make_plan, **opening)
     if patch is not None:  # YAML that would make the entry equal to the job
-        head = f"To declare the job of {patch.key} as it is, merge this into its entry"
+        head = f"To match the job of {patch.key}, merge this into its entry"
         if patch.says_null:
             head += " (null: leave the field out)"
         show = console.say if request.tells_events else console.result

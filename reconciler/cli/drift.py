@@ -321,7 +321,7 @@ _INTERVAL = opt.Parsed("duration", opt.at_least_1s(""))
 def watch_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
     """Check for drift at once and then once every interval, until stopped by a signal.
 
-    Each check reads the manifest anew and is a line on stdout: text, or JSON with --json. With --apply
+    Each check rereads the manifest and is a line on stdout: text, or JSON with --json. With --apply
     changes are applied, too. A failed check does not end the watch; after failures, checks are less frequent.
     """
     from reconciler.cli.watch import watch

@@ -365,7 +365,7 @@ def _confirm_store(url: str, address: str | None, root: Path) -> None:
         return
     shown = printable(console.redact(shown_address(address or "")))
     if not has_terminal():
-        why = f"the records are in {shown}, not in the stack's own store; no terminal to ask on"
+        why = f"the records are in {shown}, not in the stack's own store; no terminal to ask for confirmation"
         fix = "add --yes if this is correct, or pass the store: --records URL"
         raise Refused(Diagnostic("not confirmed", why, fix))
     console.say(f"The plan keeps its records in {shown}, which is not the stack's own store.")

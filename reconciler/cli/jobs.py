@@ -123,7 +123,7 @@ def logs(job: str, task: str | None, lines: int | None, follow: bool, as_json: b
     of=jobs_command,
 )
 def events(job: str, limit: int, as_json: bool, **where: Any) -> None:
-    """Print the events of a job, the oldest first."""
+    """Print the events of a job, oldest first."""
     from reconciler.modelarts.jobs import read_events
     from reconciler.render.text import render_table
 
@@ -146,7 +146,7 @@ def events(job: str, limit: int, as_json: bool, **where: Any) -> None:
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     """Print the utilization of a task's node, in percent: newest value, mean and maximum of each metric.
 
-    The service has a value for each minute, a target of kind process one for each ten seconds.
+    The service has one value per minute, a target of kind process one every ten seconds.
     """
     from statistics import fmean
 
@@ -237,7 +237,7 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     opt.FILTERS,
 )
 def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
-    """Print the manifest of jobs that exist already.
+    """Print a manifest for existing jobs.
 
     JOB is an id, a name, or a key of the stack in PATH or the current directory; jobs that a stack owns are
     exported only when named. --all exports jobs that are active or completed, or those in the phases of

@@ -40,7 +40,7 @@ COMMANDS = {
     "history": ("drift", "Show past applies, drift checks and revisions."),
     "jobs": ("jobs", "List, show, watch, terminate or delete single jobs of the target."),
     "code": ("code", "List and delete the code that was uploaded for jobs."),
-    "export": ("jobs", "Print the manifest of jobs that exist already."),
+    "export": ("jobs", "Print a manifest for existing jobs."),
     "flavors": ("jobs", "List the compute flavors that the target offers."),
     "engines": ("jobs", "List the preset engines that the target offers."),
     "doctor": ("project", "Check credentials, endpoint, clock and permissions, and say how to fix them."),

@@ -168,7 +168,7 @@ def policies_command() -> None:
 def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -> int:
     """Evaluate the policies of a stack on the cases in DIR, and compare the results.
 
-    DIR holds the cases, YAML files with `job` and `expect`, and stands for a stack like PATH of
+    DIR holds the cases, YAML files with `job` and `expect`, and selects a stack like PATH of
     other commands; default: the current directory. Neither the service nor credentials are needed.
     Exits 1 if a case fails.
     """
@@ -446,7 +446,7 @@ def serve(
     if settings["security_token"] and not settings["access_key"]:
         raise click.UsageError("--security-token goes with --access-key and --secret-key")
     if strict and (settings["flavors"] or settings["engines"]):
-        raise click.UsageError("--flavor and --engine are not for --strict, whose catalogue is fixed")
+        raise click.UsageError("--flavor and --engine cannot be used with --strict, whose catalogue is fixed")
     require("waitress")
     try:
         store = emulator.Store(str(data) if data else ":memory:", speed=speed, noise=not no_noise)

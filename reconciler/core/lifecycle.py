@@ -277,7 +277,7 @@ class Lifecycle(Strict):
     protect: Flag | None = optional("true: never terminated or replaced; false: removes the protection.")
     rerun: RerunText | None = optional("Any text; edit it to run the same thing again.")
     ignore_changes: Annotated[tuple[str, ...], Field(strict=False)] = described(
-        "Fields, or whole sections, whose edits alone start no new job; the next revision has them.",
+        "Fields, or whole sections, whose edits alone start no new job; the next revision includes them.",
         default=(),
     )
     schedule: CronText | None = optional(

@@ -42,7 +42,7 @@ class IgnoreEntry(Strict):
     key: str = described("Key, or glob over keys, declared or not.", min_length=1)
     class_: IgnorableClass = described("Class of drift; unknown cannot be ignored.", alias="class")
     until: Day | None = optional("Last day on which it is ignored, in UTC; default: no end.")
-    reason: str = described("Why it is known; shown with what it ignores.", min_length=1)
+    reason: str = described("Why it is ignored; shown with the drift.", min_length=1)
 
 
 class DriftSettings(Strict):

@@ -52,7 +52,7 @@ Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=str)]
 class CodeEntry(Strict):
     """Which files are the code of a job."""
 
-    source: str = described("Directory of the code, relative to the file that says so.")
+    source: str = described("Directory of the code, relative to the file that declares it.")
     exclude: list[str] = described("Files to leave out, in git's pattern language.", default_factory=list)
     include: list[str] = described(
         "Files to upload even if they would otherwise be left out.", default_factory=list
@@ -112,7 +112,7 @@ EnvName = Annotated[str, AfterValidator(_not_a_credential)]
 class ProcessEnvironment(Strict):
     """What processes get of the variables of the caller."""
 
-    inherit: list[EnvName] = described("Names of the variables that a job gets; none of them a credential.")
+    inherit: list[EnvName] = described("Names of the variables passed to a job; credentials are not allowed.")
 
 
 class Target(Strict):
@@ -147,7 +147,7 @@ class Target(Strict):
     )
     slots: int | None = optional("How many jobs run at once; default: 1.", ge=1)
     environment: ProcessEnvironment | None = optional(
-        "Variables of the caller that jobs get; default: a short list without credentials."
+        "Variables of the caller passed to jobs; default: a short list without credentials."
     )
     install_requirements: Flag = optional(
         "Install the requirements file in the code of a job.", default=False

@@ -504,7 +504,7 @@ class _KeyCheck:
         if has_ended and self._is_edited and on_change in (None, "replace") and not state.desired.edits_wait:
             # The edit is made already, and starts a new count of retries.
             fix = (
-                "reconciler jobs logs KEY; then run reconciler apply, which starts KEY as it is declared now"
+                "reconciler jobs logs KEY; then run reconciler apply, which starts KEY as currently declared"
             )
         values = {"KEY": state.key, "JOB": job or "JOB"}
         return Drift.model_validate(

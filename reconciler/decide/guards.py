@@ -263,7 +263,7 @@ def first_apply_warning(proposed: ProposedPlan) -> Iterator[PlanWarning]:
     memory, name = proposed.snapshot.memory, proposed.stack.name
     if proposed.owns_nothing and proposed.starting and memory.elsewhere and not memory.knows_stack:
         elsewhere = "; ".join(memory.elsewhere)
-        why = f"stack {name} has no job on this target; the history knows it on {elsewhere}"
+        why = f"stack {name} has no job on this target; according to the history it has jobs on {elsewhere}"
         yield PlanWarning(what="first apply to this target", why=why)
 
 

@@ -261,7 +261,7 @@ def judge_followed(
     if newest is not None and newest is not current and (current is None or newest.number > current.number):
         if _is_announced(followed, newest, digest) or _is_retry(current, newest, owned):
             return Followed(newest.job.id)
-        return Superseded(newest, f"{newest.job.name} was made elsewhere")
+        return Superseded(newest, f"{newest.job.name} was created elsewhere")
     if current is None:
         return None if followed.job else followed
     # Without our mark the platform may have ended it: a bad end, unless a rule starts it again.
@@ -281,7 +281,7 @@ def _is_announced(followed: Followed, revision: Revision, digest: str | None) ->
 
 
 def _is_retry(current: Revision | None, newest: Revision, owned: Sequence[Revision]) -> bool:
-    """Whether the followed revision ended badly, and its retry was made elsewhere.
+    """Whether the followed revision ended badly, and its retry was created elsewhere.
 
     So must all revisions in between. A retry that was terminated is not followed.
     """

@@ -382,7 +382,7 @@ def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ..
             warnings.append(PlanWarning(what="partial view", why=why))
     warnings += unread(ownership)
     if memory.problem is not None:
-        why = f"{memory.problem}; whatever depends on it is unknown"
+        why = f"{memory.problem}; everything that depends on it is unknown"
         warnings.append(PlanWarning(what="the history could not be read", why=why, fix=memory.fix))
     return tuple(warnings)
 

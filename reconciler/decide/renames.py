@@ -244,7 +244,9 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
             fix = renaming.fix(entry) if renaming else fix
         has_completed = revision.job.phase is Phase.COMPLETED
         loss = "has completed, runs again" if has_completed else "is active, starts from the beginning"
-        why = f"{old} is no longer declared, and {key} is new and declared alike: its work, which {loss}"
+        why = (
+            f"{old} is no longer declared, and {key} is new with the same declaration: its work, which {loss}"
+        )
         yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=key)
 
 

@@ -498,7 +498,7 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
             yield PlanWarning(
                 what="another stack",
                 why=f"the jobs of stack {base.stack.name} remain its own and keep running; stack "
-                f"{head.stack.name} has none yet, and their names are taken",
+                f"{head.stack.name} has none yet, and the names are taken",
                 fix=f"if it is the same stack, first run: {rename_command(base.stack.name)}",
             )
         defaults = (base.default_target, head.default_target)

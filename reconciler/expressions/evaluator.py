@@ -35,7 +35,7 @@ _START = (
     "from reconciler.expressions.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 _TOO_SLOW = f"it exceeds the limit of {TIME_LIMIT_S:g} s for the policies of a plan"
-_NO_TIME_LEFT = f"others used up the limit of {TIME_LIMIT_S:g} s for the policies of a plan"
+_NO_TIME_LEFT = f"other policies used up the limit of {TIME_LIMIT_S:g} s for the policies of a plan"
 _TOO_LARGE = f"it exceeds the limit of {MEMORY_LIMIT // 1024**2} MB of memory, or is nested too deeply"
 
 _NO_PROCESS = "cannot start a process to evaluate it"

@@ -618,7 +618,10 @@ class JobReader:
                 why = f"{secret.reference} is sensitive, but this field is shown and compared"
                 problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
         if mapping_at(merged, "spec", "auto_stop").get("time_unit") == "SECONDS" and not self.takes_seconds:
-            why, fix = "must be whole hours, such as 8h or 2d", "a target of kind process takes any time"
+            why, fix = (
+                "must be whole hours, such as 8h or 2d",
+                "a target of kind process accepts any duration",
+            )
             problems.append(origin.diagnose(("spec", "auto_stop"), "value not allowed", why, fix))
         self.problems += problems
         if lifecycle is None:

@@ -265,7 +265,7 @@ def _problems(tree: Any) -> Iterator[_Problem]:
         for number, value in enumerate(values):
             yield from _value_problems((*axis_steps, number), value)
             if isinstance(value, str) and len(value) > _MAX_VALUE_LENGTH:
-                why = f"a value of {len(value):,} characters cannot name a job"
+                why = f"a value of {len(value):,} characters is too long to name a job"
                 yield (*axis_steps, number), "value too long", why, None
 
 

@@ -83,7 +83,7 @@ def completed_number(root: Path, stack: str, key: str) -> int:
     owned = [one for one in described if one and (one.stack, one.key) == (stack, key)]
     if not owned:
         raise CannotRun(
-            f"{key} has not completed on this machine", fix="apply it first, or name another input"
+            f"{key} has not completed on this machine", fix="apply it first, or set another input"
         )
     return max(one.revision for one in owned)
 

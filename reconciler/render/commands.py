@@ -149,7 +149,7 @@ def render_why(found: Sequence[Explanation], style: Style = PLAIN, *, verbose: b
     for group in group_by(found, look):
         lines += (*_answer(group, style), "")
     lines.append(style.paint(render_head(found[0].stack, found[0].target), "bold"))
-    lines.append("`reconciler why KEY` shows what led to the action of one, -v to that of each.")
+    lines.append("`reconciler why KEY` explains the action of one of them, -v of each.")
     return "\n".join(lines) + "\n"
 
 

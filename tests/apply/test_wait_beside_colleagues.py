@@ -163,13 +163,13 @@ CASES = {
         (A,), lambda s: retried_elsewhere(s, "Failed", A), {"a": "ended_badly"}, "a a-r2", 1
     ),
     "retries another declaration": Case(
-        B_TOO[:1], lambda s: retried_elsewhere(s, job=a_job(**NEW)), GONE, "a a-r2", 1, "made elsewhere"
+        B_TOO[:1], lambda s: retried_elsewhere(s, job=a_job(**NEW)), GONE, "a a-r2", 1, "created elsewhere"
     ),
     "retries it and ends the retry": Case(
-        B_TOO[:1], lambda s: retried_elsewhere(s, "Terminated"), GONE, "a a-r2", 1, "made elsewhere"
+        B_TOO[:1], lambda s: retried_elsewhere(s, "Terminated"), GONE, "a a-r2", 1, "created elsewhere"
     ),
     "retries it, ends the retry and makes the next": Case(
-        B_TOO[:1], made_again_elsewhere, GONE, "a a-r2 a-r3", 1, "made elsewhere"
+        B_TOO[:1], made_again_elsewhere, GONE, "a a-r2 a-r3", 1, "created elsewhere"
     ),
     "applies beside our retries": Case(
         B_TOO[:1],
@@ -374,4 +374,4 @@ def test_key_superseded_by_a_job_in_the_same_phase_is_reported_while_waiting(ser
     service.time.at(8, is_running_and_made_anew)
     told = rollout(service, a_job(lifecycle={"on_change": "replace"}), a_job("slow"))
     superseded(told)
-    assert [e.detail for e in told.progress("a")][-1] == "a-r2 was made elsewhere"
+    assert [e.detail for e in told.progress("a")][-1] == "a-r2 was created elsewhere"

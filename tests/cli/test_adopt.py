@@ -94,7 +94,7 @@ def test_hand_started_job_is_adopted_and_kept(here: World, name: str, said: str)
 def test_adoption_of_a_differing_job_is_refused_with_the_matching_yaml(world: World) -> None:
     path = world.write("a", more="limits: {lost_time: 1h}\n", lr="0.5, epochs: 3")
     job = by_hand(world, batch="64")
-    words = "To declare the job of a as it is, merge this into its entry (null: leave the field out):"
+    words = "To match the job of a, merge this into its entry (null: leave the field out):"
     said = world.ends(3, f"adopt a {job.id} --yes", out=['algorithm.parameters.lr: "0.1" -> "0.5"', words])
     assert world.changes == []
     path.write_text(pasted(path.read_text(), said.out))

@@ -312,7 +312,7 @@ def test_timed_out_check_is_ended_and_reported(watching: Watching, monkeypatch: 
     assert time.monotonic() - began_s < 20
     assert codes(said) == [8]
     assert "--check-timeout" in said.checks[0]["problem"]
-    assert "the check was ended" in said.err
+    assert "the check timed out" in said.err
 
 
 def test_check_that_reads_nothing_says_why(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:

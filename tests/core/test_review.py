@@ -166,7 +166,7 @@ def test_former_key_not_declared_in_base_is_no_rename() -> None:
 def test_removed_and_added_job_of_the_same_declaration_get_a_rename_hint() -> None:
     [hint] = reviewed([a_job("old"), a_job("x", **FOUR)], [a_job("new"), a_job("x", **FOUR)]).warnings
     assert hint.what == "may be a rename"
-    assert "old is no longer declared, and new is new and declared alike" in hint.why
+    assert "old is no longer declared, and new is new with the same declaration" in hint.why
     assert hint.fix == "add `formerly: old` to new to keep its job"
 
 
