@@ -257,7 +257,8 @@ class _KeyCheck:
 
     def _duplicates(self) -> Iterator[Drift]:
         latest = self.state.latest
-        active = [revision for revision in self.state.view.owned if revision.job.is_active]
+        # An apply that makes the new job first does not wait until the old one has ended.
+        active = [one for one in self.state.view.owned if one.job.is_active and not _was_stopped(one)]
         if len(active) > 1:
             names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in active)
             others = [one.job for one in active if one is not latest]

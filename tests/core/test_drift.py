@@ -98,6 +98,7 @@ EXPECTATIONS: dict[str, list[Row]] = {
         (PROTECTED, [seen(PROTECTED, phase=DONE)], NO_HISTORY, ["modified"], ""),
         (NEW, [seen(NEW), seen(NEW, revision=2)], NO_HISTORY, ["duplicate"], ""),
         (NEW, [TERMINATING, seen(NEW, revision=2)], NO_HISTORY, ["duplicate"], ""),
+        (NEW, [STOPPED, seen(NEW, revision=2)], NO_HISTORY, [], ""),
         (NEW, [seen(NEW, description="")], NO_HISTORY, ["unowned"], ""),
         (NEW, [seen(NEW, description=""), seen(NEW, revision=2)], NO_HISTORY, ["unowned"], ""),
         (NEW, [seen(NEW), seen(NEW, revision=2, description="")], NO_HISTORY, ["unowned"], ""),
