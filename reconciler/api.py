@@ -14,7 +14,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import date, datetime
 from functools import cached_property, partial
@@ -486,7 +486,6 @@ class Session:
         """Make or check a plan under the lock, and carry it out."""
         stop, redact, limit_s = self._runtime.stop, self._runtime.redactor, float(timeout_s)
         assert stop is not None
-        stop.clear()
         is_lost = threading.Event()
 
         def lose_lock() -> None:
@@ -509,6 +508,7 @@ class Session:
             core = make_plan()
             stream.begin(core)
             rollout = Rollout(context, kind, stream, stop, limit_s, allowances, goal, lock=lock)
+            future: Future[CoreResult] | None = None
             try:
                 # On a thread, so that calls in flight finish after Ctrl-C.
                 with ThreadPoolExecutor(1, thread_name_prefix="reconciler") as pool:
@@ -520,6 +520,8 @@ class Session:
                         raise
             finally:
                 stream.complete(result)
+                if future is None or future.done():  # else a second Ctrl-C left it behind
+                    stop.clear()
         code = exit_code_of(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
         if kind is RunKind.APPLY:
             reconcile.notify_apply(context, core, result)
