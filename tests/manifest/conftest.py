@@ -1,4 +1,4 @@
-"""A stack in a directory of its own, written and loaded in one breath."""
+"""A stack in its own directory, written and loaded in one step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOB = """
     spec: {resource: {flavor_id: gpu, node_count: 1}}
 """
 HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"
-#: The same with an environment variable X, whose value is put in.
+#: The same with an environment variable X of a given value.
 WITH_X = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
 #: The same body for every job.
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
@@ -45,36 +45,36 @@ class Place:
         return path
 
     def load(self, *paths: str, **options: Any) -> LoadedStack:
-        """Load the stack, by default with PATH being the directory, and without an environment."""
+        """Load the stack, by default from the directory and with an empty environment."""
         options.setdefault("environ", {})
         return load([self.root / path for path in paths] or [self.root], **options)
 
     def problems(self, *paths: str, **options: Any) -> tuple[Diagnostic, ...]:
-        """What `load` refuses."""
+        """Return the problems reported by `load`."""
         with pytest.raises(ManifestInvalid) as raised:
             self.load(*paths, **options)
         return raised.value.diagnostics
 
     def problem(self, **options: Any) -> Diagnostic:
-        """The only thing that `load` refuses."""
+        """Return the only problem reported by `load`."""
         problems = self.problems(**options)
         assert len(problems) == 1, problems
         return problems[0]
 
     def job(self, body: str = JOB, head: str = HEAD, **options: Any) -> DesiredJob:
-        """The job `a` with that body."""
+        """Load the job `a` with that body."""
         self.write(f"{head}jobs:\n  a:\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n")
         return self.load(**options).stack.jobs["a"]
 
 
 def place_of(problem: Diagnostic) -> str:
-    """`main.yaml:3:5`, whatever directory the test runs in."""
+    """Return the location, relative to the test directory: `main.yaml:3:5`."""
     assert problem.location is not None
     return str(problem.location).rpartition("/")[2]
 
 
 def marked(problem: Diagnostic) -> str:
-    """The part of the line that the diagnostic points at."""
+    """Return the part of the line the diagnostic marks."""
     assert problem.snippet is not None
     start = problem.snippet.start
     return problem.snippet.text[start : start + problem.snippet.length]
@@ -82,7 +82,7 @@ def marked(problem: Diagnostic) -> str:
 
 @pytest.fixture(autouse=True, scope="session")
 def _nothing_above(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What lies above the tests' directories on this machine is out of sight."""
+    """Hide the directories above those of the tests."""
     base = tmp_path_factory.getbasetemp().resolve()
 
     def upwards(directory: Path) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""What a manifest may cost: names by the thousand, values that swell, warnings without end."""
+"""Bounds on the cost of a manifest: thousands of names, large values, many warnings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.manifest.problems import did_you_mean, listed
 from tests.manifest.conftest import HEAD, JOB, WITH_X, Place
 
 MANY = 300
-_RANDOM = random.Random(1)  # the same in every run
+_RANDOM = random.Random(1)  # reproducible
 NAMES = ["".join(_RANDOM.choices(string.ascii_lowercase, k=10)) for _ in range(MANY)]
 
 
@@ -25,7 +25,7 @@ def jobs(*bodies: str) -> str:
     return "jobs:\n" + "".join(f"  job{n}:{body}" for n, body in enumerate(bodies))
 
 
-#: What is compared with the names: those of a model, of the stack, of a list, and secrets in one line.
+#: Candidates for the nearest name: those of a model, of the stack, of a list, and secrets in one line.
 MISSPELT = {
     "fields": jobs(JOB + "".join(f"    algoritm{n}: {{}}\n" for n in range(MANY))),
     "variables": f"variables: {{{', '.join(f'{name}: {{default: 1}}' for name in NAMES)}}}\n"
@@ -52,7 +52,7 @@ def test_thousand_misspelt_names_are_reported_quickly(place: Place, text: str) -
     problems = place.problems()
     took_s = time.process_time() - started
     assert len(problems) > MANY * 0.9
-    # Half a second on an idle machine, two with a thousand secrets; comparing all with all takes minutes.
+    # Half a second on an idle machine, two with a thousand secrets; quadratic comparison takes minutes.
     assert took_s < 6
 
 

@@ -1,4 +1,4 @@
-"""Our own credentials: no manifest may hand them to a job, whichever name they have."""
+"""A manifest must not pass our own credentials to a job, whatever their name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_credential_table_has_every_secret_variable_of_the_backends() -> None:
     assert not named.intersection((*TOKENS, PASSWORD, *(name for names in ACCESS_KEYS for name in names)))
 
 
-#: Places of a manifest where an expression may be written: `§` stands for one that names a credential.
+#: Places of a manifest for an expression; `§` stands for one that names a credential.
 PLACES = {
     "jobs.a.algorithm.environments.X": "jobs: {a: {algorithm: {environments: {X: §}}}}",
     "jobs.a.raw.deep[0].er": "jobs: {a: {raw: {deep: [{er: 'x §'}]}}}",
@@ -67,7 +67,7 @@ PLACES = {
     "drift.ignore[0].reason": "drift: {ignore: [{key: a, class: failed, until: 2030-01-01, reason: §}]}",
     "prices.currency": "prices: {currency: §, node_hour: {f: 1}}",
 }
-#: The same for places in a URL of `records`.
+#: The same in a URL of `records`.
 IN_RECORDS = {
     "host": "records: 'postgresql://u:p@§/d'",
     "host that looks like a password": "records: 'postgresql://h:§/d'",
@@ -149,7 +149,7 @@ def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
 
 
 def test_variable_of_a_credential_is_refused_in_the_password_of_records_too(place: Place) -> None:
-    """What a variable holds may flow anywhere; there the expression is written itself."""
+    """A variable's value may flow anywhere; only a direct expression is allowed there."""
     place.write(
         "stack: s\nvariables: {pw: {env: OS_PASSWORD, sensitive: true}}\nrecords: 'postgresql://u:${var.pw}@h/d'\n"
     )

@@ -1,4 +1,4 @@
-"""What YAML may hold: plain values by the core schema, and every fault of a file with its place."""
+"""YAML: plain values by the core schema, and every error with its location."""
 
 from __future__ import annotations
 

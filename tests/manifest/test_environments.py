@@ -1,4 +1,4 @@
-"""Environments: one manifest, and what its targets change in it."""
+"""Environments: one manifest, and the changes by its targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.manifest.files import find_stack
 from reconciler.manifest.load import check, load
 from tests.manifest.conftest import Place
 
-#: A job whose environment variable X shows the value of `v`, on the targets dev and prod.
+#: A job whose environment variable X has the value of `v`, on the targets dev and prod.
 STACK = """\
 stack: s
 target: dev
@@ -35,7 +35,7 @@ def stack(place: Place, dev: str = "", prod: str = "", declared: str = "default:
 
 
 def value_on(place: Place, target: str | None, **options: Any) -> Any:
-    """What is sent as the environment variable X."""
+    """Return the environment variable X that is sent."""
     job = place.load(target=target, **options).stack.jobs["a"]
     assert job.body is not None
     return job.body["algorithm"]["environments"]["X"]
@@ -85,7 +85,7 @@ def test_order_of_declaration_does_not_matter_and_depth_is_free(place: Place) ->
 
 
 def check_all(place: Place, **options: Any) -> tuple[str | None, list[str]]:
-    """The target that the stack is returned for with the targets that were skipped, or every problem."""
+    """Return the loaded target with the skipped ones, or every problem."""
     try:
         loaded, skipped = check([place.root], **{"environ": {}, **options})
     except ManifestInvalid as invalid:

@@ -1,4 +1,4 @@
-"""The manifest of jobs that exist declares those jobs: read back, comparing it with them finds nothing."""
+"""The manifest exported from jobs declares those jobs: read back, it differs in nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def export(*jobs: ObservedJob, redact: Redactor | None = None) -> ExportedStack:
 
 
 def read_back(stack: ExportedStack) -> Mapping[str, DesiredJob]:
-    """The jobs that the written manifest declares, where the environment has the secrets."""
+    """Load the exported manifest, with the secrets in the environment."""
     text = stack.text(["head"])
     assert format_text(text, "jobs.yaml") == text
     document = parse(text.encode(), Path("jobs.yaml"), "jobs.yaml")
@@ -55,7 +55,7 @@ def read_back(stack: ExportedStack) -> Mapping[str, DesiredJob]:
 
 
 def differences(desired: DesiredJob, job: ObservedJob) -> tuple[Change, ...]:
-    """What adopting a job under an entry would find to differ."""
+    """Return the differences found by adopting a job under an entry."""
     reported_form = immutable_part(canonical(normalize_aliases(manifest_form(job.body))))
     declared_form = immutable_part(canonical(manifest_form(desired.body or {})))
     compared = comparable_with_details(reported_form, declared_form)
@@ -91,7 +91,7 @@ arguments = st.dictionaries(
 
 @st.composite
 def jobs(draw: st.DrawFn, key: str = "a") -> ObservedJob | None:
-    """A job with some of the fields of one kind of job, and texts that nobody would expect."""
+    """Draw a job with some fields of one kind, and unusual texts."""
     base = draw(st.sampled_from(sorted(BASES)))
     fields = draw(st.lists(st.sampled_from([field for field in FIELDS if field.base == base]), max_size=5))
     said = {field: draw(st.sampled_from([field.value, field.other])) for field in fields}
@@ -125,7 +125,7 @@ def test_manifest_of_any_jobs_declares_them(made: tuple[ObservedJob | None, ...]
         lost = {path for path, _ in entry.omissions}
         found = {change.path for change in differences(declared_jobs[entry.key], entry.job)}
         assert found <= lost, (found, entry.tree)
-    # What a fine-tune job without an algorithm runs, the service does not report.
+    # The service does not report what a fine-tune job without an algorithm runs.
     assert all("algorithm is required" in why for _, why in stack.skipped)
     text = stack.text(())
     for value in stack.variables.value_by_name.values():

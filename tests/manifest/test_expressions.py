@@ -1,4 +1,4 @@
-"""Variables and expressions: which value is taken, of which type, and where nothing gives one."""
+"""Variables and expressions: which value and type they have, and missing values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The rules and limits that the service's documents have for a field are checked.
+"""The documented rules and limits of the service for fields are checked.
 
-A rule is that of one field, or of fields that exclude or demand each other.
+A rule concerns one field, or fields that exclude or require each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALGORITHM = {"code_dir": "/b/c/", "boot_file": "/b/c/t.py", "engine": {"engine_i
 JOB = {"algorithm": ALGORITHM, "spec": {"resource": {"flavor_id": "g"}}}
 RULES = read(Path(__file__).with_name("field_limits.yaml"), "field_limits.yaml").tree
 VOLUMES = [{"nfs": {"nfs_server_path": "h:/x", "local_path": f"/m{n}"}} for n in range(9)]
-#: The path of each rule, what is said, and the change that breaks it.
+#: The path of each rule, its message, and a change that violates it.
 CHECKED: list[tuple[str, str, dict[str, Any]]] = [
     *(
         (path, words, change)
@@ -57,7 +57,7 @@ def problems_of(change: dict[str, Any], root: Path) -> list[str]:
 
 
 def long_text(value: Any) -> Any:
-    """The value with a text of so many characters for `x*65`."""
+    """Return the value with the text `x*65` expanded to this many characters."""
     if isinstance(value, dict):
         return {name: long_text(member) for name, member in value.items()}
     found = re.fullmatch(r"x\*(\d+)", value) if isinstance(value, str) else None

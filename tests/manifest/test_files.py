@@ -1,4 +1,4 @@
-"""Which files make a stack, and which stack PATH stands for."""
+"""Which files make a stack, and which stack a PATH selects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stack(place: Place) -> Place:
     ("path", "in_view", "is_partial"),
     [
         ("", {"top", "inner"}, False),
-        ("main.yaml", {"top"}, True),  # the root file, and nothing else
+        ("main.yaml", {"top"}, True),  # only the root file
         ("team", {"inner"}, True),  # the root is the nearest above
         ("team/jobs.yml", {"inner"}, True),
     ],

@@ -1,4 +1,4 @@
-"""Files that are named like a manifest and are none: links out of the stack, credentials, devices, pipes."""
+"""Files named like a manifest that are none: links out of the stack, credentials, devices, pipes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = "hunter2-and-more"
 ROOT = f"{HEAD}jobs:\n  top:{JOB}"
 SHARED = f"jobs:\n  shared:{JOB}"
 
-#: Files that are no manifest, each with a secret in it.
+#: Files other than manifests, each containing a secret.
 FOREIGN = {
     "a credentials file": f"[basic]\nak = AKEXAMPLE\nsk = {SECRET}\n",
     "a quoted token": f"'{SECRET}\n",
@@ -128,12 +128,12 @@ def test_broken_link_is_an_unreadable_file(stack: Place, target: str, why: str) 
         stack.load("x.yaml")
 
 
-# ── what is no file ────────────────────────────────────────────────────────────────────────────────
+# ── irregular files ────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Fail if it takes longer: whoever opens a pipe waits for ever."""
+    """Fail if it takes longer: opening a pipe blocks forever."""
 
     def late(*_: object) -> None:
         raise TimeoutError
@@ -157,7 +157,7 @@ def test_irregular_file_is_refused_without_blocking(stack: Place, kind: str, is_
         path.symlink_to("/dev/zero" if kind == "link to a device" else "/dev/stdin")
     with within(5):
         if is_named and kind == "standard input":
-            return  # It may be anything here, a file too.
+            return  # Here it may be of any type, even a file.
         if is_named:
             with pytest.raises(Exception, match="not a regular file"):
                 stack.load(".", "x.yaml")
@@ -183,7 +183,7 @@ def test_file_without_permission_is_unreadable(stack: Place) -> None:
     assert stack.problem().what == "unreadable file"
 
 
-# ── what no line is shown of ───────────────────────────────────────────────────────────────────────
+# ── files whose lines are hidden ─────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)

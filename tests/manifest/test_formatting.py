@@ -19,7 +19,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
 
 
 def formatted(text: str) -> str:
-    """The layout of a text, which is that of its own layout, too."""
+    """Format a text, and check that formatting is idempotent."""
     once = format_text(dedent(text), "jobs.yaml")
     assert format_text(once, "jobs.yaml") == once
     return once

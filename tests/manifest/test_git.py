@@ -1,4 +1,4 @@
-"""Manifest files of a commit: copied without a checkout, and nothing of a repository gets out of the copy."""
+"""Manifest files of a commit: copied without a checkout, and confined to the copy."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_link_that_leads_out_of_the_commit_is_left_out(git: Git, directory: Path
 
 
 def test_link_that_leads_out_by_way_of_another_link_is_left_out(git: Git, directory: Path) -> None:
-    """`z/../..` looks as if it stayed inside; z is a link to the top."""
+    """`z/../..` seems to stay inside, but z is a link to the top."""
     (directory.parent / "outside.yaml").write_text("secret", encoding="utf-8")
     Path("a/b").mkdir(parents=True)
     Path("a/b/z").symlink_to("../../c")
@@ -91,13 +91,13 @@ FILE, LINK, DIRECTORY, SUBMODULE = "100644", "120000", "40000", "160000"
 
 
 def tree_of(git: Git, *entries: tuple[str, str, str]) -> str:
-    """A tree of (mode, name, object), with names too that git itself would refuse to write."""
+    """Write a tree of (mode, name, object), also with names that git would refuse."""
     data = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(oid) for mode, name, oid in entries)
     return git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", feed=data)
 
 
 def crafted(git: Git, *entries: tuple[str, str, str]) -> str:
-    """A commit of such a tree, which no checkout would make."""
+    """Commit such a tree."""
     return git("commit-tree", tree_of(git, *entries), "-m", "crafted")
 
 
@@ -207,7 +207,7 @@ def test_oversized_file_is_not_copied_whole(
     assert (directory / "b.yaml").read_bytes() == b"b"
 
 
-# ── a repository that is not what it seems, or makes git wait ──────────────────────────────────────
+# ── deceptive repositories, and ones that block git ────────────────────────────────────────────────
 
 
 def test_replaced_object_is_read_in_its_original_form(git: Git, directory: Path) -> None:
@@ -228,7 +228,7 @@ def test_grafted_parent_is_ignored(git: Git) -> None:
     assert repository().commit("HEAD~1") == first
 
 
-#: Files of a repository, in whose place a pipe makes git wait for somebody who writes to it.
+#: Repository files that block git if replaced by a pipe.
 BLOCKING = (
     *("config", "HEAD", "commondir", "refs/heads/main", "packed-refs", "objects/info/alternates", "shallow"),
     "included",

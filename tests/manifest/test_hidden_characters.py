@@ -1,4 +1,4 @@
-"""What a reviewer sees is what is loaded: characters that hide a line or reorder it are errors."""
+"""A reviewer sees what is loaded: characters that hide or reorder text are errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.manifest.conftest import HEAD, JOB, Place, place_of, read
 SEPARATORS = ("\x85", "\u2028", "\u2029")
 DIRECTION = tuple(map(chr, (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 
-#: Places outside quotes: `@` stands for the character, and is where the problem is.
+#: Places outside quotes: `@` marks the character, and the location of the problem.
 OUTSIDE = {
     "comment": "stack: s\n# one@jobs: {}\n",
     "comment behind a value": "stack: s # x@\n",
@@ -39,7 +39,7 @@ OUTSIDE = {
     "old mac": "x: 1\ry: 2\rz: a@b\r",
     "dos": "x: 1\r\nz: a@b\r\n",
 }
-#: Places in quotes, with what is read there (None: the file has another error).
+#: Places in quotes, with the loaded value (None: the file has another error).
 INSIDE: dict[str, tuple[str, dict[str, Any] | None]] = {
     "double": ('x: "a@b"\ny: 1\n', {"x": "a@b", "y": 1}),
     "single": ("x: 'a@b'\n", {"x": "a@b"}),
@@ -57,7 +57,7 @@ def refused(document: Document) -> list[Diagnostic]:
 
 
 def place_in(text: str, index: int) -> str:
-    """The place as an editor has it."""
+    """Return the location as an editor shows it."""
     lines = text[:index].replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return f"a.yaml:{len(lines)}:{len(lines[-1]) + 1}"
 

@@ -1,4 +1,4 @@
-"""An entry becomes desired jobs: templates, sweeps, what it needs of others, and what is wrong with it."""
+"""From entry to desired jobs: templates, sweeps, needs, and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconciler.manifest.matrix import combinations, value_text
 from reconciler.manifest.merge import cycles
 from tests.manifest.conftest import DEFAULTS, HEAD, JOB, Place, marked, place_of
 
-#: As the job `train` refers to the output.
+#: References to the output, in the job `train`.
 USE = "${jobs.prepare.outputs.data}"
 
 
@@ -84,7 +84,7 @@ def test_template_depth_is_bounded_only_by_file_size(place: Place, last: str) ->
 
 
 def test_many_templates_that_extend_each_other_are_merged_once_each(place: Place) -> None:
-    """Each names the two before it: without the rule of the first place there would be billions."""
+    """Each extends the two before it: naive merging would take billions of steps."""
     templates = "t0: {}\nt1: {}\n" + "".join(
         f"t{n}: {{extends: [t{n - 1}, t{n - 2}]}}\n" for n in range(2, 60)
     )
@@ -93,7 +93,7 @@ def test_many_templates_that_extend_each_other_are_merged_once_each(place: Place
 
 
 def test_template_chain_shared_by_jobs_is_merged_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many templates a job builds on, and however many jobs there are, each is merged once."""
+    """Each template is merged once, for any number of templates and jobs."""
     merges: list[object] = []
 
     def counted(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def test_long_chain_is_no_cycle_and_needs_no_recursion(place: Place) -> None:
 
 
 def test_sweep_needing_a_sweep_loads_in_linear_time(place: Place) -> None:
-    """Each member needs all members of the other: a million pairs that nobody writes down."""
+    """Each member needs all members of the other: a million implicit pairs."""
     values = ", ".join(map(str, range(1_000)))
     jobs = jobs_of(place, f"a: {{matrix: {{x: [{values}]}}}}\nb: {{matrix: {{x: [{values}]}}, needs: a}}\n")
     assert len(jobs["b-x-1"].needs) == 1_000

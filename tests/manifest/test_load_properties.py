@@ -1,4 +1,4 @@
-"""What holds for every manifest: it loads or is refused with places, and meaning decides the digest."""
+"""Properties of every manifest: it loads or is refused with locations, and the digest follows the meaning."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_any_manifest_loads_or_is_refused_with_a_location(root: Path, data: byte
         assert SECRET not in repr(problem)
 
 
-# Digests follow the meaning, and nothing else.
+# Digests follow the meaning only.
 
 ENTRIES = st.fixed_dictionaries(
     {

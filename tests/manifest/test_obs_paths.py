@@ -1,4 +1,4 @@
-"""What the service demands of OBS paths is said before anything is sent, at the value that breaks it."""
+"""Invalid OBS paths are reported before any request, at the offending value."""
 
 from __future__ import annotations
 

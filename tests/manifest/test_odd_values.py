@@ -1,4 +1,4 @@
-"""Values that no service, store or reader of JSON can hold: refused with their place."""
+"""Values that no service, store or JSON parser can represent: refused with their location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`records`: the URL of the store, whole or as far as the environment goes, and never with its password."""
+"""`records`: the URL of the store, complete or partial, and never with its password."""
 
 from __future__ import annotations
 

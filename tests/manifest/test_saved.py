@@ -1,4 +1,4 @@
-"""What was saved without its secrets is the same again, wherever their values come from now."""
+"""Data saved without its secrets is restored, from any source of their values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused(tree: Any, sources: Mapping[str, VariableSource] = TOKEN, **more: An
     return raised.value.diagnostics
 
 
-# Where a value came from
+# Sources
 
 
 @pytest.mark.parametrize("members", [{}, {"env": "A", "file": "b"}, {"given": True, "default": True}])
@@ -46,7 +46,7 @@ def test_variable_source_has_exactly_one_of_five_kinds(members: dict[str, Any]) 
         VariableSource(**members)
 
 
-# And back
+# Restoring
 
 
 def test_saved_job_round_trips(place: Place) -> None:
@@ -117,7 +117,7 @@ def test_saved_secrets_round_trip_with_value_and_reference(
         assert found["a"][1]["b"].reference == value.reference
 
 
-# Where values come from now
+# Current sources
 
 
 def test_value_given_now_overrides_its_saved_source(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_value_given_now_overrides_its_saved_source(tmp_path: Path) -> None:
     assert again("${var.token}", from_file, base=tmp_path, **new) == "from-new-file"
     assert again("${var.token}", variables={"token": "given"}, environ=environ, **new) == "given"
     assert again("${var.token}", {}, variables={"token": "given"}) == "given"
-    # a file is read only if nothing else gives the value, which may be missing where it is not needed
+    # a file is read only if nothing else gives the value, and an unneeded value may be missing
     assert (
         again("${var.token}", {"token": VariableSource(file="none.values")}, variables={"token": "x"}) == "x"
     )
@@ -236,7 +236,7 @@ def test_every_value_is_redactable_before_anything_is_refused() -> None:
     assert learned == {"hunter2!", "swordfish"}
 
 
-# What cannot be kept
+# Unsavable values
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A number or boolean is text as it stands where the service wants text.
+"""A number or boolean in a text field keeps its spelling.
 
 Source: docs/concepts/revisions.md, "Comparison".
 """

@@ -1,4 +1,4 @@
-"""`policies`, `drift.ignore` and `notify` in the files of a stack: joined, checked, each at its place."""
+"""`policies`, `drift.ignore` and `notify` in the files of a stack: joined, checked, with locations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stacks lie in a tree: every root file below it, found without parsing what need not be parsed."""
+"""Stacks in a tree: every root file below it, found with minimal parsing."""
 
 from __future__ import annotations
 

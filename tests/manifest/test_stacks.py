@@ -1,8 +1,8 @@
-"""What is loaded of manifests, and what is said of those that are refused: `loaded.txt` and `refused.txt`.
+"""Loaded values of manifests, and errors of refused ones: `loaded.txt` and `refused.txt`.
 
-A section begins with what all of its manifests end with; `@` begins another file. Behind a manifest `$` gives
-options and environment variables as a shell does, `=` names what is loaded and its value, and `>` is a line
-that is said.
+A section begins with the common end of its manifests; `@` begins another file. After a manifest, `$` gives
+options and environment variables as in a shell, `=` a loaded path and its value, and `>` a line of an
+error or warning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconciler.secrets import show
 from tests.each import each
 from tests.manifest.conftest import Place, marked
 
-#: The environment where no line says another one; what is secret in it is said nowhere.
+#: The default environment; its secrets must not appear in any message.
 ENVIRON = {"TOKEN": "hunter2-hunter2", "HUAWEICLOUD_SDK_SK": "hunter2-hunter2"}
 OF_STACK = ("keys", "declared", "secrets", "source", "warnings")
 
@@ -30,7 +30,7 @@ Case = tuple[str, list[str]]
 
 
 def sections(file: str) -> Iterator[tuple[str, list[Case]]]:
-    """Each section of a file: manifests with the lines behind them."""
+    """Return the sections of a file: manifests with the lines after them."""
     text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     for section in text.split("\n## ")[1:]:
         head, _, body = section.partition("\n\n")
@@ -50,7 +50,7 @@ def sections(file: str) -> Iterator[tuple[str, list[Case]]]:
 
 
 def by_options(lines: list[str]) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """The lines of values and words, by the options that stand before them."""
+    """Return the lines of values and messages, by the options before them."""
     options: dict[str, Any] = {"environ": ENVIRON}
     found: list[str] = []
     for line in lines:
@@ -86,7 +86,7 @@ def line_of(problem: Diagnostic, root: Path) -> str:
 
 
 def value_of(loaded: LoadedStack, subject: str, name: str) -> Any:
-    """What is loaded of a job, or of the stack, as JSON has it."""
+    """Return a loaded value of a job or of the stack, as JSON."""
     if subject == "source":
         found = loaded.sources[name].model_dump(exclude_defaults=True) if name in loaded.sources else None
         return found and {kind: Path(one).name if kind == "file" else one for kind, one in found.items()}
@@ -101,7 +101,7 @@ def value_of(loaded: LoadedStack, subject: str, name: str) -> Any:
         return list(found.get(subject, secrets))
     job = loaded.stack.jobs[subject]
     name, is_sent, number = name.partition("@")
-    if is_sent:  # as it is sent for that revision, where every job that it needs has completed its third
+    if is_sent:  # as sent for that revision, if every needed job has completed its third
         job = job.numbered(int(number), lambda _: 3)
     if name == "lifecycle":
         return [job.lifecycle.on_change, job.lifecycle.max_retries, job.lifecycle.protect]
@@ -134,7 +134,7 @@ def check_value(loaded: LoadedStack, line: str) -> None:
         return
     is_named = subject not in OF_STACK or subject == "source"
     name, _, value = rest.partition(" ") if is_named else ("", "", rest)
-    # JSON tells true from 1, and 2 from 2.0.
+    # JSON distinguishes true from 1, and 2 from 2.0.
     assert json.dumps(show(value_of(loaded, subject, name))) == json.dumps(json.loads(value)), line
 
 

@@ -1,4 +1,4 @@
-"""Targets: what each kind takes, and that no credential ever stands in a manifest."""
+"""Targets: the fields of each kind, and no credentials in a manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the writer writes is read back as it was, and is in the layout of `fmt`."""
+"""Written YAML round-trips, in the layout of `fmt`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.manifest.format import format_text, scalar_text, yaml_text
 from reconciler.text import printable_lines, visible
 from tests.manifest.conftest import read
 
-#: Texts that some reader of YAML would take for something else, or that end what they stand in.
+#: Texts that some YAML parser would misread, or that end their context.
 ODD = [
     "", " ", "~", "null", "true", "False", "yes", "off", "n", "0", "-1", "1.10", "1e-5", "0x1F", "0o17",
     "0123", ".inf", ".nan", "2026-11-21", "12:30:45", "1_000", "=", "<<", "- a", "-", "---", "...",
