@@ -1,7 +1,7 @@
-"""A stack on the local target of which the next apply has something of every kind to do.
+"""A stack on the local target whose next apply has every kind of action.
 
-The first manifest is applied, then the service and strangers do their part, and the second manifest is
-written down. Time stands still there unless somebody puts it forward.
+The first manifest is applied, then the service and other users make changes, and the second manifest is
+written. The clock stands still unless advanced.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.scenarios.hooks import BEFORE, EVERY, STAND, Accident
 STACK = "every"
 APPLY = ("apply", "--yes", "--parallelism", "1")
 PLAN_FILE = "saved.plan"
-#: The share of the chosen moments that a test has to meet at least: those of look-ups may fail to come.
+#: The minimum share of the chosen moments a test must reach: those of look-ups may not occur.
 MET = 0.8
 APPLY_SAVED = (*APPLY, "--plan", PLAN_FILE)
 ACTIVE = frozenset({"Creating", "Pending", "Running", "Terminating"})
 
-#: What the plan of the second manifest says of each key: action and reason.
+#: The plan of the second manifest: action and reason of each key.
 PLANNED = {
     "again": ("create", "declared_again"),
     "doubled": ("terminate", "superseded"),
@@ -51,7 +51,7 @@ PLANNED = {
     "replaced": ("replace", "immutable_changed"),
     "waiting": ("defer", "needs_pending"),
 }
-#: What nobody may touch: kept as declared, and what is not ours.
+#: Jobs that must not be touched: kept or foreign ones.
 KEPT = frozenset({"kept", "kept-done"})
 NOT_OURS = frozenset({"by-hand", "copy-of-kept", "somebody-elses"})
 
@@ -86,7 +86,7 @@ def _second() -> dict[str, Any]:
 
 
 class Fate(NamedTuple):
-    """What a run left of a job."""
+    """The state in which a run left a job."""
 
     phase: str
     description: str
@@ -118,10 +118,10 @@ class Place(NamedTuple):
         return Place(to)
 
     def state(self) -> bytes:
-        """What a process that is gone now would leave behind, but for its words."""
+        """Return what a process killed now would leave, except its output."""
         state = sha256()
         for file in sorted(self.home.rglob("*")):
-            # The index of a log is made again from the log.
+            # The index of a log is rebuilt from the log.
             if file.is_file() and file.name not in (OUT, ERR) and not file.name.endswith("-shm"):
                 state.update(f"{file.name} {file.stat().st_size}\n".encode() + file.read_bytes())
         return state.digest()
@@ -138,16 +138,16 @@ class Place(NamedTuple):
         return {job.name: _fate(job) for job in self.jobs()}
 
     def is_locked(self) -> bool:
-        """Whether somebody holds the lock, by the record store's word and lease."""
+        """Whether the lock is held, by the record store and its lease."""
         asked = "SELECT count(*) FROM reconciler_locks WHERE token <> '' AND expires_s > ?"
         return self.ask_records(asked, time.time()) == [(1,)]
 
     def open_lines(self) -> list[tuple[str, str]]:
-        """The calls of which the journal says that they were about to be made, and no more: call, name."""
+        """Return the calls in the journal without an outcome: call, name."""
         return self.ask_records("SELECT call, name FROM reconciler_lines WHERE ended_at_s IS NULL")
 
     def ask_records(self, query: str, *values: float) -> list[tuple[Any, ...]]:
-        """Ask a copy: who comes next is to find the files as the last one left them."""
+        """Query a copy, so that the next process finds the files unchanged."""
         with tempfile.TemporaryDirectory() as directory:
             for file in (self.home / RECORDS).glob("records.sqlite3*"):
                 shutil.copy(file, directory)
@@ -158,7 +158,7 @@ class Place(NamedTuple):
                     return []
 
     def untouchable(self) -> dict[str, tuple[str, object]]:
-        """All that is stored of the jobs that nobody may touch."""
+        """Return everything stored of the untouchable jobs."""
         return {
             job.name: (job.body_text, job.life)
             for job in self.jobs()
@@ -167,7 +167,7 @@ class Place(NamedTuple):
 
 
 def _copy(source: str, to: str) -> None:
-    """That a holder is gone is proved by his file itself, not by a copy of it."""
+    """The proof that a holder is gone needs its original file, not a copy."""
     (os.link if ".lock-" in source else shutil.copy2)(source, to)
 
 
@@ -180,13 +180,13 @@ def _fate(job: Job) -> Fate:
 
 
 def marker_of(job: Job) -> Marker | None:
-    """The marker that is believed on a job."""
+    """Return the valid marker of a job."""
     found = parse_description(str(job.body["metadata"]["description"])).marker
     return found if found and found.is_on_its_own_job(job.name, job.id) else None
 
 
 def build(home: Path, fork_server: ForkServer, *, with_records: bool = True, foreign: int = 0) -> Place:
-    """Make such a place; without records, as after their loss; with `foreign` jobs of others before ours."""
+    """Make such a place; without records, as after their loss; with `foreign` jobs before ours."""
     home.mkdir()
     place = Place(home)
     (home / RECORDS).mkdir()
@@ -250,7 +250,7 @@ def _strangers(store: Store) -> None:
 
 
 def check_none_is_there_twice(place: Place) -> None:
-    """What holds at any moment: one job was ever started for each revision."""
+    """Check that at most one job was ever started for each revision."""
     started: Counter[tuple[str, int]] = Counter()
     for job in place.jobs():
         if (marker := marker_of(job)) and marker.stack == STACK:
@@ -259,7 +259,7 @@ def check_none_is_there_twice(place: Place) -> None:
 
 
 def check_one_is_active(place: Place) -> None:
-    """What holds after an apply: each key has one active revision at most."""
+    """Check that each key has at most one active revision after an apply."""
     active = Counter(
         marker.key
         for job in place.jobs()
@@ -269,7 +269,7 @@ def check_one_is_active(place: Place) -> None:
 
 
 def changes(place: Place, fork_server: ForkServer) -> list[tuple[str, str, str]]:
-    """What the next plan would do: key, action, reason."""
+    """Return the actions of the next plan: key, action, reason."""
     run = fork_server.run(place.home, "plan", "--json")
     assert run.code == 0, run.err
     actions = json.loads(run.out)["actions"]
@@ -277,7 +277,7 @@ def changes(place: Place, fork_server: ForkServer) -> list[tuple[str, str, str]]
 
 
 class World(NamedTuple):
-    """A place to copy, the moments of an apply there, and what an undisturbed one makes of it."""
+    """A place to copy, the moments of an apply there, and the result of an undisturbed one."""
 
     place: Place
     moments: tuple[str, ...]
@@ -286,13 +286,13 @@ class World(NamedTuple):
 
     @property
     def requests(self) -> tuple[str, ...]:
-        """What an apply asks of the service."""
+        """The requests of an apply."""
         names = (moment.removeprefix(f"{BEFORE} ") for moment in self.moments if moment.startswith(BEFORE))
         return tuple(name for name in names if not name.startswith("write "))
 
 
 class StillLife(NamedTuple):
-    """What lies there at some moments of an apply, one after the other: what a kill would leave."""
+    """The state of the disk at successive moments of an apply: what a kill would leave."""
 
     place: Place
     moments: list[str]
@@ -301,10 +301,10 @@ class StillLife(NamedTuple):
 def still_lives(
     world: World, directory: Path, fork_server: ForkServer, *, apply: Sequence[str] = APPLY
 ) -> list[StillLife]:
-    """Let an apply stand still at every moment; each state of the disk is copied once."""
+    """Pause an apply at every moment, and copy each distinct state of the disk."""
     place, log = world.place.copy(directory / "running"), directory / "moments.txt"
     found: dict[bytes, StillLife] = {}
-    # Somebody repairs them by and by, while the lease goes on.
+    # They are repaired later, while the lease runs.
     started = fork_server.start(
         place.home, *apply, "--lease", "1h", accidents=[Accident(EVERY, STAND)], log=log
     )
@@ -341,15 +341,15 @@ def a_world(
 def check_the_next_apply_does_the_rest(
     world: World, place: Place, fork_server: ForkServer, after: object = None, *, with_plan: bool = True
 ) -> None:
-    """After an accident: one apply, and all is as if nothing had happened, so no plan has anything to do.
+    """Check that one apply after an accident leaves the undisturbed result and an empty plan.
 
-    The plan can be left out: where the jobs are those that an undisturbed apply leaves it is the same.
+    The plan may be skipped: it is the same if the jobs are those of an undisturbed apply.
     """
     again = fork_server.run(place.home, *APPLY)
     assert again.code == 0, (after, again.err)
     place.let_pass(60)
     if place.fates() != world.end and changes(place, fork_server) == _SPARED:
-        # The new one had been there, and had not shown yet that it runs.
+        # The new one existed, but was not yet seen running.
         assert fork_server.run(place.home, *APPLY).code == 0, after
         place.let_pass(60)
     check_it_ended_well(world, place, after)
@@ -361,7 +361,7 @@ _SPARED = [("overlapping", "terminate", "superseded")]
 
 
 def check_it_ended_well(world: World, place: Place, after: object = None) -> None:
-    """All is as an undisturbed apply leaves it."""
+    """Check for the result of an undisturbed apply."""
     check_none_is_there_twice(place)
     check_one_is_active(place)
     assert place.fates() == world.end, after

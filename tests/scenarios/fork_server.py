@@ -1,4 +1,4 @@
-"""The command line as real processes, many of them, quickly: `python -m tests.scenarios.fork_server`.
+"""The command line as many real processes with fast startup: `python -m tests.scenarios.fork_server`.
 
 A fork server imports the whole program once, then forks a child for each run: the child is a process of its
 own, which can be killed, and does not pay for the imports. It has no threads when it forks. Each line on
@@ -46,7 +46,7 @@ class Run(NamedTuple):
 
 
 class ForkServer:
-    """The fork server, as a test sees it."""
+    """The fork server, as seen by a test."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -55,12 +55,12 @@ class ForkServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # a Ctrl-C is for the tests
+            start_new_session=True,  # Ctrl-C must reach only the tests
         )
         assert self._answer() == "ready"
 
     def close(self) -> None:
-        """End it; its children have ended, unless something went wrong."""
+        """End it; its children should have ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
@@ -81,9 +81,9 @@ class ForkServer:
         environ: Mapping[str, str] | None = None,
         name: str = "",
     ) -> Started:
-        """Begin a run of `reconciler ARGUMENTS` in the directory `home`.
+        """Start `reconciler ARGUMENTS` in the directory `home`.
 
-        `log` takes the moments that were passed, and the `accidents` are what happens at some of them.
+        `log` receives the passed moments; the `accidents` happen at some of them.
         Nobody sleeps: the clock of the service is put forward instead, that at `clock_url` or the one of
         the local target. Output goes to files in `home` that begin with `name`.
         """
@@ -129,7 +129,7 @@ class Started(NamedTuple):
     name: str
 
     def stands(self) -> bool:
-        """Wait until it stands still; whether it does, and has not ended."""
+        """Wait until it stands still; return False if it ended instead."""
         return self.fork_server.stands(self.pid)
 
     def go_on(self) -> None:
@@ -144,7 +144,7 @@ class Started(NamedTuple):
 # --- inside the fork server
 
 
-#: Manifests, one after the other: jobs are created, updated, replaced, terminated, renamed.
+#: Successive manifests: jobs are created, updated, replaced, terminated, renamed.
 _WARM_UP = (
     {"a": a_startable_entry(lr=1), "b": a_startable_entry(lr=1), "c": a_startable_entry(lr=1)},
     {
@@ -201,7 +201,7 @@ def import_everything() -> None:
 
 
 def _warm_up() -> None:
-    """Do once what is slow only the first time: patterns and statements to compile, models to build."""
+    """Do what is slow only the first time: compile patterns and statements, build models."""
     from reconciler.cli.main import cli, run
 
     hooks.do_not_sleep(None)
@@ -237,7 +237,7 @@ def _become(order: Mapping[str, Any]) -> None:
 def become(
     directory: Path, environ: Mapping[str, str], arguments: Sequence[str], opened: Sequence[int]
 ) -> Iterator[None]:
-    """From here on this child is a `reconciler` that somebody called; what stands inside comes before."""
+    """Turn this child into a `reconciler` process."""
     try:
         signal.alarm(_LONGEST_S)  # ends the process
         os.chdir(directory)

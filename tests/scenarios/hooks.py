@@ -1,12 +1,12 @@
 """Moments of a run, counted, and the accidents that happen at them.
 
 A process passes a *moment* right before and right after each request that it sends, and right before and
-right after each commit of its record store. A moment is named by what is done, to what, and the how
-manieth that is: `after StopTrainingJob a-r2 #1`, `before write #12`. Names, and not a bare count, since two
+right after each commit of its record store. A moment is named by operation, object, and number of the
+occurrence: `after StopTrainingJob a-r2 #1`, `before write #12`. Names, and not a bare count, since two
 threads look ahead while a third one acts: what they do is always the same, in which order is not.
 
-A run with a log says which moments there are; later runs take one of them each for an accident. A run can
-also stand still at each moment, until whoever watches it lets it go on.
+A run with a log lists the moments; each later run has an accident at one of them. A run can also stand
+still at each moment until resumed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.records.dialects import Transaction
 
 BEFORE, AFTER = "before", "after"
-#: The operations of the catalog, by the end of their paths.
+#: Catalog operations by path suffix.
 CATALOG = {
     "training-job-flavors": "ShowTrainingJobFlavors",
     "training-job-engines": "ShowTrainingJobEngines",
@@ -41,32 +41,32 @@ CATALOG = {
 
 
 class Accident(NamedTuple):
-    """What happens at a moment: a signal, or to a request, by its name without `before`."""
+    """An accident at a moment: a signal, or an effect on a request, by its name without `before`."""
 
     at: str
     what: str
 
 
-#: The process is gone, without a last word.
+#: The process dies at once.
 KILL = "SIGKILL"
-#: The process stands still, all its threads, until a SIGCONT; here or at every moment.
+#: The process stops with all threads until SIGCONT; here or at every moment.
 STAND, EVERY = "SIGSTOP", "every moment"
-#: A line of the log of moments: from here on the program knows of a signal.
+#: A line in the log of moments: the program has handled a signal.
 HANDLED = "signal handled"
-#: So long a signal may take until it is handled, in seconds; whoever has no handler ends by it.
+#: Maximum seconds until a signal is handled; without a handler it ends the process.
 HEARD_WITHIN_S = 10.0
-#: To a request: it never arrives; it has its effect and the connection closes, or nothing ever comes back.
+#: Effects on a request: never arrives; takes effect but the connection closes, or no response comes.
 LOST_BEFORE, LOST_AFTER, TIMED_OUT = "lost before", "lost after", "timed out"
-#: It is refused for now; a gateway gives up on it, although it has its effect; the answer is garbled.
+#: Throttled; gateway timeout although it takes effect; garbled response.
 THROTTLED, GAVE_UP, GARBLED = "throttled", "gave up", "garbled"
-#: It has its effect, a signal comes meanwhile, and again, and nothing ever comes back.
+#: Takes effect during one or two signals, and no response comes.
 HUNG = {name: f"{name}, hung" for name in ("SIGHUP", "SIGINT", "SIGTERM")}
 
 Send = Callable[..., requests.Response]
 
 
 def install(accidents: Sequence[Accident], log: str | None, clock_url: str | None) -> None:
-    """Watch the requests and the writes of this process, and let its clock run without waiting."""
+    """Hook the requests and writes of this process, and simulate its clock."""
     from reconciler.modelarts.connect import WsgiAdapter
     from reconciler.records.database import Database
 
@@ -80,7 +80,7 @@ def install(accidents: Sequence[Accident], log: str | None, clock_url: str | Non
 
 
 class _Watch:
-    """Knows which moments have passed, and what is to happen at which."""
+    """Counts the passed moments, and triggers accidents."""
 
     def __init__(self, accidents: Sequence[Accident], log: str | None) -> None:
         self._what_at = {accident.at: accident.what for accident in accidents}
@@ -103,14 +103,14 @@ class _Watch:
             os.write(self._log, (line + "\n").encode())
 
     def passes(self, when: str, name: str) -> None:
-        """A moment has come; it may be the last."""
+        """Pass a moment, which may end the process."""
         moment = f"{when} {name}"
         with self._turn:
             self.note(moment)
             names = (moment, self.count("moment"), EVERY)
             whats = [what for one in names if (what := self.accident(one))]
             if STAND in whats:
-                # To this very thread: it takes it before it goes on.
+                # To this thread, which handles it before continuing.
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         for what in whats:
             if what != STAND:
@@ -123,16 +123,16 @@ class _Watch:
                     signal.pthread_kill(main, signal.SIGURG)
 
     def learn_names(self, response: requests.Response) -> None:
-        """Jobs are asked for by id, and named by name."""
+        """Learn job names by id."""
         try:
             told = json.loads(response.content)
             for job in told.get("items", [told]):
                 self.names[job["metadata"]["id"]] = job["metadata"]["name"]
         except (ValueError, KeyError, TypeError, AttributeError):
-            pass  # an answer that is about no job
+            pass  # a response without a job
 
     def name(self, request: requests.PreparedRequest) -> str:
-        """What a request asks for, and of which job."""
+        """Return the operation and job of a request."""
         url, body = urlsplit(str(request.url)), json.loads(request.body or b"{}")
         match url.path.split("/")[3:]:
             case ["training-jobs"]:
@@ -164,7 +164,7 @@ def _watch_requests(adapter: type[BaseAdapter], watch: _Watch) -> None:
         watch.passes(BEFORE, name)
         response = _suffer(watch.accident(name), request, lambda: sends(self, request, **options))
         watch.learn_names(response)
-        response.raw = io.BytesIO(response.content)  # for who reads it next
+        response.raw = io.BytesIO(response.content)  # for the next reader
         response.headers.pop("Content-Encoding", None)
         watch.passes(AFTER, name)
         return response
@@ -187,7 +187,7 @@ def _suffer(
     if accident == GAVE_UP:
         return _answer(request, 504, b'{"error_code":"APIGW.0201","error_msg":"backend timeout"}')
     if accident in HUNG.values():
-        while True:  # of several signals that come at once one is seen
+        while True:  # simultaneous signals are seen once
             os.kill(os.getpid(), signal.Signals[str(accident).partition(",")[0]])
             time.sleep(0.05)
     if accident == GARBLED:
@@ -236,7 +236,7 @@ def _watch_writes(database: Any, watch: _Watch) -> None:
 
 
 def do_not_sleep(clock_url: str | None) -> None:
-    """Put the clock of the service forward instead: that at a URL, or the one of the local target."""
+    """Advance the clock of the service instead: at a URL, or of the local target."""
     from reconciler.modelarts import local as local_target
     from reconciler.modelarts.clock import SystemClock
 

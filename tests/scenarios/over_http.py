@@ -25,7 +25,7 @@ def entry(lr: float = 0.1, **more: Any) -> dict[str, Any]:
 
 
 class Service(NamedTuple):
-    """A service at a URL; its clock is put forward by those who would sleep."""
+    """A service at a URL; its clock is advanced instead of sleeping."""
 
     url: str
     app: Application
@@ -51,7 +51,7 @@ class Service(NamedTuple):
         (home / "jobs.yaml").write_text(json.dumps(document), encoding="utf-8")
 
     def start(self, home: Path, *arguments: str, **more: Any) -> Started:
-        """Begin a run of the command line in a working copy."""
+        """Start the command line in a working copy."""
         environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
         return self.fork_server.start(home, *arguments, clock_url=self.url, environ=environ, **more)
 
@@ -60,18 +60,18 @@ class Service(NamedTuple):
         return self.start(home, *arguments, **more).end()
 
     def changes(self, home: Path) -> list[tuple[str, str, str]]:
-        """What the next plan would do: key, action, reason."""
+        """Return the actions of the next plan: key, action, reason."""
         run = self.run(home, "plan", "--json")
         assert run.code == 0, run.err
         actions = json.loads(run.out)["actions"]
         return [(a["key"], a["action"], a["reason"]) for a in actions if a["action"] not in ("keep", "defer")]
 
     def active(self) -> dict[str, int]:
-        """How many jobs of each key are active."""
+        """Return the number of active jobs of each key."""
         return Counter(_key(job) for job in self.store.jobs() if job.life.phase in ACTIVE)
 
     def jobs_of_each_revision(self) -> dict[tuple[str, int], int]:
-        """How many jobs were ever started for a revision."""
+        """Return the number of jobs ever started for each revision."""
         return Counter((_key(job), _revision(job)) for job in self.store.jobs())
 
     def phases(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ def _revision(job: Job) -> int:
 
 @contextmanager
 def a_service(fork_server: ForkServer) -> Iterator[Service]:
-    """Open one with nothing on it."""
+    """Open an empty service."""
     with Store(clock=ManualClock(), durations=Durations(running=1e8)) as store:
         app = create_app(store, project_id=PROJECT, token=TOKEN, control=True)
         gate = Gate(app)

@@ -1,6 +1,6 @@
-"""Drift checks on a service that moves: each class of drift by each way it comes about, and what is none.
+"""Drift checks on a changing service: each class of drift by each cause, and changes that are no drift.
 
-Every check is one of `drift --since-last`, recorded in a store; a key that nothing happens to stands beside.
+Every check is recorded like `drift --since-last`; there is always an unaffected second key.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Site:
 
     @property
     def stack(self) -> Stack:
-        """What the manifest declares now."""
+        """The currently declared stack."""
         stack = a_stack(CONTROL, *self.declared)
         return replace(stack, whole=stack.jobs)
 
@@ -62,7 +62,7 @@ class Site:
         self.declared = jobs
 
     def apply(self, *jobs: DesiredJob, by: Recording | None = None) -> None:
-        """Apply a manifest, by us or by somebody with other records."""
+        """Apply a manifest, with our records or those of another checkout."""
         stack = a_stack(CONTROL, *jobs)
         rollout(
             self.service,
@@ -73,12 +73,12 @@ class Site:
         self.service.time.sleep(60)
 
     def colleague(self, *jobs: DesiredJob, shares_records: bool = False) -> None:
-        """Somebody applies another manifest of the stack, from another checkout."""
+        """Apply another manifest of the stack from another checkout."""
         by = self.recording if shares_records else self._opened(self.root / "colleague")
         self.apply(*jobs, by=by)
 
     def lose_records(self) -> None:
-        """A fresh checkout."""
+        """Start over with a fresh checkout."""
         self.recording.close()
         shutil.rmtree(self.root)
         self.recording = self._opened(self.root)
@@ -91,21 +91,21 @@ class Site:
         return report
 
     def terminate(self, name: str = "a") -> None:
-        """Somebody ends a job in the console."""
+        """Terminate a job in the console."""
         self.service.store.terminate(PROJECT, self.service.job(name).id)
         self.service.time.sleep(60)
 
     def put(self, phase: str, name: str = "a") -> None:
-        """The service moves a job."""
+        """Put a job into a phase."""
         self.service.store.set_phase(self.service.job(name).id, phase)
 
     def delete(self, name: str = "a") -> None:
-        """A job's record goes, by the service or by somebody."""
+        """Delete a job's record."""
         self.service.store.delete(PROJECT, self.service.job(name).id)
         self.service.time.sleep(60)
 
     def crash(self, operation: str, *jobs: DesiredJob) -> None:
-        """Our apply dies when it sends a request, which the service does not get."""
+        """Kill our apply when it sends a request, which does not arrive."""
 
         def die() -> None:
             raise Killed
@@ -116,7 +116,7 @@ class Site:
 
 
 class Killed(BaseException):
-    """What ends a process at once."""
+    """Ends the process at once."""
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def found(entries: Any) -> list[tuple[str, str]]:
     return [(one.key, one.class_.value) for one in entries]
 
 
-# --- what is drift: (class, way, what is applied first, what happens)
+# --- drift: (class, cause, manifest applied first, event)
 
 Happens = Callable[[Site], object]
 
@@ -149,7 +149,7 @@ def edit_description(text: str) -> Happens:
 
 
 def miss_a_night(site: Site) -> None:
-    """Nobody applies after the first time."""
+    """Miss a scheduled time."""
     site.apply(NIGHTLY)
     site.declare(NIGHTLY)
     site.put("Completed")
@@ -180,7 +180,7 @@ def lose_records(site: Site) -> None:
     site.lose_records()
 
 
-#: A check of its own follows, so that what the fresh store finds is not all new.
+#: Followed by an extra check, so that the fresh store does not report everything as new.
 def lost(*steps: Happens) -> Happens:
     return both(lose_records, lambda site: site.check(), *steps)
 
@@ -238,7 +238,7 @@ WAYS: list[tuple[str, str, Happens]] = [
         "a", marker("a", 1, "z" + "0" * 12))),
 ]  # fmt: skip
 
-#: What such a drift has cost is known.
+#: Drift with a known loss.
 COSTS = {"failed", "terminated", "duplicate", "orphaned", "unowned", "stuck"}
 
 
@@ -273,7 +273,7 @@ def test_every_class_of_drift_has_a_row() -> None:
     assert {class_ for class_, _, _ in WAYS} == {one.value for one in DriftClass}
 
 
-# --- what is no drift
+# --- no drift
 
 
 def run_to_end(site: Site) -> None:
@@ -371,7 +371,7 @@ def test_damaged_records_are_reported_and_make_no_drift_new(site: Site) -> None:
 
 
 def test_drift_found_by_a_concurrent_check_is_not_gone(site: Site) -> None:
-    """Our look begins, a colleague's check sees and records what we have not read, then ours is recorded."""
+    """Our observation begins, a concurrent check records unseen drift, then ours is recorded."""
     site.apply(A)
     site.check()
     other = Recording(None, site.root, site.service.time)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP at moments of a real process: an orderly stop, and a second one at once.
+"""Ctrl-C, SIGTERM and SIGHUP at moments of a real process: a clean stop; a second signal stops at once.
 
 The moments are those that `hooks` names: around the first commit and a later one, around a call of each
 kind, and the last. Each of them meets two of the signals.
@@ -42,7 +42,7 @@ def _runs(place: Place) -> Any:
 
 
 def _told(run: Run) -> Counter[str]:
-    """How the actions ended, by the lines that were printed."""
+    """Return the outcomes of the actions from the output."""
     return Counter(ENDS[event["type"]] for event in run.events if event["type"] in ENDS)
 
 
@@ -71,12 +71,12 @@ def test_first_signal_lets_actions_in_flight_finish(
         if _told(run):
             _check_it_stopped_in_order(run, moment)
             assert _runs(place) == runs + 1
-            # One that comes when the last action has ended finds nothing left to interrupt.
+            # After the last action there is nothing left to interrupt.
             assert _result_of_newest_run(place) == "interrupted" or not _was_cut_short(run)
         else:  # there was no plan yet, and nothing was begun
             assert _runs(place) == runs
             assert place.fates() == world.place.fates()
-        if number % 2:  # what lies there is what the kill points repair
+        if number % 2:  # this state is covered by the kill points
             check_the_next_apply_does_the_rest(world, place, fork_server, moment, with_plan=number == 1)
         shutil.rmtree(place.home)
     assert came >= len(chosen) - 2
@@ -88,9 +88,9 @@ def _was_cut_short(run: Run) -> bool:
 
 
 def _check_nothing_more_was_sent(log: Path, moment: str) -> None:
-    """After the signal comes no call that changes anything; one at a time may have been on its way."""
+    """Check that no mutating call follows the signal, except one in flight."""
     passed = log.read_text(encoding="utf-8").splitlines()
-    # Other threads go on until the signal is handled, for longer on a busy machine.
+    # Other threads continue until the signal is handled.
     known = HANDLED if HANDLED in passed else moment
     later = [one.removeprefix(f"{BEFORE} ") for one in passed[passed.index(known) + 1 :]]
     is_one_in_flight = moment.removeprefix(f"{BEFORE} ").startswith(CHANGING)
@@ -99,7 +99,7 @@ def _check_nothing_more_was_sent(log: Path, moment: str) -> None:
 
 
 def _check_it_stopped_in_order(run: Run, moment: str) -> None:
-    """Each action of the plan is done, listed as skipped, or it is said how far it came."""
+    """Check that each action is done, skipped, or has its progress reported."""
     ends = {event["key"]: event for event in run.events if event["type"] in ENDS}
     assert ends.keys() == PLANNED.keys(), moment
     last = run.events[-1]
@@ -141,7 +141,7 @@ def test_second_signal_stops_at_once_and_reports_done_actions(
     last = run.events[-1]
     assert last["type"] == "apply_completed"
     summary = {how: many for how, many in last["summary"].items() if many}
-    # What waited for its job may have ended its wait between the two signals.
+    # An action may have ended its wait between the two signals.
     assert summary.pop("interrupted", 0) == _told(run)["failed"]
     assert summary == _told(run) - Counter(failed=1_000)
     assert summary["done"] > 0

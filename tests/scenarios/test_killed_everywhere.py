@@ -1,8 +1,8 @@
 """`kill -9` at any moment of an apply: nothing starts twice, and the next apply completes it.
 
-How kill points are counted: one apply of the real command line stands still at every moment that it passes,
-which are two for each request (right before it is sent, right after its answer came) and two for each
-transaction of the record store (right before its commit, right after), see `hooks`. What lies on the disk
+Kill points: one apply of the real command line is paused at every moment, two for each request (right
+before it is sent, right after its response) and two for each transaction of the record store (right before
+and after its commit), see `hooks`. What lies on the disk
 then is what a kill would leave, since a process that is gone leaves nothing else. Another process applies
 what is left, at once or a minute later: once for each state of the disk, for at many moments it is the same.
 That a kill changes nothing about it is tried at some of the moments.
@@ -46,9 +46,9 @@ from tests.scenarios.over_http import a_service, entry
 
 RecordProperty = Callable[[str, object], None]
 
-#: Parts of the work, for several workers.
+#: Shards, for parallel workers.
 CHUNKS = 4
-#: Far fewer than there are would mean that nothing is counted any more: moments, and states of the disk.
+#: Lower bounds that detect broken counting: moments, and states of the disk.
 MOMENTS, STATES = 200, 60
 CALLS = {
     "CreateTrainingJob": "create",
@@ -89,7 +89,7 @@ def test_apply_killed_at_any_moment_is_completed_by_the_next_apply(
     chunk: int,
     record_property: RecordProperty,
 ) -> None:
-    # By its name, so that each worker makes the same parts of what it counts.
+    # By name, so that all workers form the same shards.
     chosen = [state for state in states if crc32(state.moments[0].encode()) % CHUNKS == chunk]
     locked = _repair_each(world, chosen, fork_server)
     assert locked >= len(chosen) * 0.8
@@ -117,7 +117,7 @@ def test_kill_leaves_the_disk_as_at_the_kill_point(
 def test_apply_killed_without_records_is_completed_by_the_next_apply(
     fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
-    """The store is made on the way, and nobody remembers anything. Later moments are like those above."""
+    """The store is created during the apply, with an empty history. Later moments are like those above."""
     world = a_world(tmp_path, fork_server, with_records=False)
     states = still_lives(world, tmp_path, fork_server)
     first = next(place for place, state in enumerate(states) if "StopTrainingJob" in str(state.moments))
@@ -140,7 +140,7 @@ def test_apply_killed_among_350_foreign_jobs_is_completed_by_the_next_apply(
 def test_apply_killed_with_several_actions_in_flight_is_completed_by_the_next_apply(
     world: World, fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
-    """With the usual parallelism the order is another one each time, so this is a sample."""
+    """With the default parallelism the order varies, so this is a sample."""
     requests = [f"{when} {name}" for name in world.requests for when in (BEFORE, AFTER)]
     killed = 0
     for number, moment in enumerate(random.Random("in flight").sample(requests, 10)):
@@ -248,7 +248,7 @@ def test_killed_saved_plan_is_stale_or_unchanged_and_a_fresh_apply_does_the_rest
 
 
 def _repair_each(world: World, states: Iterable[StillLife], fork_server: ForkServer) -> int:
-    """Let another apply complete each; how many had left a lock."""
+    """Let another apply complete each; return how many had left a lock."""
     locked = 0
     for number, (place, moments) in enumerate(states):
         locked += place.is_locked()
@@ -267,7 +267,7 @@ def _repair(world: World, place: Place, fork_server: ForkServer, number: int, af
 
 
 def _see_what_the_journal_says(place: Place, moment: str) -> None:
-    """A call that may have had its effect has a line on disk, and none yet that says how it went."""
+    """Check that a call that may have taken effect has a journal line without an outcome."""
     _, operation, *rest = moment.split()
     if operation in CALLS:
         assert (CALLS[operation], rest[0]) in place.open_lines(), moment

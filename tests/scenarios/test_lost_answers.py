@@ -1,4 +1,4 @@
-"""A request that gets lost, or its answer: the same apply finds out what became of it.
+"""A request or its response is lost: the same apply determines the outcome.
 
 Each request that an undisturbed apply sends (`hooks` names them) suffers one accident in turn: it is lost
 before it arrives, where the client cannot know that, loses its answer, is timed out, throttled, given up by
@@ -46,9 +46,9 @@ RecordProperty = Callable[[str, object], None]
 CHUNKS = 3
 CHANGING = ("CreateTrainingJob", "ChangeTrainingJobDescription", "StopTrainingJob")
 OTHERS = (LOST_AFTER, TIMED_OUT, THROTTLED, GAVE_UP, GARBLED)
-#: The old keys of what is renamed.
+#: The old keys of renamed keys.
 FORMERLY = {"was-edited": "moved-and-edited", "was-here": "moved"}
-#: An action rests on what it reads. One that read nonsense has failed, and the next apply does it.
+#: An action that reads garbage fails, and the next apply completes it.
 AFTER_NONSENSE = (0, 5, 8)
 
 
@@ -65,7 +65,7 @@ def _accidents(world: World) -> Iterator[Accident]:
 
 
 def _groups(accidents: Iterable[Accident]) -> list[list[Accident]]:
-    """At most one accident of each key in a group; what is read for all keys is alone, and so is nonsense."""
+    """Group accidents, at most one per key; reads for all keys and garbage are alone."""
     groups: dict[tuple[object, ...], list[Accident]] = defaultdict(list)
     of_a_key: Counter[tuple[str, bool]] = Counter()
     for accident in accidents:
@@ -107,7 +107,7 @@ def test_stack_is_complete_after_any_lost_or_garbled_answer(
 
 
 def _check_no_create_was_sent_blindly(accident: Accident, moments: list[str]) -> None:
-    """A second POST follows only where the first one certainly had no effect."""
+    """Check that a second POST follows only if the first one certainly had no effect."""
     if accident.at.startswith("CreateTrainingJob"):
         again = f"{BEFORE} {accident.at.removesuffix('1')}2" in moments
         assert again == (accident.what in (LOST_BEFORE, THROTTLED)), accident

@@ -1,4 +1,4 @@
-"""Three runners, each with a checkout and records of its own, start a nightly job: each time once.
+"""Three runners, each with its own checkout and records, start a nightly job once per night.
 
 Both changes of daylight saving are among the nights. Nobody shares a lock: the runners plan at the same
 moment and carry out what they planned one after the other, or at once; one dies before the create is sent,
@@ -44,7 +44,7 @@ NIGHTLY: dict[str, Any] = {"schedule": SCHEDULE.expression, "timezone": ZONE}
 
 
 class Runner(Service):
-    """A checkout of the stack, on a service that others work on, too. It has records of its own."""
+    """A checkout of the stack with its own records, on a shared service."""
 
     def __init__(self, store: Store, clock: ManualClock, root: Path) -> None:
         super().__init__(store, clock, Cloud.HUAWEI)
@@ -65,7 +65,7 @@ class Runner(Service):
             return reconcile.plan(context)
 
     def do(self, job: DesiredJob, plan: Plan | None = None, *others: DesiredJob) -> Result:
-        """Apply, what was planned before if a plan is given."""
+        """Apply, the given plan if any."""
         with self._recording() as recording:
             stack = a_stack(job, *others)
             context = self.context(stack)._replace(recording=recording).to_apply()
@@ -112,7 +112,7 @@ def one_dies_after_it_created(job: DesiredJob, ours: list[Runner]) -> None:
 
 
 def _dies(job: DesiredJob, ours: list[Runner], *, has_effect: bool) -> None:
-    """The first runner writes its line into the journal, and dies when it sends the create."""
+    """The first runner writes its journal line, and dies sending the create."""
     first, *others = ours
     plans = [runner.look(job) for runner in ours]
     with killed_at(first, 3, has_effect=has_effect) as happened:
@@ -194,7 +194,7 @@ def test_job_still_running_at_its_time_is_replaced_once(kind: Night, order: str,
 
 
 class _AheadTime(SharedTime):
-    """The clock of a machine that is ahead of the service's."""
+    """A machine clock ahead of the service's."""
 
     def __init__(self, clock: ManualClock, ahead_s: float) -> None:
         super().__init__(clock)
@@ -214,7 +214,7 @@ def _is_ahead(runner: Runner, ahead_s: float) -> None:
 def test_runner_uses_the_clock_of_the_service(
     ahead_s: float, lifecycle: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A job that was created before 02:30, by the service's clock, would be started for 02:30 once more."""
+    """Otherwise a job created before 02:30 of the service would be started again for 02:30."""
     job = a_job(lifecycle={**NIGHTLY, **lifecycle})
     with runners("2026-05-01T12:00Z", tmp_path, 2, running=1e6 if lifecycle else HOUR) as (right, other):
         right.do(job)
@@ -259,7 +259,7 @@ HOURLY = {"schedule": "0 * * * *"}
 
 
 def marks(runner: Runner) -> list[str | None]:
-    """What the marker of each job says of the schedule, the oldest first."""
+    """Return the schedule in the marker of each job, oldest first."""
     found = (
         parse_description(str(one.body["metadata"]["description"])).marker for one in runner.store.jobs()
     )
@@ -268,7 +268,7 @@ def marks(runner: Runner) -> list[str | None]:
 
 @pytest.mark.parametrize("edit", [{}, HOURLY, {"schedule": "30 2 * * *", "timezone": "UTC"}], ids=str)
 def test_added_or_edited_schedule_starts_no_past_time(edit: dict[str, Any], tmp_path: Path) -> None:
-    """The night was long ago, or an hour came just now; another runner knows nothing of the history."""
+    """The missed time is long or just past; another runner has no history."""
     before, after = a_job(lifecycle=edit), a_job(lifecycle=NIGHTLY)
     with runners("2026-05-01T10:00Z", tmp_path, 2, running=60) as (runner, other):
         runner.do(before)
@@ -291,7 +291,7 @@ def test_added_or_edited_schedule_starts_no_past_time(edit: dict[str, Any], tmp_
 
 
 def _tells_the_time(runner: Runner) -> None:
-    """Let the service say its time with each answer, as gateways do."""
+    """Let the service report its time with each response, as gateways do."""
     app = runner.gate._app
 
     def dated(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:

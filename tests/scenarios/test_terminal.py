@@ -1,4 +1,4 @@
-"""A waiting apply on a terminal: what one and two Ctrl-C, and a hang-up, leave there."""
+"""A waiting apply on a terminal: one and two Ctrl-C, and a hang-up."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Terminal:
         os.write(self._ours, keys)
 
     def read(self, until: Callable[[], bool]) -> None:
-        """Take what comes until something holds."""
+        """Read until a condition holds."""
         ends_s = time.monotonic() + PATIENCE_S
         while not until():
             assert time.monotonic() < ends_s, self.text
@@ -79,7 +79,7 @@ class Terminal:
         return self.process.returncode
 
     def has_ended(self) -> bool:
-        """Whether the program has ended; what the system knows of it stays."""
+        """Whether the program has ended; it is not reaped."""
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
     def hang_up(self) -> None:
@@ -199,7 +199,7 @@ def test_internal_error_leaves_a_clean_terminal(tmp_path: Path) -> None:
 
 
 def test_ignored_hangup_does_not_end_the_apply(tmp_path: Path) -> None:
-    """`nohup` says so."""
+    """As with `nohup`."""
     a_home(tmp_path, "a")
     process = subprocess.Popen(
         [sys.executable, "-m", "reconciler", "apply", "--yes", "--wait", "running"],

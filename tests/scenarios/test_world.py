@@ -1,4 +1,4 @@
-"""Any manifest, any service, any history, any accident: what must hold whatever happens in which order.
+"""Invariants for any manifest, service, history and accident, in any order.
 
 Five hundred runs take about a minute. `WORLDS=20000 pytest tests/scenarios/test_world.py -s` tells more
 of them, and says how much happened.
@@ -79,9 +79,9 @@ from tests.apply.service import (
 )
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 
-#: How many runs there are, and of how many steps each.
+#: Number of runs, and of steps per run.
 WORLDS, STEPS = int(os.environ.get("WORLDS", "500")), 14
-#: Parts of the work for each cloud, for several workers.
+#: Shards per cloud, for parallel workers.
 PARTS = 5
 
 KEYS = ("a", "b", "c", "d")
@@ -89,7 +89,7 @@ ACTIVE = ("Creating", "Pending", "Running", "Terminating")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 PHASES = ("Pending", "Running", *ENDED)
 DIGEST = "a" + "0" * 12
-#: The sweep of the keys that take turns, and how many of them may be active at once.
+#: The sweep with max_parallel, and its limit.
 SWEEP, AT_ONCE = "s", 2
 
 Lifecycle = dict[str, Any]
@@ -107,7 +107,7 @@ _OF_TIMES = {
     "schedule": st.sampled_from(["*/30 * * * *", "0 2 * * *"]),
     "overlap": st.sampled_from(["skip", "replace"]),
 }
-# Of a key with a schedule only its times start anything again.
+# A scheduled key is restarted only by its times.
 lifecycles = st.one_of(
     st.fixed_dictionaries({}, optional=_OF_EVENTS),
     st.fixed_dictionaries({}, optional=_OF_EVENTS | _OF_TIMES),
@@ -128,13 +128,13 @@ changes: st.SearchStrategy[Change] = st.one_of(
     st.builds(dict, needs=st.sets(keys, max_size=2).map(lambda needed: tuple(sorted(needed)))),
 )
 
-# What is drawn must not depend on what there is: two runs of the same story may differ in ids and times.
+# Draws must not depend on state: ids and times may differ between runs of the same story.
 places = st.integers(0, 11)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the manifest says under one key."""
+    """The entry of one key."""
 
     lr: float = 0.1
     text: str = ""
@@ -166,7 +166,7 @@ Entries = Mapping[str, Entry]
 
 @dataclass(frozen=True)
 class Saved:
-    """A plan that was saved: for which manifest, and what was there when it was made."""
+    """A saved plan, its manifest, and the jobs at that time."""
 
     plan: Plan
     entries: Entries
@@ -175,7 +175,7 @@ class Saved:
 
 @dataclass
 class Checkout:
-    """A working copy of the manifest, with records of its own or without any."""
+    """A working copy of the manifest, with its own records or none."""
 
     root: Path | None
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class Checkout:
 
 
 class World(RuleBasedStateMachine):
-    """Two checkouts of a manifest of a few keys, a service that lives, strangers on it, and us.
+    """Two checkouts of a small manifest on a changing service with other users.
 
     `wiped` are jobs of ours whose marker somebody wiped; `lost` those that the history store of the
     checkout where we are knows, so that they can be restored from there.
@@ -230,7 +230,7 @@ class World(RuleBasedStateMachine):
         phase: str,
         takes_turns: bool,
     ) -> None:
-        """Some jobs are there already; in a few worlds two pages of others' stand before them."""
+        """Some jobs exist already; in a few worlds after two pages of foreign jobs."""
         for number in range(foreign):
             self._put_foreign(number)
         for checkout, has_records in zip((self.here, self.there), remembers, strict=True):
@@ -271,7 +271,7 @@ class World(RuleBasedStateMachine):
 
     @rule(pulls=st.booleans())
     def go_to_the_other_checkout(self, pulls: bool) -> None:
-        """A colleague goes on, with records that know nothing of ours; `pulls`: with our manifest."""
+        """Continue in the other checkout, with its own records; `pulls`: with our manifest."""
         entries = dict(self.entries)
         self.here, self.there = self.there, self.here
         if pulls:
@@ -354,7 +354,7 @@ class World(RuleBasedStateMachine):
         entries, ours = self._manifest, self._ours()
         for job in self._at(place, self._near()):
             beside = [other for other in ours if other.life.phase in ACTIVE and other.id != job.id]
-            # Who restarts an old revision beside the new one has two of his own making.
+            # An old revision restarted outside beside the new one is allowed.
             keys = {self._key(other, entries) for other in beside}
             if phase in ENDED or job not in ours or self._key(job, entries) not in keys:
                 self.service.store.set_phase(job.id, phase)
@@ -366,7 +366,7 @@ class World(RuleBasedStateMachine):
 
     @rule(all_completed=st.booleans(), somebody_looked=st.booleans())
     def age_out(self, all_completed: bool, somebody_looked: bool) -> None:
-        """The service keeps no record of what has ended."""
+        """Age out an ended job."""
         for job in self._ours() if all_completed else []:
             self.service.store.set_phase(job.id, "Completed")
         if somebody_looked:
@@ -419,7 +419,7 @@ class World(RuleBasedStateMachine):
                 self.not_ours[job.id] = self.service.store.find(job.id).body_text
 
     def _at(self, place: int, jobs: list[Job]) -> list[Job]:
-        """The job at a place, counted round and round; none where there are none."""
+        """Return the job at an index modulo the number of jobs, if any."""
         return sorted(jobs, key=lambda job: job.name)[place % len(jobs) :][:1] if jobs else []
 
     # --- we
@@ -476,7 +476,7 @@ class World(RuleBasedStateMachine):
             entries,
             self._state(),
         )
-        # What is said for people only is not saved.
+        # Texts for people are not saved.
         said = tuple(action.model_copy(update={"next_run": ""}) for action in plan.to_execute)
         assert self.here.saved.plan.to_execute == said
 
@@ -516,7 +516,7 @@ class World(RuleBasedStateMachine):
 
     @property
     def _manifest(self) -> Entries:
-        """The entries as a manifest can have them: no unknown needs, cycles or old keys that are declared."""
+        """Return the valid entries: without unknown needs, cycles, or declared old keys."""
         claimed: set[str] = set(self.entries)
         found = {}
         for key, entry in sorted(self.entries.items()):
@@ -559,13 +559,13 @@ class World(RuleBasedStateMachine):
         return plan
 
     def _check_all_was_done(self, plan: Plan, entries: Entries, allowances: Allowances = EVERY_GUARD) -> None:
-        """Without faults everything is done, and the next plan has nothing to do."""
+        """Check that without faults everything is done, and the next plan is empty."""
         before = self._phases()
         result = self._carry_out(plan, entries)
         after = self._phases()
         stopped = self._asked_about(STOP)
         if any(after[job_id] != phase for job_id, phase in before.items() if job_id not in stopped):
-            return  # the service moved while we waited
+            return  # the service changed during the wait
         assert not [o for o in result.outcomes if o.status not in (Status.DONE, Status.SKIPPED)]
         if entries != self._manifest:
             return
@@ -583,7 +583,7 @@ class World(RuleBasedStateMachine):
         with self._checked(plan, entries, destroys=destroys):
             return self._rollout(plan, entries).run(plan)
 
-    # --- what holds of a plan
+    # --- invariants of a plan
 
     def _check_it_is_sound(self, plan: Plan, memory: HistorySnapshot) -> None:
         entries, ours = self._manifest, self._ours()
@@ -606,7 +606,7 @@ class World(RuleBasedStateMachine):
     def _past_of(
         self, key: str, entry: Entry, memory: HistorySnapshot, entries: Entries
     ) -> list[PastRevision]:
-        """What the store knows of a key; a job that bears another key by now is not one of it."""
+        """Return the history of a key, without jobs that now have another key."""
         keys = (key, *entry.formerly)
         past = [revision for key in keys for revision in memory.by_key.get(key, ())]
         if not past:
@@ -614,13 +614,13 @@ class World(RuleBasedStateMachine):
         now = {job.id: self._key(job, entries) for job in self._ours()}
         return [r for r in past if now.get(r.job, memory.key_of(r.job)) in keys]
 
-    # --- what holds of an apply
+    # --- invariants of an apply
 
     @contextmanager
     def _checked(
         self, plan: Plan, entries: Entries, *, destroys: bool = False, waits: bool = False
     ) -> Iterator[None]:
-        """See that nothing is done that must not be; `waits`: what was deferred may be done as well."""
+        """Check that nothing forbidden is done; `waits`: deferred actions may be executed."""
         before = {job.id: job for job in self._ours()}
         active = {self._key(job, entries) for job in before.values() if job.life.phase in ACTIVE}
         all_lost = set(self.lost)
@@ -668,7 +668,7 @@ class World(RuleBasedStateMachine):
         self.lost -= {job.id for job in self._ours()}
 
     def _running_as_declared(self, entries: Entries, memory: HistorySnapshot) -> dict[str, set[str]]:
-        """The jobs of each key that run with the declared digest; one of them must go on."""
+        """Return the running jobs of each key with the declared digest; one of them must keep running."""
         found: dict[str, set[str]] = {}
         for key, entry in entries.items():
             digest = entry.job(key).digest
@@ -700,7 +700,7 @@ class World(RuleBasedStateMachine):
                     ), f"{job.name} was started beside {other.name}"
 
     def _check_turns_were_taken(self, made: Iterable[Job], active: set[str], entries: Entries) -> None:
-        """When a member was started whose key was not `active`, no more were than may be, itself included."""
+        """Check that starting a member of an inactive key never exceeded max_parallel."""
         members = {key for key, entry in entries.items() if entry.takes_turns}
         jobs = [(self._key(job, entries), job) for job in self._ours()]
         for job in made:
@@ -723,7 +723,7 @@ class World(RuleBasedStateMachine):
         return any(is_done) and not entry.is_absent
 
     def _check_it_was_journaled(self) -> None:
-        """Every call has its line, also where the process died."""
+        """Check that every call has its journal line, even if the process died."""
         asked = Counter(served.operation for served in self.service.app.requests)
         if self.recording is None or not asked[CREATE] + asked[UPDATE] + asked[STOP]:
             return
@@ -735,7 +735,7 @@ class World(RuleBasedStateMachine):
         for call, operation in (("update", UPDATE), ("terminate", STOP)):
             assert {step.job for step in run.steps if step.call == call} >= self._asked_about(operation)
 
-    # --- what is there
+    # --- state
 
     @property
     def _scope(self) -> Scope:
@@ -744,7 +744,7 @@ class World(RuleBasedStateMachine):
     def _memory(self) -> HistorySnapshot:
         if self.recording is None:
             return NO_HISTORY
-        # It is the same until somebody writes.
+        # Unchanged until the next write.
         if self._read[:2] != (self.recording, _written[0]):
             self._read = self.recording, _written[0], self.recording.memory(self._scope)
         return self._read[2]
@@ -753,7 +753,7 @@ class World(RuleBasedStateMachine):
         return [past for of_key in self._memory().by_key.values() for past in of_key]
 
     def _state(self) -> object:
-        """All that a plan's preconditions are about."""
+        """Return everything a plan's preconditions depend on."""
         jobs = [(j.id, j.life.phase, j.body_text) for j in self.service.store.jobs()]
         return jobs, sorted((past.key, past.number, past.job) for past in self._all_remembered())
 
@@ -774,7 +774,7 @@ class World(RuleBasedStateMachine):
         key = _marker(job).key
         return next((new for new, entry in entries.items() if key in entry.formerly), key)
 
-    # --- what holds at all times
+    # --- invariants at all times
 
     @invariant()
     def what_is_not_ours_is_never_touched(self) -> None:
@@ -785,7 +785,7 @@ class World(RuleBasedStateMachine):
 
 @cache
 def _empty_records() -> bytes:
-    """A new store: to make its tables takes longer than what a world asks of it."""
+    """Copy an empty store: creating its tables is slow."""
     with TemporaryDirectory() as root:
         url, clock = f"sqlite://{root}/records.sqlite3", SharedTime(ManualClock())
         with closing(Recording(url, Path(root), clock)) as recording:
@@ -809,7 +809,7 @@ def _runs(job: Job) -> bool:
 
 
 def _has_a_second_step(action: PlannedAction) -> bool:
-    """Whether the next plan may go on: released or restored first, or due by now."""
+    """Whether the next plan may have a second step: after a release or restore, or due by now."""
     comes_first = (Reason.PROTECTION_RELEASED, Reason.MARKER_RESTORED)
     return action.reason in comes_first or action.action is Action.DEFER
 
@@ -823,7 +823,7 @@ def _bytes(plan: Plan) -> str:
 
 
 class OtcWorld(World):
-    """The same on a cloud that cannot check a name, and changes descriptions only."""
+    """The same on a cloud without name checks, where only descriptions can be changed."""
 
     cloud = Cloud.OTC
 
@@ -836,7 +836,7 @@ STORIES = settings(
 )
 
 
-#: How often anything was written into a record store.
+#: Number of writes to a record store.
 _written = [0]
 
 
@@ -862,13 +862,13 @@ def _what_happened() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_rare_looks")
-@pytest.mark.timeout(300)  # A hundred worlds are one test; a busy machine takes its time.
+@pytest.mark.timeout(300)  # A hundred worlds per test, which takes long on a busy machine.
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("world", [World, OtcWorld])
 def test_invariants_hold_in_any_world(
     world: type[World], part: int, record_property: Callable[[str, object], None]
 ) -> None:
     before = World.told["worlds"]
-    # A class of its own, for each draws its own worlds, where the seed is fixed, too.
+    # A class each, so that each draws other worlds even with a fixed seed.
     run_state_machine_as_test(type(f"{world.__name__}{part}", (world,), {}), settings=STORIES)
     record_property("figure", ["worlds in which all promises held", World.told["worlds"] - before])
