@@ -1,4 +1,4 @@
-"""One suite, every database: a SQLite file, and a PostgreSQL server that the tests start themselves."""
+"""One suite for every database: a SQLite file, and a PostgreSQL server started by the tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.records.locations import FileClock, Place, a_run
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Path]:
-    """The socket directory of a running server; started by the first test that asks, per test process."""
+    """The socket directory of a running server, started on first use per test process."""
     bin_dir = server.programs()
     if bin_dir is None:
         missing = "PostgreSQL is not installed (initdb is not in /usr/lib/postgresql/*/bin or PATH)"
@@ -33,7 +33,7 @@ def postgresql() -> Iterator[Path]:
 
 @contextmanager
 def _of_postgresql(home: Path, clock: FileClock) -> Iterator[Place]:
-    """A schema of its own, in which the clock is ours: the server's clock_timestamp() is shadowed."""
+    """A separate schema with a controlled clock: the server's clock_timestamp() is shadowed."""
     schema = f"t{uuid4().hex[:12]}"
     with server.connect(home) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
@@ -79,7 +79,7 @@ def on_postgresql(postgresql: Path, clock: FileClock) -> Iterator[Place]:
 
 @pytest.fixture(params=[kind.name for kind in STORES])
 def place(request: pytest.FixtureRequest) -> Place:
-    """Each database of the table, one after the other; a row needs its fixture `on_NAME`."""
+    """Each database of the table in turn; a row needs its fixture `on_NAME`."""
     found: Place = request.getfixturevalue(f"on_{request.param}")
     return found
 

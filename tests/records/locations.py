@@ -1,4 +1,4 @@
-"""Stores for tests, each with a clock that stands still until it is moved."""
+"""Stores for tests, each with a manually advanced clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DECLARED = Declared(
 
 @dataclass
 class FileClock:
-    """A time that stands in a file, so that other processes can be told it too."""
+    """A time in a file, shared with other processes."""
 
     path: Path
 
@@ -42,7 +42,7 @@ class FileClock:
         return float(self.path.read_text())
 
     def set(self, at_s: float) -> None:
-        """Not truncated in place: others read it meanwhile."""
+        """Replace the file, because others read it concurrently."""
         new = self.path.with_suffix(".new")
         new.write_text(repr(at_s))
         new.rename(self.path)
@@ -50,7 +50,7 @@ class FileClock:
 
 @dataclass
 class Place:
-    """An address at which stores can be opened, any number at once, and the time there."""
+    """A URL at which any number of stores can be opened, with its clock."""
 
     kind: str
     url: str
@@ -102,7 +102,7 @@ def an_action(
     digest: str = DIGEST,
     job: str | None = None,
 ) -> PlannedAction:
-    """A create makes revision `number`, a replace the one after it; the others are about `job`."""
+    """An action; a create makes revision `number`, a replace the next one, others concern `job`."""
     name = key if number == 1 else f"{key}-r{number}"
     before = Before(id=job or f"job-{name}", name=name, revision=number, phase="Running", digest=digest)
     after = After(name=name, revision=number, digest=digest)
@@ -127,7 +127,7 @@ def done(action: PlannedAction | None = None, job: str = "job-a") -> Outcome:
 
 
 def owned(key: str = "a", number: int = 1, **said: Any) -> Revision:
-    """An owned revision, as `remember` takes it."""
+    """An owned revision, as taken by `remember`."""
     job = seen(key=key, revision=number, **{"digest": DIGEST, **said})
     assert job.marker is not None
     return Revision(job, job.marker)
@@ -135,7 +135,7 @@ def owned(key: str = "a", number: int = 1, **said: Any) -> Revision:
 
 @contextmanager
 def statements(records: Records) -> Iterator[list[str]]:
-    """The statements that are sent meanwhile, by their first word; transactions aside."""
+    """Collect the statements sent meanwhile, by first word, without transactions."""
     dialect, sent = records.dialect, []
     statement = dialect.statement
 

@@ -1,4 +1,4 @@
-"""Another process at the same store, which does what it is told: `python -m tests.records.process URL CLOCK`.
+"""Another process at the same store, controlled by commands: `python -m tests.records.process URL CLOCK`.
 
 Each line on stdin is a command, each line on stdout its answer.
 """

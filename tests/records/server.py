@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: in a new directory, behind a Unix socket, without fsync."""
+"""A PostgreSQL server for tests: in a new directory, on a Unix socket, without fsync."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psycopg
 
 Command = list[str | Path]
 SUPERUSER = "postgres"
-#: A user who has to give a password.
+#: A user with a password.
 CAREFUL, PASSWORD = "careful", "s3cr3t/pass@word"
 
 
@@ -67,7 +67,7 @@ def _unprivileged_user() -> str | None:
 
 
 def _as(user: str | None) -> list[str]:
-    # The server is not to outlive tests that were killed.
+    # The server must not outlive killed tests.
     if shutil.which("setpriv") is None:
         return ["runuser", "-u", user, "--"] if user else []
     become = [f"--reuid={user}", f"--regid={pwd.getpwnam(user).pw_gid}", "--clear-groups"] if user else []
@@ -92,6 +92,6 @@ def connect(home: Path, database: str = "records") -> psycopg.Connection[tuple[o
 
 
 def url(home: Path, *, user: str = SUPERUSER, schema: str | None = None) -> str:
-    """The address of the records; `schema` goes before PostgreSQL's own functions, so it may replace them."""
+    """Return the records URL; `schema` precedes PostgreSQL's own functions, so it may shadow them."""
     options = "" if schema is None else f"&options={quote(f'-csearch_path={schema},pg_catalog', safe='')}"
     return f"postgresql://{user}@/records?host={quote(str(home), safe='')}{options}"

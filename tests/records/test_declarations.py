@@ -1,4 +1,4 @@
-"""What the last apply of each stack declared, and from where, on every database."""
+"""The last applied declaration of each stack and its origin, on every database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HERE, THERE = "github.com/o/r//vision", "github.com/o/r//speech"
 
 
 def remember(records: Records, scope: Scope, key: str, phase: Phase = Phase.COMPLETED) -> None:
-    """One revision of a key, as a look at the service showed it."""
+    """Record an observed revision of a key."""
     records.remember(scope, [owned(key, stack=scope.stack, phase=phase, digest=DIGEST)], NOW)
 
 

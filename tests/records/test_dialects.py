@@ -1,4 +1,4 @@
-"""What the databases of `records` do in their own way: what they say of a failure, and their addresses."""
+"""Database-specific behavior of `records`: errors and URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drift checks in the store: what stands, and how little is kept of what saw nothing."""
+"""Drift checks in the store: standing drift, and pruning of checks without events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_at(at_s: float = NOW) -> Run:
 
 
 def a_drift(key: str = "a", class_: str = "failed", job: str | None = "j1", **more: Any) -> StandingDrift:
-    """A drift that stands since the first check."""
+    """A standing drift since the first check."""
     entry = Drift.model_validate({"key": key, "class": class_, "job": job, "detail": "ended", **more})
     return StandingDrift(entry, content_of(entry, str), since_s=NOW, reported_at_s=NOW)
 
@@ -154,7 +154,7 @@ def test_damaged_drift_makes_the_store_unreadable(sqlite: Place, damage: str) ->
         sqlite.open().last_check(SCOPE)
 
 
-#: What leads the tables back to version 5.
+#: Downgrades the tables to version 5.
 UNDO = (
     "ALTER TABLE reconciler_revisions DROP COLUMN schedule",
     "DROP TABLE reconciler_keys",

@@ -1,4 +1,4 @@
-"""The history: what each revision was, how it went, and what is left after tidying up."""
+"""The history: each revision, its outcome, and what remains after pruning."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_job_observed_under_another_key_keeps_its_history(
 
 
 def _renamed(job: str) -> Outcome:
-    """The marker of the job of `old` names `new` now."""
+    """Rename the marker of the job of `old` to `new`."""
     before = an_action("old", Action.UPDATE, job=job).before
     action = an_action("new", Action.UPDATE).model_copy(update={"before": before, "formerly": "old"})
     return done(action, job)
@@ -305,7 +305,7 @@ def test_renamed_key_takes_its_aged_out_revisions_along_where_their_numbers_are_
 
 
 def _release(journal: StoredJournal, job: str, end: StepEnd | None) -> None:
-    """Take a marker off, as far as the journal sees it; without an end the process died in the call."""
+    """Journal the removal of a marker; without an end the process died in the call."""
     released = an_action("a", Action.UPDATE).model_copy(update={"reason": Reason.RELEASED, "after": None})
     line = journal.before(Step(released, Call.UPDATE, job))
     if end is not None:
@@ -344,7 +344,7 @@ def test_observed_marker_after_a_release_undoes_the_release(
     _release(journal, seen.job.id, None)
     released_at_s = the_revision(records).released_at_s
     assert released_at_s is not None
-    records.remember(SCOPE, [seen], released_at_s - 1)  # it looked before, and writes late
+    records.remember(SCOPE, [seen], released_at_s - 1)  # observed earlier, but written late
     assert the_revision(records).released_at_s == released_at_s
     records.remember(SCOPE, [seen], released_at_s + 1)
     assert the_revision(records).released_at_s is None

@@ -1,4 +1,4 @@
-"""The journal: what is on disk before a call, after it, and when the store becomes unavailable in between."""
+"""The journal: its state on disk before and after a call, and with the store unavailable in between."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_runs_are_read_newest_first_by_scope_and_key_up_to_the_limit(records: Re
     assert [run.at_s - NOW for run in records.runs(SCOPE, limit=2)] == [9, 2]
     assert [run.at_s - NOW for run in records.runs(SCOPE, keys=["a"])] == [2, 0]
     assert [run.at_s - NOW for run in records.runs(SCOPE, keys=["a"], limit=1)] == [2]
-    assert records.runs(SCOPE, keys=["c"]) == []  # skipping is no doing
+    assert records.runs(SCOPE, keys=["c"]) == []  # a skipped action is no change
     assert [run.kind for run in records.runs(SCOPE, limit=1)] == ["drift"]
     assert records.runs(SCOPE._replace(stack="unheard-of")) == []
 
@@ -373,7 +373,7 @@ def test_last_change_is_the_newest_call_of_a_key_that_took_effect(place: Place) 
     journal.after(journal.before(a_step()), StepEnd(ok=True, job="job-a"))
     place.advance(60)
     journal.after(journal.before(a_step()), StepEnd(ok=False, code="ModelArts.2751"))
-    journal.before(a_step())  # nobody knows what became of it
+    journal.before(a_step())  # unknown outcome
     of_another = records.begin(a_run()._replace(scope=ELSEWHERE))
     of_another.after(of_another.before(a_step(an_action("b"))), StepEnd(ok=True, job="job-b"))
     assert records.last_changes(SCOPE) == {

@@ -1,4 +1,4 @@
-"""The lock: who has it, for how long, and what becomes of what its former holder still wants to do."""
+"""The lock: its holder, its lease, and late actions of a former holder."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_second_lock_in_the_same_store_is_refused(records: Records) -> None:
     with _locked(records):
         with pytest.raises(LockHeld):
             _locked(records)
-        records.begin(a_run()).before(a_step())  # the one who was refused took nothing from the holder
+        records.begin(a_run()).before(a_step())  # the refused attempt did not affect the holder
 
 
 def test_locks_of_different_scopes_are_independent(two: Two) -> None:
@@ -230,11 +230,11 @@ def test_heartbeat_thread_reports_a_lost_lock_once(place: Place) -> None:
     lost.assert_called_once_with()
 
 
-# --- a dead holder (SQLite only: the kernel tells)
+# --- a dead holder (SQLite only, detected by the kernel)
 
 
 def _die(records: Records) -> None:
-    """What the kernel does when a process dies."""
+    """Release what the kernel releases when a process dies."""
     held = _held(records)._process_lock
     assert held is not None
     held.release()
@@ -243,7 +243,7 @@ def _die(records: Records) -> None:
 def test_lock_of_a_dead_holder_is_free(sqlite: Place) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
-        assert all(ours.holder(SCOPE) for _ in range(3))  # to look does not disturb it
+        assert all(ours.holder(SCOPE) for _ in range(3))  # reading does not disturb it
         _die(theirs)
         assert not any(ours.holder(SCOPE) for _ in range(3))
         assert ours.break_lock(SCOPE) is None
@@ -283,7 +283,7 @@ def test_stopped_holder_keeps_its_process_lock_but_not_the_lock(sqlite: Place) -
 
 
 class _Interrupt(BaseException):
-    """What a signal raises."""
+    """Raised by a signal."""
 
 
 @contextmanager
@@ -307,7 +307,7 @@ def _hold(records: Records, holder: Holder = ALICE) -> None:
 
 
 def _calls_until_interrupted(deed: Callable[[], None], at: int) -> int:
-    """Do something that a signal interrupts at one of its function calls; returns how many there were."""
+    """Run something interrupted by a signal at one of its function calls; return the number of calls."""
     calls = 0
 
     def profile(frame: object, event: str, argument: object) -> None:
@@ -318,7 +318,7 @@ def _calls_until_interrupted(deed: Callable[[], None], at: int) -> int:
 
     with _signals_are_raised(), suppress(_Interrupt):
         try:
-            gc.disable()  # what is raised in a callback of the collector is lost
+            gc.disable()  # exceptions in garbage collector callbacks are lost
             sys.setprofile(profile)
             deed()
         finally:
@@ -339,7 +339,7 @@ def test_lock_is_free_after_a_signal_in_any_acquire_or_release_call(
         records.close()
         _hold(other, BOB)
         records = place.open()
-        records.holder(SCOPE)  # reads what the scope is called, once
+        records.holder(SCOPE)  # reads the name of the scope, once
     count_tried(record_property, "signals", len(calls))
 
 
@@ -364,7 +364,7 @@ def test_lock_is_free_after_a_signal_around_an_acquire_or_release_commit(
 
     def interrupt() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-        # A main thread that was just about to sleep hears it only once this one is done.
+        # A main thread about to sleep handles it only after this one is done.
         is_raised.wait(1)
 
     monkeypatch.setattr(Database, "writing", watched)

@@ -1,4 +1,4 @@
-"""Whatever several holders do, and whatever befalls them, at most one of them may write at a time."""
+"""Whatever happens to several holders, at most one may write at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.records.store import Records
 from tests.builders import NOW
 from tests.records.locations import ALICE, LEASE_S, SCOPE, a_run, a_step, nothing_lost
 
-#: Not shrunk: that takes minutes, and a story of thirty steps can be read.
+#: Without shrinking, which takes minutes; thirty steps are readable.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 HOLDERS = st.integers(0, 1)
 DEEDS = ["take", "take", "take", "write", "write", "renew", "release", "die", "break_it"]
@@ -35,7 +35,7 @@ class Moment:
 
 @dataclass
 class Contender:
-    """One process: its own connections to the file, the lock it took last, and the journal under it."""
+    """A process: its connections to the file, its last lock, and its journal."""
 
     records: Records
     lock: ScopeLock | None = None
@@ -43,7 +43,7 @@ class Contender:
 
 
 class LockMachine(RuleBasedStateMachine):
-    """The model is one sentence: who holds it, and until when."""
+    """The model: the holder, and the end of its lease."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class LockMachine(RuleBasedStateMachine):
     def _contender(self) -> Contender:
         dialect = dialect_of(f"sqlite://{Path(self._directory.name) / 'records.db'}")
         assert isinstance(dialect, Sqlite)
-        dialect.synchronous = "OFF"  # nobody pulls the plug here
+        dialect.synchronous = "OFF"  # no power failures here
         records = Records(dialect, self._moment, str)
         records.prepare(create=True)
         return Contender(records)
@@ -115,11 +115,11 @@ class LockMachine(RuleBasedStateMachine):
             self._holder = None
 
     def die(self, number: int) -> None:
-        """The kernel lets go of its process lock, and nobody of the row."""
+        """The kernel releases the process lock; the row stays."""
         contender = self._contenders[number]
         if contender.lock is None:
             return
-        # One that took over from a stopped process has no process lock, so that only its lease tells.
+        # A holder that took over from a stopped process has no process lock, only a lease.
         proves = contender.lock._process_lock is not None
         contender.lock._release_process_lock()
         contender.lock = contender.journal = None
@@ -135,7 +135,7 @@ class LockMachine(RuleBasedStateMachine):
 
     @rule(number=HOLDERS, deed=st.sampled_from(DEEDS))
     def somebody_acts(self, number: int, deed: str) -> None:
-        """One rule and not seven: runs in which nobody ever takes the lock say little."""
+        """One rule, not seven: runs without any lock prove little."""
         getattr(self, deed)(number)
 
     @rule(seconds=st.sampled_from([1.0, LEASE_S / 3, LEASE_S - 1, LEASE_S]))

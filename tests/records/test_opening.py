@@ -1,4 +1,4 @@
-"""Opening a store: what is made, what is not, and what is brought up to date."""
+"""Opening a store: creation, and migration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _database(place: Place) -> Iterator[Database]:
 
 
 def _version(place: Place) -> tuple[int | None, bool]:
-    """The version of the tables, and whether they have what the next one adds."""
+    """Return the schema version, and whether the tables have the additions of the next one."""
     with _database(place) as database, database.reading() as connection:
         version = database.stored_version(connection)
         if version is None:
@@ -93,7 +93,7 @@ def test_new_store_has_the_latest_schema_version(place: Place) -> None:
 
 @pytest.mark.parametrize("version", [1, 10])
 def test_store_written_by_an_older_program_is_read(sqlite: Place, version: int) -> None:
-    """Every version since must be able to; these files are never written again."""
+    """Every later version must read them; these files never change."""
     assert sqlite.path is not None
     old = sqlite3.connect(sqlite.path)
     old.executescript(Path(__file__).with_name(f"version-{version}.sql").read_text(encoding="utf-8"))

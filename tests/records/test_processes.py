@@ -19,7 +19,7 @@ ROUNDS = 20
 
 @pytest.fixture
 def start(place: Place) -> Iterator[Callable[[], Process]]:
-    """Start a process; it is ended with the test."""
+    """Start a process that ends with the test."""
     with ExitStack() as started:
 
         def start() -> Process:
@@ -36,7 +36,7 @@ def _take(place: Place) -> None:
 
 
 def test_lock_race_of_two_processes_has_one_winner(place: Place, start: Callable[[], Process]) -> None:
-    # They also race for the making of the tables.
+    # They also race to create the tables.
     racers = [start(), start()]
     for _ in range(ROUNDS):
         for racer in racers:
@@ -82,7 +82,7 @@ def test_stopped_process_resumes_without_the_lock(place: Place, start: Callable[
 
 
 def test_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> None:
-    """A forked child inherits what is open, the process lock too."""
+    """A forked child inherits open files, including the process lock."""
     before = set(store_file._held)
     with sqlite.open().locked(SCOPE, BOB, lease_s=LEASE_S, on_lost=nothing_lost):
         (held,) = set(store_file._held) - before

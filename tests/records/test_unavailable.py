@@ -1,4 +1,4 @@
-"""A store that is unavailable: said soon, with what, why and how to fix it, and never with a password."""
+"""An unavailable store: reported quickly with cause and fix, and never with a password."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_right_password_connects_and_missing_permission_is_named(postgresql: Pat
 
     url = server.url(postgresql, user=f"{server.CAREFUL}:{quote(server.PASSWORD, safe='')}")
     assert open_records(url, clock=clock, redact=str, create=False) is None
-    told = _refusal(url, clock)  # anybody may read, since PostgreSQL 15 not everybody may make tables
+    told = _refusal(url, clock)  # since PostgreSQL 15 not every user may create tables
     assert "permission denied" in told.why
     assert (told.fix or "").startswith("GRANT")
     assert server.PASSWORD not in str(told)
