@@ -38,7 +38,7 @@ def a_body(name: str = "resnet50", description: str = "") -> dict[str, Any]:
 
 
 def an_answer(**changes: Any) -> dict[str, Any]:
-    """A job as the service answers it; `changes` are paths with __ for dots, None of `...` removes one."""
+    """A job as the service responds; `changes` are paths with __ for dots, `...` removes one."""
     answer: dict[str, Any] = {
         "kind": "job",
         "metadata": {

@@ -1,4 +1,4 @@
-"""A place to test against: the emulator, called inside the process or over HTTP, with each credential."""
+"""Backends to test: the emulator in-process or over HTTP, with each credential."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def local(emulator: Application, clock: StoppedClock) -> Iterator[LocalBackend]:
 
 @pytest.fixture(params=EMULATED if live_variables_missing(os.environ) else [*EMULATED, "live"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """One place after the other, the live service last: what is true of all of them is the contract."""
+    """Each backend in turn, the live service last; the contract holds for all."""
     with live() if request.param == "live" else emulated(request.param) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""Where the contract is proved: the emulator, called in each way, and the live service.
+"""Backends for the contract tests: the emulator, called in each way, and the live service.
 
 The live service is asked only when RECONCILER_LIVE_ENDPOINT says so, with RECONCILER_LIVE_PROJECT_ID, the
 credentials of the environment, and RECONCILER_LIVE_BODY: a JSON file with a cheap create body (kind,
@@ -36,15 +36,15 @@ from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, a_b
 
 EMULATED = ("in process", "token", "access key", "otc")
 LIVE_VARIABLES = ("RECONCILER_LIVE_ENDPOINT", "RECONCILER_LIVE_PROJECT_ID", "RECONCILER_LIVE_BODY")
-#: An id that no job has.
+#: An unused id.
 NOBODY = "00000000-0000-0000-0000-000000000000"
-#: How long to wait for a job of the live service, and how often to look.
+#: Timeout and poll interval for a job of the live service.
 _PATIENCE_S, _STEP_S = 900.0, 2.0
 
 
 @dataclass
 class Place:
-    """A backend, the names that a test may use there, and its emulator (None: the live service)."""
+    """A backend, the names a test may use, and its emulator (None: the live service)."""
 
     backend: ModelArtsBackend
     prefix: str = ""
@@ -67,13 +67,13 @@ class Place:
         return [job for job in self.backend.observe().jobs if job.name.startswith(self.prefix)]
 
     def directed(self, why: str) -> Application:
-        """The emulator, for what a live service cannot be made to do."""
+        """The emulator, for behavior that cannot be provoked on a live service."""
         if self.emulator is None:
             pytest.skip(f"live service: {why}")
         return self.emulator
 
     def wait(self, is_so: Callable[[], bool]) -> None:
-        """Let time pass until something is so: at once on the emulator, really on the live service."""
+        """Wait for a condition: simulated on the emulator, real on the live service."""
         for _ in range(int(_PATIENCE_S / _STEP_S)):
             if is_so():
                 return
@@ -117,7 +117,7 @@ def live_variables_missing(environ: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def live(environ: Mapping[str, str] = os.environ) -> Iterator[Place]:
-    """Open the live service; in the end what the test started there is terminated and deleted."""
+    """Open the live service; finally terminate and delete what the test started."""
     endpoint, project_id, file = (environ[name] for name in LIVE_VARIABLES)
     said = {"kind": "modelarts", "endpoint": endpoint, "project_id": project_id}
     prefix = f"reconciler-test-{uuid4().hex[:8]}-"
@@ -140,11 +140,11 @@ def _end(place: Place, job_id: str) -> None:
 
 
 class NotOurs(AssertionError):
-    """A test was about to touch what it did not make."""
+    """A test tried to touch a job it did not create."""
 
 
 def guard(backend: ModelArtsBackend, prefix: str) -> list[str]:
-    """Let a backend change only what it created itself, under names with `prefix`; return the ids of that."""
+    """Restrict a backend to changing jobs it created, named with `prefix`; return their ids."""
     started: list[str] = []
     send = backend.session.call
 

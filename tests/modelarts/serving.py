@@ -1,4 +1,4 @@
-"""Servers that the emulator is not: a WSGI app of one answer, an IAM, and sockets that misbehave."""
+"""Servers other than the emulator: a canned WSGI app, an IAM, and misbehaving sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ StartResponse = Callable[..., Any]
 
 
 class Canned:
-    """Answers the same to everybody, or one answer after the other; `environs` are the requests."""
+    """Gives one response always, or several in turn; `environs` are the requests."""
 
     def __init__(self, *answers: tuple[int, bytes | str] | tuple[int, bytes | str, dict[str, str]]) -> None:
         self.answers = list(answers)
@@ -32,7 +32,7 @@ class Canned:
 
 
 class Iam:
-    """Gives tokens token-1, token-2…; `ends_at` is when each ends, `logins` are the bodies it was sent."""
+    """Issues token-1, token-2…, each until `ends_at`; `logins` are the received bodies."""
 
     def __init__(
         self, ends_at: str = "2030-01-01T00:00:00.000000Z", status: int = 201, code: str = "IAM.1"
@@ -53,7 +53,7 @@ class Iam:
 
 @contextmanager
 def a_socket(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Accept connections, one after the other, and do with each what `serve` does; yield the URL."""
+    """Accept connections in turn and pass each to `serve`; yield the URL."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def run() -> None:
@@ -76,7 +76,7 @@ def a_socket(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def a_request(connection: socket.socket) -> bytes:
-    """Read a whole request with a body of JSON: who closes before that may take the answer along."""
+    """Read a whole request with a JSON body: closing earlier may discard the response."""
     said = b""
     while not said.endswith(b"}") and (piece := connection.recv(65536)):
         said += piece

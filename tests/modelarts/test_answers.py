@@ -1,4 +1,4 @@
-"""One job as the service answers it: what is read, what is forgiven, what makes it unreadable."""
+"""Parsing a job: fields read, tolerated values, and unreadable jobs."""
 
 from __future__ import annotations
 

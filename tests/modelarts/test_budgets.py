@@ -1,4 +1,4 @@
-"""What a plan costs in requests, the whole way from the loop to the service's log."""
+"""The number of requests of a plan, from the loop to the service's log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def old_project() -> Iterator[Service]:
 
 @contextmanager
 def there(service: Service, jobs: list[DesiredJob], lr: float | None = None) -> Iterator[None]:
-    """Let the jobs be on the service, created by us; in the end they are gone again."""
+    """Create jobs on the service, and remove them at the end."""
     made: list[str] = []
     with service.store.database.transaction(write=True):
         for job in jobs:
@@ -51,10 +51,10 @@ def there(service: Service, jobs: list[DesiredJob], lr: float | None = None) -> 
     [
         (3, "running", Action.KEEP, 5, 0),
         (3, "ended", Action.KEEP, 5, 0),
-        # That nothing newer of the key exists, only a full scan proves: docs/concepts/crash-safety.md,
+        # Only a full scan proves that the key has nothing newer: docs/concepts/crash-safety.md,
         # "Reading".
         (3, "absent", Action.CREATE, 5 + 101, 0),
-        # What was declared then is asked of each.
+        # The earlier declaration of each is requested.
         (3, "edited", Action.REPLACE, 8 + 101, 3),
         (1000, "running", Action.KEEP, 122, 0),
     ],

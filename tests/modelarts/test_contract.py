@@ -1,6 +1,6 @@
-"""What every backend promises, whatever lies between it and the service: one set of tests, every place.
+"""The contract of every backend: one set of tests for every place.
 
-On the live service they run only when it is asked for, see `places`.
+They run on the live service only on request, see `locations`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_created_job_is_observed_with_its_marker(place: Place) -> None:
     (seen,) = place.ours()
     assert (seen.id, seen.name) == (created.id, place.name("resnet50"))
     assert seen.node_count == body["spec"]["resource"]["node_count"]
-    # It is believed only under the name that it says.
+    # A marker is valid only under the name it contains.
     assert str(parse_description(seen.description).marker) == MARKER
     assert place.prefix or seen.marker is not None
     details = port.details(created.id)
@@ -146,7 +146,7 @@ def test_invalid_search_is_a_problem(place: Place, asked: dict[str, Any], codes:
 
 # ── update ─────────────────────────────────────────────────────────────────────────────────────────
 
-#: What can be changed on a job that exists: the PUT body, and where details show it.
+#: Mutable fields: the PUT body, and the path in the details.
 CHANGES: list[tuple[dict[str, Any], str, Any]] = [
     ({"description": f"new {MARKER}"}, "metadata.description", f"new {MARKER}"),
     ({"spec": {"schedule_policy": {"priority": 2}}}, "spec.schedule_policy.priority", 2),
@@ -218,7 +218,7 @@ def test_terminated_job_is_terminating_and_then_terminated(place: Place) -> None
     backend.terminate(created.id)
     assert backend.details(created.id).phase in {Phase.TERMINATING, Phase.TERMINATED}
     refusals = []
-    if place.emulator:  # what a second terminate meets is not documented
+    if place.emulator:  # the effect of a second terminate is not documented
         with pytest.raises(WrongPhase) as refusal:
             backend.terminate(created.id)
         refusals.append(refusal.value)
@@ -264,7 +264,7 @@ def test_unknown_job_raises_not_found(place: Place, call: str) -> None:
 
 
 def a_running_job(place: Place) -> str:
-    """The id of a job that runs, for three minutes where time can be moved."""
+    """Return the id of a running job, three minutes old on the emulator."""
     job_id = place.create().id
     place.wait(lambda: place.backend.details(job_id).phase is Phase.RUNNING)
     if place.emulator:

@@ -1,4 +1,4 @@
-"""Credentials: where they are found, what they prove, and that nobody sees them."""
+"""Credentials: lookup, use, and redaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a refusal means: code and status → failure."""
+"""Meaning of a refusal: code and status → exception."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from reconciler.modelarts.errors import failure_of, harmless, read_error
         (404, "ModelArts.2890", Rejected),
         (404, "APIGW.0101", Rejected),
         (404, "", Rejected),
-        (404, "ModelArts.2786", Unauthorized),  # a 404 that is about the project, not about a job
+        (404, "ModelArts.2786", Unauthorized),  # a 404 of the project, not of a job
         (400, "ModelArts.2838", Unauthorized),
         (400, "ModelArts.2837", Unauthorized),
         (403, "ModelArts.2785", Unauthorized),
@@ -58,8 +58,8 @@ from reconciler.modelarts.errors import failure_of, harmless, read_error
         (502, "APIGW.0201", ServerError),
         (413, "APIGW.0201", Rejected),
         (504, "", ServerError),
-        (408, "ModelArts.6100", ServerError),  # what became of the request is not known
-        (500, "ModelArts.2775", ServerError),  # a broken server is not believed
+        (408, "ModelArts.6100", ServerError),  # the outcome of the request is unknown
+        (500, "ModelArts.2775", ServerError),  # a broken server is not trusted
         (199, "", UnreadableAnswer),
     ],
 )

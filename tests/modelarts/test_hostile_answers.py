@@ -1,4 +1,4 @@
-"""Answers that nobody should give: secrets in them, no end, no sense; and proxies that are none."""
+"""Hostile responses: containing secrets, endless, or senseless; and invalid proxies."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def secured(
             with server.wrap_socket(connection, server_side=True) as inner:
                 serve(inner)
         except OSError:
-            pass  # the client has gone, or does not trust us
+            pass  # the client disconnected, or does not trust us
 
     return serve_secured
 
@@ -222,7 +222,7 @@ def endless(begin: bytes, piece: bytes) -> Callable[[socket.socket], None]:
             while True:
                 connection.sendall(piece)
         except OSError:
-            pass  # the client has gone
+            pass  # the client disconnected
 
     return serve
 
@@ -268,7 +268,7 @@ def test_overlong_answer_is_unreadable(head: bytes, piece: bytes, monkeypatch: p
 
 @cache
 def packed(*encodings: str) -> bytes:
-    """128 MB of white space, packed once for each encoding."""
+    """128 MB of white space, compressed in each encoding."""
     pieces = [b" " * MB] * 128
     for encoding in encodings:
         packer = zlib.compressobj(wbits={"gzip": 31, "deflate": zlib.MAX_WBITS}[encoding])
@@ -290,7 +290,7 @@ def packed(*encodings: str) -> bytes:
 def test_inflating_answer_is_refused_before_decompression(
     encodings: tuple[str, ...], said: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few bytes that claim to be much more cost no memory: why urllib3 has the lower bound that it has."""
+    """A decompression bomb costs no memory: the reason for the lower bound of urllib3."""
     monkeypatch.setattr(bodies, "LONGEST_ANSWER", 2 * MB)
     app = Canned((200, packed(*encodings), {"Content-Encoding": ", ".join(said)}))
     with running(app) as url, session_to(url) as session:

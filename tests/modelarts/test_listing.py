@@ -1,4 +1,4 @@
-"""docs/concepts/crash-safety.md, "Listing jobs", sentence by sentence."""
+"""docs/concepts/crash-safety.md, "Listing jobs", statement by statement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def jobs(count: int, first: int = 0) -> list[dict[str, Any]]:
 
 
 class Service:
-    """A list that is served in pages; `before` is called with the items and the number of each request."""
+    """A paged list; `before` is called with the items and the number of each request."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ def test_search_answer_without_an_item_list_is_a_problem(answer: object, problem
     assert (problem in page) if isinstance(page, str) and problem else not isinstance(page, str)
 
 
-# A list that moved under the reader is read again, at most three times, then its jobs are unknown.
+# A list that changed while read is reread, at most three times, then its jobs are unknown.
 
 
 @pytest.mark.parametrize("seconds", [0.0, SLOW])
@@ -185,7 +185,7 @@ def test_search_answer_without_an_item_list_is_a_problem(answer: object, problem
 def test_list_that_moves_once_is_read_whole(
     count: int, at: int, move: Callable[[list[Any]], object], seconds: float
 ) -> None:
-    """Without a second reading, a job that slipped from page 1 to page 0 would look absent."""
+    """Without rereading, a job that moved from page 1 to page 0 would seem absent."""
     service = Service(jobs(count), before=lambda items, n: n == at and move(items), seconds=seconds)
     listing = PageReader().read(service)
     assert (sorted(ids_of(listing)), listing.problem) == (sorted(service.ids), None)
@@ -255,7 +255,7 @@ def test_failure_between_pages_keeps_the_jobs_already_read(seconds: float) -> No
         if number == 3:
             raise ServerError("down", status=503)
 
-    # One page at a time knows its order; of a wave, whichever page came third broke.
+    # Sequential pages have an order; in a batch the third to arrive broke.
     listing = PageReader().read(Service(jobs(200), before=break_down, seconds=seconds))
     assert isinstance(listing.problem, ServerError)
     assert len(listing.jobs) >= 50
@@ -282,11 +282,11 @@ def test_service_with_item_offsets_is_detected_and_remembered(local: LocalBacken
     assert (seen.is_whole, again.is_whole, again.requests) == (True, True, 1 + count // 50)
 
 
-# Pages of a slow service are read ahead, those of a quick one in single file.
+# Pages of a slow service are prefetched, those of a fast one read sequentially.
 
 
 def test_slow_list_is_read_without_a_pause() -> None:
-    """The next page is asked for as soon as one was read, not when the last of a batch was."""
+    """The next page is requested as soon as one was read, not after the whole batch."""
     asked = [threading.Event() for _ in range(20)]
 
     def page(offset: int) -> SearchPage:
@@ -303,7 +303,7 @@ def test_slow_list_is_read_without_a_pause() -> None:
     ("seconds", "alone"), [(SLOW_S, 9), (2 * SLOW_S, 2), (SLOW_START_S, 2), (2 * SLOW_START_S, 1)]
 )
 def test_threads_are_used_for_a_slow_service_only(seconds: float, alone: int) -> None:
-    """A first page that took long may only have had to connect; a second one says more."""
+    """A slow first page may include connecting; the second one counts."""
     threads: list[threading.Thread] = []
     service = Service(
         jobs(420), before=lambda *_: threads.append(threading.current_thread()), seconds=seconds

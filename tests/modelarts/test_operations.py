@@ -163,7 +163,7 @@ def test_pool_refusal_has_its_code(code: str, flavor_id: str | None) -> None:
 def test_unknown_flavor_refuses_a_pool_only_if_a_flavor_was_requested() -> None:
     backend = telling({"error_code": "ModelArts.2781", "error_msg": "flavor  not found"}, 400)
     assert backend.catalog.pool_refusal("pool1", "modelarts.pool.visual.xlarge") is not None
-    with pytest.raises(Rejected):  # a question that the service does not take says nothing of the pool
+    with pytest.raises(Rejected):  # an unsupported request says nothing about the pool
         backend.catalog.pool_refusal("pool1", None)
 
 

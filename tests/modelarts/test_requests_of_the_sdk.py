@@ -1,6 +1,6 @@
-"""The same call by the vendor's SDK and by us: the emulator is sent the same, and both read its answer.
+"""The same call by the vendor's SDK and by us: equal requests, and both parse the response.
 
-Equal are method, path, query and body. What else differs stands in a table, each with its reason. Where the
+Method, path, query and body are equal. Other differences are listed with their reasons. Where the
 SDK and the emulator disagree, the emulator is wrong.
 """
 
@@ -24,7 +24,7 @@ from reconciler.modelarts.connect import ModelArtsBackend, connect
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, a_body
 
 with warnings.catch_warnings():
-    # The SDK uses what newer versions of Python call old.
+    # The SDK uses features deprecated in newer versions of Python.
     warnings.simplefilter("ignore")
     sdk = pytest.importorskip("huaweicloudsdkmodelarts.v1")
     from huaweicloudsdkcore.auth.credentials import BasicCredentials
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
 
 
 class Recorder:
-    """A service that starts anew for each call, and writes each request down."""
+    """A service that is new for each call, and records each request."""
 
     def __init__(self) -> None:
         self.sent: list[Sent] = []
@@ -92,7 +92,7 @@ class Sides(NamedTuple):
     backend: ModelArtsBackend
 
     def by_sdk(self, operation: str, read: Callable[[Any], object] = bool) -> Sent:
-        """What the SDK sends for an operation; `read` is given what it made of the answer."""
+        """Return what the SDK sends for an operation; `read` gets its parsed response."""
         call, shape = getattr(self.client, method_of(operation)), getattr(sdk, f"{operation}Request")
 
         def ask(job_id: str) -> object:
@@ -176,7 +176,7 @@ def doomed(job_id: str) -> Any:
     return sdk.BatchDeleteJobsReq(jobs=[job])
 
 
-#: The arguments of the SDK's request, and the same call by us, if we make it.
+#: The arguments of the SDK's request, and our equivalent call, if any.
 PAIRS: dict[str, tuple[dict[str, Any], Callable[[ModelArtsBackend, str], object] | None]] = {
     "CreateTrainingJob": ({"body": JOB}, lambda our, _: our.create(a_body("new", TEXT))),
     "ListTrainingJobs": (
@@ -253,7 +253,7 @@ NOT_OURS = {
     "show_training_job_route_plan": "network topology of super pods, not part of the documents of the jobs",
 }
 
-#: Headers that only one of the two sends, or with another value, and why.
+#: Headers sent by one of the two only, or with different values, and why.
 SDK_SENDS = {
     "content-type": "on a GET or DELETE without a body too, where it says nothing",
     "content-length": "0, on a DELETE without a body",
@@ -276,7 +276,7 @@ def test_request_equals_that_of_the_sdk(sides: Sides, operation: str) -> None:
     assert ours.request == sdks.request
 
 
-#: Parts of answers that the service gives and its SDK has no place for.
+#: Parts of responses missing from the SDK's models.
 UNREAD = (
     *("engine.", "attributes.", "items[].tags[]", "metadata.ai_project"),
     *("spec.is_hosted_log", "spec.runtime_type", "gpu.product_nume"),

@@ -1,4 +1,4 @@
-"""HTTP: what is sent, what an answer means, what a broken connection means, and what is sent again."""
+"""HTTP: requests, responses, broken connections, and retries."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_json_that_breaks_the_parser_is_unreadable(text: str) -> None:
         told = answer.json()
     except UnreadableAnswer:
         return
-    # What can be read of it spoils the one value that holds it.
+    # Only the containing value is affected.
     assert told in ({}, {"a": "\ud800"}) or math.isnan(told)
 
 
@@ -244,7 +244,7 @@ NO_HTTP = said_after_a_request(b"SSH-2.0-OpenSSH_9.9\r\n")
 
 
 def _silent(connection: socket.socket) -> None:
-    while connection.recv(65536):  # until the client goes
+    while connection.recv(65536):  # until the client disconnects
         pass
 
 

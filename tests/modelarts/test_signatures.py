@@ -1,4 +1,4 @@
-"""Signatures: ours are those of the vendor's client, and an independent verifier takes them alone."""
+"""Signatures: equal to the vendor client's, and accepted by an independent verifier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.modelarts.http import JSON, Request, json_bytes, query_of
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY
 
 with warnings.catch_warnings():
-    # The SDK uses what newer versions of Python call old.
+    # The SDK uses features deprecated in newer versions of Python.
     warnings.simplefilter("ignore")
     from huaweicloudsdkcore.auth.credentials import BasicCredentials
     from huaweicloudsdkcore.client import Client
@@ -71,9 +71,9 @@ def ours(call: Call) -> Request:
 
 
 class OfTheVendor(Client):  # type: ignore[misc]
-    """The vendor's client, but for two headers that say nothing about the call.
+    """The vendor's client, except for two irrelevant headers.
 
-    It signs its User-Agent, which a proxy may change, and says Content-Type without a body.
+    It signs its User-Agent, which a proxy may change, and sends Content-Type without a body.
     """
 
     def __init__(self, token: str | None) -> None:

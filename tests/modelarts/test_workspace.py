@@ -1,4 +1,4 @@
-"""What reading a workspace costs, one scan or filtered searches, and how a search ends."""
+"""Reading a workspace: full scan or filtered searches, their cost, and the end of a search."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DECLARED = ["resnet50", "bert", "lr-sweep"]
 
 @pytest.fixture(scope="module")
 def old_project() -> Iterator[ModelArtsBackend]:
-    """5,000 finished jobs, and four that run."""
+    """5,000 finished jobs, and four running ones."""
     with Store(clock=ManualClock()) as store, LocalBackend(create_app(store, project_id=PROJECT)) as backend:
         backend.add(*(f"old-{n}" for n in range(5000)))
         store.clock.advance(hours=1000)
@@ -47,9 +47,9 @@ GIVEN_UP = f"{SEARCHES}, abandoned; then full scan"
     ("names", "told", "requests", "strategy"),
     [
         (DECLARED, None, (5, 5), f"4 {SEARCHES} (active jobs, 3 names)"),
-        # The first page of a search tells how many there are.
+        # The first page of a search has the total.
         (["old", "ol"], None, (103, 103), GIVEN_UP),
-        # What it says of the jobs that match is no hint: nothing, all jobs whatever the filter, too few.
+        # Its total is unreliable: none, all jobs regardless of the filter, too few.
         (["ol"], lambda page: page._replace(matching=None), (102, 152), GIVEN_UP),
         (["ol"], lambda page: page._replace(matching=5004), (102, 152), GIVEN_UP),
         (["ol"], lambda page: page._replace(matching=51), (102, 152), GIVEN_UP),
@@ -178,7 +178,7 @@ def test_search_reads_only_the_pages_needed_for_its_limit(
     ],
 )
 def test_search_field_unknown_to_otc_is_refused_unsent(more: dict[str, Any]) -> None:
-    """It would be ignored, and the answer taken for what was asked."""
+    """It would be ignored, and the result misinterpreted."""
     app = Canned((200, '{"items": []}'))
     [field] = more
     with connect_inprocess(app, project_id=PROJECT, cloud=Cloud.OTC) as backend:
@@ -203,7 +203,7 @@ DATE = "Thu, 06 Aug 2026 06:26:40 GMT"  # 1 785 997 600 s
         (1200, 401, DATE, 1200.0, "it is 20 min ahead of the service's"),
         (-1200, 401, DATE, -1200.0, "it is 20 min behind the service's"),
         (890, 401, DATE, 890.0, "check the credentials"),
-        (1200, 403, DATE, 1200.0, "check the credentials"),  # forbidden is no matter of the clock
+        (1200, 403, DATE, 1200.0, "check the credentials"),  # 403 is unrelated to the clock
     ],
 )
 def test_unauthorized_answer_with_clock_skew_names_the_clock(
