@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over a pipe by the DevTools protocol: nothing else has to be installed.
+"""A headless Chromium, driven over a pipe by the DevTools protocol, without further dependencies.
 
 Source: https://chromedevtools.github.io/devtools-protocol/
 """
@@ -37,7 +37,7 @@ def installed() -> str | None:
 
 
 class Page:
-    """A tab; `requests` are the addresses that it asked for, `errors` what its console complains of."""
+    """A tab; `requests` are the requested URLs, `errors` the console errors."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser, self._session = browser, session
@@ -48,12 +48,12 @@ class Page:
         return self._browser.call(method, parameters, self._session)
 
     def show(self, text: str, file: Path) -> Page:
-        """Write a page to a file, go there, and wait until it is loaded."""
+        """Write a page to a file, open it, and wait until it is loaded."""
         file.write_text(text, encoding="utf-8")
         return self.open(file)
 
     def open(self, file: Path, scheme: str = "light") -> Page:
-        """Go to a page, and wait until it is loaded."""
+        """Open a page, and wait until it is loaded."""
         self.emulate(scheme)
         self._browser.events.clear()
         self.call("Page.navigate", url=file.as_uri())
@@ -61,7 +61,7 @@ class Page:
         return self
 
     def run(self, script: str, **how: Any) -> Any:
-        """Evaluate an expression; its value comes back as JSON."""
+        """Evaluate an expression; return its value from JSON."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, **how)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -81,14 +81,14 @@ class Page:
 
     @property
     def requests(self) -> list[str]:
-        """What was asked for since the page was opened."""
-        self.run("0")  # what was sent before has been told by now
+        """URLs requested since the page was opened."""
+        self.run("0")  # earlier events have arrived by now
         sent = (e["params"] for e in self._browser.events if e["method"] == "Network.requestWillBeSent")
         return [one["request"]["url"] for one in sent]
 
     @property
     def errors(self) -> list[str]:
-        """What the console says: a script that failed, or what the page's policy refused."""
+        """Console errors: failed scripts, and violations of the page's policy."""
         self.run("0")
         return [
             json.dumps(event["params"])
@@ -125,7 +125,7 @@ class Browser:
             self._read()
 
     def _read(self) -> dict[str, Any]:
-        """The next message; an event is kept, too."""
+        """Return the next message; keep it if it is an event."""
         ends_at = time.monotonic() + _PATIENCE_S
         while b"\0" not in self._buffer:
             assert time.monotonic() < ends_at, "the browser does not answer"
@@ -145,12 +145,12 @@ class Browser:
 
 @contextmanager
 def started(program: str, profile: Path) -> Iterator[Browser]:
-    """Run a browser that has a profile of its own, until the block ends."""
+    """Run a browser with its own profile until the block ends."""
     from_us, to_browser = os.pipe()
     from_browser, to_us = os.pipe()
 
     def at_their_places() -> None:
-        """The protocol is spoken on the descriptors 3 and 4, whatever they are in this process."""
+        """Move the pipe to descriptors 3 and 4, which the protocol uses."""
         kept = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (from_us, to_us)]
         for place, one in enumerate(kept, 3):
             os.dup2(one, place)

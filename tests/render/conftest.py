@@ -1,4 +1,4 @@
-"""What the tests of pages share: one browser for all of them."""
+"""One shared browser for all page tests."""
 
 from __future__ import annotations
 

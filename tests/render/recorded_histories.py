@@ -1,4 +1,4 @@
-"""A history as a store would have it, that looks like a team's quarter."""
+"""A realistic history of a team's quarter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROD = TargetIdentity(
 
 
 def a_revision(key: str, number: int, begin_s: float, **more: Any) -> PastRevision:
-    """A revision that was created at `begin_s`, by default one that completed after an hour."""
+    """A revision created at `begin_s`, by default completed after an hour."""
     known = {
         "key": key,
         "number": number,
@@ -39,7 +39,7 @@ def a_revision(key: str, number: int, begin_s: float, **more: Any) -> PastRevisi
 
 
 def a_run(number: int, at_s: float, **more: Any) -> PastRun:
-    """An apply that went well and took a minute."""
+    """A successful apply that took a minute."""
     known = {
         "id": number,
         "kind": "apply",
@@ -57,12 +57,12 @@ def a_run(number: int, at_s: float, **more: Any) -> PastRun:
 # ── a quarter of a team ─────────────────────────────────────────────────────────────────────────────
 
 NIGHTLY = tuple(f"{what}-nightly" for what in ("asr-zh", "asr-en", "ocr", "tts", "detector", "embedding"))
-#: When drift was found, and when the service was away, in days.
+#: Days with drift, and days with the service unavailable.
 _FOUND = (("drift", 25.5, 26.4), ("drift", 40.1, 40.55), ("unknown", 57.9, 58.4))
 
 
 def a_quarter() -> HistoryReport:
-    """Ten keys over 88 days: trainings of every night, one of every four hours, and long runs."""
+    """Ten keys over 88 days: nightly trainings, one every four hours, and long runs."""
     random = Random(20261121)
     begin_s = AT_S - 88 * DAY_S - 8.67 * HOUR_S
     revisions: list[PastRevision] = []
@@ -75,7 +75,7 @@ def a_quarter() -> HistoryReport:
     def add(
         number: int, key: str, day: float, queued_s: float | None, ran_s: float | None, **more: Any
     ) -> None:
-        """What a run has created; `number` is that of the run."""
+        """Add the revisions created by run `number`."""
         at_s = begin_s + day * DAY_S
         started_s = None if queued_s is None else at_s + queued_s
         place = 1 + sum(one.key == key for one in revisions)

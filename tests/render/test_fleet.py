@@ -1,4 +1,4 @@
-"""The report of a fleet in the formats that put together what is said of each stack."""
+"""The report of a fleet in the formats that combine its stacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REPORT = FleetReport.of("plan", [QUIET, FAILED, planned("a/changed")], "0.0.0")
 
 
 def a_fleet() -> FleetReport:
-    """A stack with changes, one that failed, and one without anything to see."""
+    """A stack with changes, a failed one, and an unchanged one."""
     return REPORT
 
 

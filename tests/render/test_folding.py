@@ -1,4 +1,4 @@
-"""The same thing about five jobs or more is shown once, in every text; documents are never folded."""
+"""Equal statements about five or more jobs are shown once in text; documents are never folded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.builders import a_job, a_stack, absent, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report
 
-#: Far more than fit on the lines of a list that may be cut.
+#: More than fit on the lines of a list that may be cut.
 MANY = 80
 ENTRY = Location("jobs.yaml", 5, 3)
 
@@ -34,7 +34,7 @@ def keys(count: int, word: str = "job") -> list[str]:
 
 
 def sweep(names: Sequence[str], **changed: Any) -> list[DesiredJob]:
-    """Members of one matrix: they stand in one place of a file."""
+    """Members of one matrix, with one location."""
     return [replace(a_job(key, **changed), location=ENTRY) for key in names]
 
 
@@ -43,7 +43,7 @@ def text_of(plan: Plan, view: View | None = None) -> str:
 
 
 def names_in(text: str, names: Sequence[str]) -> list[str]:
-    """Those that are named, in braces or alone."""
+    """Return the named keys, in braces or alone."""
     spread = re.sub(r"([\w-]+)\{(.+?)\}", lambda m: ", ".join(m[1] + one for one in m[2].split(",")), text)
     return [name for name in names if re.search(rf"(?<![\w-]){name}(?![\w-])", spread)]
 
@@ -92,7 +92,7 @@ def test_kept_jobs_that_ended_badly_are_all_named() -> None:
     assert names_in(text, names) == names
 
 
-#: A sweep in the order of its matrix, and how it is written then.
+#: A sweep in matrix order, and its brace form.
 MATRIX = [f"s-batch-{batch}-lr-{lr}" for lr in ("0_1", "0_01", "0_001") for batch in (64, 128, 256)]
 IN_BRACES = f"{INDENT}s-batch-{{64,128,256}}-lr-{{0_1,0_01,0_001}}"
 OTHERS = [*"ecadb"]

@@ -1,4 +1,4 @@
-"""Workflow commands and step outputs: a runner reads back what was meant, and nothing else."""
+"""Workflow commands and step outputs: a runner parses exactly the intended values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMAND = re.compile(r"::(\w+) (.*?)::(.*)")
 
 
 class Command(NamedTuple):
-    """A workflow command as the runner reads it (actions/runner, ActionCommand.TryParseV2)."""
+    """A workflow command as parsed by the runner (actions/runner, ActionCommand.TryParseV2)."""
 
     name: str
     properties: dict[str, str]
@@ -25,7 +25,7 @@ class Command(NamedTuple):
 
 
 def runner(text: str) -> list[Command]:
-    """What a runner makes of the lines of a step."""
+    """Parse the lines of a step like a runner."""
     found = []
     for line in text.splitlines():
         match = _COMMAND.fullmatch(line)

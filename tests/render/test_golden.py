@@ -1,4 +1,4 @@
-"""A renderer is tested by a file that a person can read; `UPDATE_GOLDEN=1 pytest` writes them anew."""
+"""Renderers are tested by readable files; `UPDATE_GOLDEN=1 pytest` rewrites them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(name: str, text: str) -> None:
 
 
 def placed(stack: Stack) -> Stack:
-    """The same stack with a place in a file for each job."""
+    """The same stack with a location for each job."""
     jobs = enumerate(stack.jobs.items(), 1)
     return replace(
         stack, jobs={key: replace(job, location=Location("jobs.yaml", 10 * n, 3)) for n, (key, job) in jobs}
@@ -97,13 +97,13 @@ FOUND = (
 
 @cache
 def drifted() -> DriftReport:
-    """Several classes, and something pending."""
+    """Drift of several classes, and a pending change."""
     return report(placed(a_stack(*map(a_job, DECLARED))), *FOUND)
 
 
 @cache
 def compared() -> DriftReport:
-    """The same since the last check: two are ignored, and one is gone."""
+    """The same since the last check: two ignored, one gone."""
     rules = (
         IgnoreRule("f*", "failed", "known gap", date(2999, 12, 31), Location("jobs.yaml", 6, 5)),
         IgnoreRule("old", "terminated", "we know", None, Location("jobs.yaml", 7, 5)),
@@ -130,7 +130,7 @@ def test_plan_of_the_golden_files_has_every_action() -> None:
 
 
 def edited_sweep() -> Plan:
-    """The same change on five jobs, on a sixth another one, and what ended badly."""
+    """The same change on five jobs, another on a sixth, and a bad end."""
     keys = [f"sweep-lr-0_{n}" for n in range(5)]
     stack = a_stack(
         a_job("bad"),
@@ -180,7 +180,7 @@ REJECTED = "the service rejected the request: full (ModelArts.2815, HTTP 400)"
 
 
 def interrupted_result() -> Result:
-    """What became of the plan of every action: done, failed, timed out, skipped."""
+    """The result of the plan of every action: done, failed, timed out, skipped."""
     actions = {action.key: action for action in every_action().actions}
     return Result(
         (

@@ -1,4 +1,4 @@
-"""What each content looks like in a format is a golden file, and no golden file is left over."""
+"""Each content in each format has a golden file, and no golden file is unused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FACTS: Any = {
 
 
 def problems() -> Validation:
-    """A misspelt field, a file that cannot be read any further, and what has no place."""
+    """A misspelt field, an unparsable file, and a problem without a location."""
     found = (
         Diagnostic("no such directory", "code/ does not exist"),
         Diagnostic(
@@ -92,7 +92,7 @@ def recorded() -> HistoryReport:
 
 
 def standing() -> StatusReport:
-    """Keys without a job, queued, running, failed, superseded, in the way, and one that cannot be read."""
+    """Keys without a job, queued, running, failed, superseded, conflicting, and unreadable."""
     first = a_job("first", lifecycle={"replace_order": "create_first"})
     wants = a_job("wants", needs=("ended",))
     jobs = [
@@ -123,13 +123,13 @@ VALUES: dict[Content, dict[str, Callable[[], Any]]] = {
     Content.HISTORY: {"history": recorded},
     Content.FLEET: {"fleet": a_fleet},
 }
-#: Further files, that other tests of this room compare.
+#: Files compared by other tests.
 MORE = {
     *("diagnostics.text", "history-calls.text", "history-of-a-key.text"),
     *("history.ansi", "plan.ansi", "review.ansi"),
     *("plan-folded.markdown", "plan-folded.text", "plan-verbose.text"),
 }
-#: Contents whose every format has a golden file; of the others their text and one that is made of a sheet.
+#: Contents with golden files for every format; the others have text and one sheet-based format.
 IN_FULL = (Content.PLAN, Content.DRIFT, Content.RESULT, Content.FLEET)
 FILES = [
     (content, format_, name)

@@ -1,4 +1,4 @@
-"""A history as people read it; `UPDATE_GOLDEN=1 pytest` writes the files anew."""
+"""A history as text; `UPDATE_GOLDEN=1 pytest` rewrites the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from the service or a manifest steers nothing that shows it: one corpus, every format and content."""
+"""Foreign text never controls its viewer: one corpus for every format and content."""
 
 from __future__ import annotations
 
@@ -77,18 +77,18 @@ CORPUS = {
 HARMLESS = "word"
 
 
-#: What no manifest and no service says, nor times, which end in `_at`.
+#: Fields without foreign text; times, which end in `_at`, are excluded, too.
 OURS = frozenset({"at", "reconciler_version", "format_version", "summary", "status"})
 
 
 def spoilt(value: Any, text: str, name: str = "") -> Any:
-    """The value in which each text from outside is this one, and names of data are, too; keys stay apart."""
+    """Replace each foreign text and data name of a value by this one, keeping keys distinct."""
     if isinstance(value, Enum) or name in OURS or name.endswith("_at"):
         return value
     if isinstance(value, str):
         return f"{value}{text}" if name in ("key", "stack") else text
     if isinstance(value, BaseModel):
-        # What is compared is known to be Unicode: jobs and manifests that hold anything else are refused.
+        # Comparisons need valid Unicode: other jobs and manifests are refused.
         text = text.encode("utf-8", "replace").decode() if isinstance(value, Change) else text
         names = type(value).model_fields.keys() - ({"kind"} if isinstance(value, TargetIdentity) else set())
         return value.model_copy(update={one: spoilt(getattr(value, one), text, one) for one in names})
@@ -109,7 +109,7 @@ def spoilt(value: Any, text: str, name: str = "") -> Any:
 
 @cache
 def plan_with(text: str) -> Plan:
-    """The plan of every action, which is refused, and in which pre-flight found everything."""
+    """The refused plan of every action, with every pre-flight finding."""
     plan: Plan = spoilt(every_action(), text)
     key, source = plan.actions[0].key, Source(file=f"{text}.yaml", line=1, column=1)
     found = tuple(
@@ -157,7 +157,7 @@ def value_with(content: Content, text: str) -> Any:
 
 
 def fleet_with(text: str, format_: str, redact: Any = str) -> FleetReport:
-    """Two stacks with one name, which metrics tell apart by their roots, and one that failed."""
+    """Two stacks with one name, distinguished by their roots in metrics, and a failed one."""
     plan = plan_with(text)
     part = render_part(Content.PLAN, plan, format_, View(redact=redact))
     hidden = redact(text)
@@ -218,7 +218,7 @@ def check_harmless(content: Content, format_: str, text: str) -> None:
 
 
 def check_no_control(text: str, *, has_commands: bool = False) -> None:
-    """Nothing in a text steers a terminal or, unless it is made of commands, a CI service."""
+    """Check that a text controls neither a terminal nor, unless it consists of commands, a CI service."""
     assert _CONTROLS.findall(text) == []
     text.encode("utf-8")
     assert has_commands or _OBEYED.findall(text) == []
@@ -229,7 +229,7 @@ def test_terminal_output_has_no_escape_sequence_but_own_colours(content: Content
     style = Style(colour=True, width=40)
     for hostile, verbose in itertools.product(CORPUS.values(), (False, True)):
         text = rendered(content, "text", hostile, style=style, verbose=verbose)
-        # What holds something else would be changed: this is what all output passes last.
+        # All output passes this filter last, so it must change nothing.
         assert visible(text) == text
 
 
@@ -237,7 +237,7 @@ def test_terminal_output_has_no_escape_sequence_but_own_colours(content: Content
 
 
 class Markup(HTMLParser):
-    """How many elements of a kind a page has, and which attributes."""
+    """The element counts and attributes of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ def check_markdown(text: str, plain: str) -> None:
             markup = Markup(token.content)
             assert set(markup.tags) <= _OURS, token.content
             assert markup.attributes == set()
-            # Where no code is, no mention and no link is made either.
+            # Outside of code there must be no mention and no link.
             prose = re.sub(r"<code>.*?</code>", "", token.content)
         assert not re.search(r"@|#\d|https?:|www\.", prose), token.content
 
@@ -312,7 +312,7 @@ def _shape_of(text: str) -> Any:
 
 def _shape(value: Any) -> Any:
     if isinstance(value, dict):
-        # The names of fields that are data are as hostile as their values.
+        # Data field names are as hostile as values.
         return sorted((k if re.fullmatch(r"[$a-zA-Z_/0-9]+", k) else "*") for k in value if k != HARMLESS)
     return [_shape(one) for one in value] if isinstance(value, list) else type(value)
 
@@ -348,7 +348,7 @@ def test_hostile_text_adds_no_step_output_and_no_metric(text: str) -> None:
 
     for content in (Content.PLAN, Content.DRIFT):
         assert outputs(content, text) == outputs(content, HARMLESS)
-    # The summary of a check names the stack, which the schema of names keeps harmless; here it is not.
+    # The summary of a check has the stack name, which is normally validated, but hostile here.
     shown, expected = (outputs(Content.VALIDATION, one) for one in (text, HARMLESS))
     assert [line.partition("=")[0] for line in shown] == [line.partition("=")[0] for line in expected]
     run = RunReport("plan", text, text, is_success=False, ended_at_s=0, duration_s=0)

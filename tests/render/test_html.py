@@ -1,4 +1,4 @@
-"""The page: what is in it, and, in a headless Chromium, what a reader can do with it."""
+"""The HTML page: its contents, and its behavior in a headless Chromium."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_page_has_a_row_per_action_with_terminations_first(page_text: str) -> No
 
 
 def check_self_contained(page_text: str) -> None:
-    """A page loads nothing, and allows no script and no style but its own."""
+    """Check that a page loads nothing, and allows only its own script and style."""
     elements = Elements(page_text)
     named = {name for _, attributes in elements.found for name in attributes}
     assert named & {"src", "href", "srcset", "action", "style", "background", "data", "poster"} == set()
@@ -67,7 +67,7 @@ def _luminance(colour: str) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """How much two colours differ. Source: WCAG 2.2, "contrast ratio"."""
+    """Return the contrast of two colours. Source: WCAG 2.2, "contrast ratio"."""
     dark, light = sorted((_luminance(one), _luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 
@@ -88,7 +88,7 @@ def test_every_colour_of_text_is_readable_on_every_background(number: int) -> No
 
 @pytest.fixture
 def opened(browser_page: Page, tmp_path: Path) -> Page:
-    """The plan of every action, opened as a file, with one key that holds markup."""
+    """The plan of every action, opened as a file, with markup in one key."""
     hostile = an_action(Action.BLOCKED, 1, detail="<img src=x onerror=window.harmed=1>")
     hostile = hostile.model_copy(update={"key": "<script>window.harmed=1</script>"})
     plan = a_plan([*every_action().actions, hostile])
@@ -139,7 +139,7 @@ def test_filter_shows_rows_containing_all_words(opened: Page) -> None:
     assert len(keys_shown(opened)) == 13
 
 
-#: Every text that is shown, with its colour and its background.
+#: Every visible text, with its colour and background.
 CONTRASTS = """
 [...document.querySelectorAll('body *')].filter(e => e.offsetHeight && [...e.childNodes].some(
   n => n.nodeType === 3 && n.textContent.trim())).map(e => {
@@ -162,7 +162,7 @@ def test_text_has_enough_contrast(opened: Page, scheme: str) -> None:
 
 
 def check_contrasts(page: Page, *, at_least: int) -> set[str]:
-    """Every text that is shown is readable; return the colours that are behind them."""
+    """Check the contrast of every visible text; return the background colours."""
     found = [(tag, hex_of(colour), hex_of(back)) for tag, colour, back in page.run(CONTRASTS)]
     assert len(found) > at_least
     assert [one for one in found if contrast(*one[1:]) < 4.5] == []
@@ -170,7 +170,7 @@ def check_contrasts(page: Page, *, at_least: int) -> set[str]:
 
 
 def hex_of(colour: str) -> str:
-    """`rgb(…)`, as a browser says it, as `#rrggbb`."""
+    """Convert the browser's `rgb(…)` to `#rrggbb`."""
     red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
     return f"#{red:02x}{green:02x}{blue:02x}"
 

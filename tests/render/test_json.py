@@ -1,6 +1,6 @@
-"""JSON for programs: nothing steers the terminal or the CI service that shows it.
+"""JSON for programs: it controls neither the terminal nor the CI service that shows it.
 
-What programs read in a document stays, though a secret may be a word or a short number.
+Values that programs rely on are kept, although a secret may be a word or a short number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_control_characters_are_escaped_and_the_value_round_trips(text: str, sho
 
 @given(st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 def test_every_text_round_trips(text: str) -> None:
-    # Surrogates that make a pair are one character again; nobody can tell them apart in JSON.
+    # Surrogate pairs become one character; JSON cannot distinguish them.
     assert json.loads(dump(text)) == json.loads(json.dumps(text))
 
 

@@ -69,7 +69,7 @@ def test_dropped_columns_depend_on_their_order_only() -> None:
     assert table(ROWS, Style(width=45)) == [
         "KEY               PHASE  …", "resnet50-nightly  Running", "训练              Pending",
     ]  # fmt: skip
-    # A few cells are broken; where it would be many the column goes.
+    # A few cells are wrapped; if too many, the column is dropped.
     few = (*ROWS[:2], ("b", "Failed", "apply, to create its next revision"), *[("c", "Failed", "")] * 2)
     assert table(few, Style(width=52))[:4] == [
         "KEY               PHASE    WAITS FOR", "resnet50-nightly  Running  apply, to replace it",

@@ -1,4 +1,4 @@
-"""Markdown for a comment: what is left out where there is no room, and in which order."""
+"""Markdown for a comment: what is omitted for lack of space, and in which order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REASONS = STAYING | OTHERS
 
 def an_action(kind: Action, number: int, *, name: str = "", detail: str = "") -> PlannedAction:
     key = f"{kind.value}-{number:04}{name}"
-    # Each says something of its own, so that none is folded.
+    # All differ, so that none is folded.
     edit = Change(path="algorithm.parameters.lr", before="0.1", after=str(number), forces_new_job=True)
     return PlannedAction(
         key=key,

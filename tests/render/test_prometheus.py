@@ -1,4 +1,4 @@
-"""Metrics, as the parser of Prometheus' own client reads them."""
+"""Metrics, parsed by the Prometheus client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JUnit XML and SARIF are valid by the schemas that others publish, and say what is wrong, why and where."""
+"""JUnit XML and SARIF are valid by the published schemas, and have what, why and where."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sarif_schema() -> jsonschema.Draft4Validator:
     return jsonschema.Draft4Validator(json.loads((SCHEMAS / "sarif-2.1.0-rtm.5.json").read_text()))
 
 
-#: What the formats of whole reports are made of.
+#: Contents of whole-report formats.
 CONTENTS: dict[str, tuple[Content, Callable[[], Any]]] = {
     "plan": (Content.PLAN, every_action),
     "drift": (Content.DRIFT, drifted),

@@ -32,7 +32,7 @@ def side(name: str, *jobs: DesiredJob, **more: Any) -> Side:
 
 @cache
 def every_change() -> Review:
-    """One of each kind, and a sweep that grows."""
+    """One change of each kind, and a growing sweep."""
     protected = {"protect": True}
     four = {"flavor_id": "modelarts.p3.large", "node_count": 4}
     before = (
@@ -73,7 +73,7 @@ def every_change() -> Review:
 
 
 def on_two_groups() -> Review:
-    """Twice as many nodes on each target, and an edit on one of them; what a node costs is known."""
+    """Twice the nodes on each target, and an edit on one; with prices."""
     prices = Prices.model_validate({"currency": "CNY", "node_hour": {"cpu": 1.5}})
     one, two = ({"flavor_id": "cpu", "node_count": count} for count in (1, 2))
     found = []

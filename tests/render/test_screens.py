@@ -1,4 +1,4 @@
-"""What a person sees at a terminal of 80 and of 120 columns; `UPDATE_GOLDEN=1 pytest` writes the files anew.
+"""Screens of a terminal of 80 and 120 columns; `UPDATE_GOLDEN=1 pytest` rewrites the files.
 
 One world: a sweep of nine, a pipeline, and a job that fails, on the local target. Ids and times are always
 the same, and the commands run in this process, on a pseudo-terminal.
@@ -70,13 +70,13 @@ jobs:
 
 
 class Screen:
-    """A pseudo-terminal of this process, so many columns wide."""
+    """A pseudo-terminal of this process, of a given width."""
 
     def __init__(self, columns: int, patch: pytest.MonkeyPatch) -> None:
         self._columns, self._patch = columns, patch
 
     def __call__(self, line: str) -> str:
-        """Run a command, and return all that stays to be read."""
+        """Run a command, and return the final screen contents."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, self._columns, 0, 0))
         screen = pyte.Screen(self._columns, _ROWS)
@@ -98,7 +98,7 @@ def _read(master: int, stream: pyte.ByteStream) -> None:
     try:
         while data := os.read(master, 65_536):
             stream.feed(data)
-    except OSError:  # the other end is closed
+    except OSError:  # closed by the other end
         return
 
 

@@ -1,4 +1,4 @@
-"""The site, as it is read from disk: what it loads and offers, and its search in a headless Chromium."""
+"""The site, read from disk: its resources, and its search in a headless Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a history: what is in it, and how a headless Chromium shows it."""
+"""The history page: its contents, and its rendering in a headless Chromium."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def page_of(*revisions: PastRevision, runs: tuple[PastRun, ...] = ()) -> str:
 
 
 def shapes(text: str, name: str) -> list[tuple[str, str]]:
-    """The look of what is in a lane, and what it is said to be."""
+    """Return the classes and labels of the shapes in a lane."""
     lane = text.split(f'<tr data-key="{name}">')[1].split("</tr>")[0]
     return re.findall(r'<rect class="([^"]*)".*?<title>(.*?)</title>', lane)
 
@@ -86,7 +86,7 @@ def test_bars_fit_the_page_and_short_ones_are_visible() -> None:
 
 
 def page_with(text: str, redact: Any = str) -> str:
-    """One key, in whose history each text from outside is this one."""
+    """Return a page of one key with this text for each foreign text."""
     about = dict.fromkeys(("who", "where", "command"), text)
     actions = (
         PastAction(f"k{text}", "create", "not_found", "failed", text, code=text),
