@@ -1,4 +1,4 @@
-"""The service that the tests of apply talk to."""
+"""The service for tests of apply."""
 
 from __future__ import annotations
 

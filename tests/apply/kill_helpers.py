@@ -10,12 +10,12 @@ from tests.apply.service import Service
 
 
 class Killed(BaseException):
-    """`kill -9`: no `except Exception` sees it."""
+    """`kill -9`: not caught by `except Exception`."""
 
 
 @contextmanager
 def killed_at(service: Service, nth: int, *, has_effect: bool = False) -> Iterator[list[bool]]:
-    """Let whoever sends the nth request from here on die, before it or after its effect.
+    """Kill the sender of the nth request from here on, before it or after its effect.
 
     Every later request dies too: other threads of the process end with it. Yields a list that holds
     True once it happened.

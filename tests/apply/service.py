@@ -1,4 +1,4 @@
-"""A service to apply against: the emulator in this process, one clock for both sides, a gate before it."""
+"""A service to apply against: the emulator in this process, one clock for both, a gate in front of it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ CREATE, FIND, SHOW = "CreateTrainingJob", "ListTrainingJobs", "ShowTrainingJobDe
 UPDATE, STOP, CHECK_NAME = "ChangeTrainingJobDescription", "StopTrainingJob", "ValidateTrainingJobName"
 
 
-#: A stack without jobs is what a test means where it says so.
+#: Tests use stacks without jobs on purpose.
 UNFORCED = Allowances.of(["empty"])
 
 
 class SharedTime:
-    """The clock of our side: sleeping moves the emulator's clock, and takes no time.
+    """Our clock: sleeping advances the emulator's clock at once.
 
-    `at` lets something happen once that much time was slept away.
+    `at` runs a callback after that much sleep.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -66,7 +66,7 @@ class SharedTime:
 
 
 class Gate:
-    """Stands before the emulator: does something just before, or just after, a request gets there."""
+    """Wraps the emulator: runs a callback just before, or just after, a request."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
@@ -74,11 +74,11 @@ class Gate:
         self._after: list[tuple[str, Callable[[], object]]] = []
 
     def before(self, operation: str, do: Callable[[], object], *, always: bool = False) -> None:
-        """Do something before the next request for an operation; `always`: before each."""
+        """Run a callback before the next request for an operation; `always`: before each."""
         self._before.append((operation, do if always else _once(do)))
 
     def after(self, operation: str, do: Callable[[], object]) -> None:
-        """Do something after the next request for an operation had its effect, before it is answered."""
+        """Run a callback after the effect of the next request for an operation, before its response."""
         self._after.append((operation, _once(do)))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -139,7 +139,7 @@ class Service:
         return Context(loaded, target, self.recording, only=only, parallelism=parallelism)
 
     def plan(self, *jobs: DesiredJob, allowances: Allowances = UNFORCED) -> Plan:
-        """What apply would do for a stack of these jobs."""
+        """Plan a stack of these jobs."""
         return reconcile.plan(self.context(a_stack(*jobs)), allowances)
 
     def carry_out(self, plan: Plan, *, parallelism: int = 8, timeout_s: float = 600) -> Result:
@@ -152,7 +152,7 @@ class Service:
         return self.carry_out(self.plan(*jobs), timeout_s=timeout_s, parallelism=parallelism)
 
     def run(self, *jobs: DesiredJob) -> Job:
-        """Apply jobs for the first time and let them come to run; returns the last of them."""
+        """Apply jobs for the first time and let them run; return the last of them."""
         result = self.apply(*jobs)
         assert all(outcome.status == "done" for outcome in result.outcomes)
         self.time.sleep(10)
@@ -170,7 +170,7 @@ class Service:
 
     @property
     def changes(self) -> list[str]:
-        """The operations that change something, in the order in which they were sent."""
+        """The mutating operations, in order."""
         changing = {CREATE, UPDATE, STOP}
         return [served.operation for served in self.app.requests if served.operation in changing]
 
@@ -193,9 +193,9 @@ class Service:
         return self.store.create(PROJECT, made)
 
     def put_hidden_job(self, name: str) -> Job:
-        """Let somebody create a job whose name is taken, and that our account does not see."""
+        """Create a foreign job that takes a name but is invisible to our account."""
         job = self.put_job(name)
-        # It shows as a job of another workspace, which the backend leaves out.
+        # It appears as a job of another workspace, which the backend skips.
         return self.store.edit(job.id, lambda body: body["metadata"].update(workspace_id="w" * 32))
 
 

@@ -1,4 +1,4 @@
-"""One action against the service, whatever happens between the plan and its end: the steps as a table."""
+"""One action against the service, with any event between the plan and its end, as a table."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ LETTERS = {CREATE: "C", UPDATE: "U", STOP: "S"}
 
 
 def nothing(*_: object) -> None:
-    """Nothing more happens, or is checked."""
+    """No event, or no further check."""
 
 
 class Case(NamedTuple):
-    """A job that ran, what is declared, what happens since the plan, and what becomes of the action."""
+    """The planned job, the declaration, an event since the plan, and the outcome of the action."""
 
     desired: DesiredJob
     then: tuple[Do, ...]
-    #: What ran when it was planned, and what happened before that.
+    #: The job at the time of the plan, and earlier events.
     had: DesiredJob | None = None
     first: Do = nothing
     plan: Callable[[Service], Plan] | None = None
     timeout_s: float = 600
     status: Status = DONE
-    #: What stands in the detail, and the error's code, which always comes with the id of a request.
+    #: Text in the detail, and the error's code, which always comes with a request id.
     said: str = ""
     code: str = ""
-    #: The name of the job that the outcome names.
+    #: The name of the job in the outcome.
     job: str = ""
-    #: The calls that change something: C(reate), U(pdate), S(top).
+    #: The mutating calls: C(reate), U(pdate), S(top).
     sent: str | None = None
-    #: The phase of each job in the end, or only their names.
+    #: The final phase of each job, or only their names.
     phases: str | None = None
     descriptions: Mapping[str, str] = {}
-    #: Whether the next plan keeps what is there.
+    #: Whether the next plan keeps the jobs.
     is_settled: bool = False
     check: Check = nothing
 
@@ -78,7 +78,7 @@ def case(name: str, desired: DesiredJob, *then: Do, **more: Any) -> None:
         CASES.append(pytest.param(cloud, Case(desired, then, **more), id=f"{name}-{cloud}"))
 
 
-# --- what may happen
+# --- events
 
 
 def fails(effect: Effect, operation: str, **more: Any) -> Do:
@@ -165,7 +165,7 @@ def never_reached(service: Service) -> None:
     service.gate.before(CREATE, nobody_listens, always=True)
 
 
-# --- what may be checked beside the row
+# --- further checks
 
 
 def asks(operation: str, times: int) -> Check:
@@ -211,7 +211,7 @@ LOOK_UP_FAILS = answers(FIND, 503, nth=2)
 LONG_AGO = all_of(is_now("Failed"), sleeps(3600))
 
 
-# --- create: one job, whatever becomes of the answers
+# --- create: one job despite lost responses
 
 case("created", A, sent="C", job="a", descriptions={"a": OURS}, is_settled=True, check=requests(FIND, CREATE))
 for effect in (*NO_ANSWER, Effect.UNREADABLE, Effect.TRUNCATED, Effect.MALFORMED_JOB):
@@ -269,7 +269,7 @@ for effect in NO_ANSWER:
     )
 taken = before(CREATE, put("a"))
 case("taken, look-up fails", A, taken, LOOK_UP_FAILS, status=UNKNOWN, sent="C", clouds=HUAWEI)
-# The second look by name works, the scan of the workspace that follows does not.
+# The second look-up by name succeeds, the following scan of the workspace fails.
 case("list incomplete", A, LOST, answers(FIND, 503, nth=3), status=UNKNOWN, sent="C", clouds=OTC)
 case("look-up fails", A, answers(FIND, 503, "ModelArts.4302"), status=FAILED, code="ModelArts.4302", sent="")
 
@@ -384,7 +384,7 @@ case(
 
 
 def put_revision(service: Service, number: int, phase: str) -> Job:
-    """A revision of another declaration, as a colleague made it."""
+    """Create a revision of another declaration, as a concurrent apply would."""
     earlier = a_job(algorithm__parameters={"lr": 0.7})
     job = service.put_job(f"a-r{number}", marker("a", number, earlier.digest), dict(earlier.body or {}))
     service.store.set_phase(job.id, phase)
@@ -410,7 +410,7 @@ def auto_stopped(hours: int, lr: float = 0.1) -> DesiredJob:
 
 
 def is_ending_after_54_minutes(service: Service) -> None:
-    """A termination that is under way turns out to be the job's own; it ends four minutes after the plan."""
+    """A job that is already terminating ends four minutes after the plan."""
     sleeps(54 * 60)(service)
     is_now("Terminating")(service)
     says(f"{service.description('a')}.stopped")(service)
@@ -425,7 +425,7 @@ two = "a=Terminated a-r2=Creating"
 case("long before auto_stop", auto_stopped(2), ends, had=auto_stopped(2), phases=two, **AUTO_STOP)
 case("own auto_stop, edited", auto_stopped(1, lr=0.5), ends, had=auto_stopped(1), phases=two, **AUTO_STOP)
 
-# --- replace: never two side by side, and never none for longer than it takes
+# --- replace: never two at once, and no longer gap than necessary
 
 
 def is_replaced(service: Service, outcome: Outcome) -> None:
@@ -530,7 +530,7 @@ case("new one first, old one deleted", NEW_FIRST, is_deleted(), had=A, phases="a
 back = all_of(applied(CHANGED), sleeps(10))
 case("back to the first declaration", A, had=A, first=back, phases="a a-r2 a-r3", is_settled=True)
 
-# --- terminate: the mark before the end, and too late is done, too
+# --- terminate: marked first; an already ended job counts as done
 
 END: dict[str, Any] = {"had": A, "clouds": HUAWEI}
 GONE = absent()
@@ -579,7 +579,7 @@ for operation in (SHOW, UPDATE, STOP):
     deleted = before(operation, is_deleted())
     case(f"deleted at {operation}", GONE, deleted, said="its record no longer exists", **END)
 for operation in (UPDATE, STOP):
-    # Only its details say that a job is gone.
+    # Only a details request proves that a job is gone.
     once, always = (answers(operation, 400, "ModelArts.2775", count=count) for count in (1, None))
     case(f"{operation} does not find it once", GONE, once, phases="a=Terminating", **END)
     row = {"status": FAILED, "code": "ModelArts.2775", "phases": "a=Running"}
@@ -606,7 +606,7 @@ class Killed(BaseException):
 
 
 def killed_before_the_end(service: Service) -> None:
-    """The job was marked and not terminated."""
+    """The job is marked but not terminated."""
 
     def kill() -> None:
         raise Killed
@@ -621,7 +621,7 @@ KILLED = {**END, "first": killed_before_the_end}
 case("half stopped, and finished", GONE, phases="a=Terminating", **KILLED)
 case("half stopped, and declared", A, descriptions={"a": OURS}, is_settled=True, **KILLED)
 
-# --- update: what is legal now is written, and read back
+# --- update: legal changes are written, and read back
 
 EDITED = a_job(description="new")
 OLD = a_job(description="old")
@@ -707,7 +707,7 @@ def is_declared_again(service: Service, outcome: Outcome) -> None:
 unstopped = {"had": A, "first": says(f"{OURS}.stopped"), "status": CONFLICT, "descriptions": STOPPED}
 case("stopped, and ended since", A, is_now("Terminated"), check=is_declared_again, **unstopped)
 
-# --- adopting, releasing and moving: carried out as every update
+# --- adopt, release and move: executed like updates
 
 TEXT = a_job(description="a text")
 

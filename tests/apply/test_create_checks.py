@@ -1,4 +1,4 @@
-"""No healthy job ends for a create that would be refused; if it is refused all the same, that is said."""
+"""No healthy job is terminated for a create that would be refused; a refusal afterwards is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LR: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 
 
 class Target:
-    """A service whose catalog is asked, and the warnings that were said."""
+    """A service with a catalog, and the printed warnings."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -57,7 +57,7 @@ class Target:
 
 @contextmanager
 def strict(cloud: Cloud = Cloud.HUAWEI) -> Iterator[Target]:
-    """A service that refuses what its catalog does not have."""
+    """A service that refuses values missing from its catalog."""
     with a_service(cloud) as service:
         object.__setattr__(service.app.settings, "strict_catalogue", True)
         yield Target(service)
@@ -87,7 +87,7 @@ def engine(**fields: Any) -> DesiredJob:
     return a_job(algorithm__engine=fields, spec__resource={"flavor_id": FLAVOR})
 
 
-# --- what is not offered ends nothing
+# --- values not offered: nothing is terminated
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_replace_with_rejected_credentials_leaves_the_running_job(target: Target
     assert target.service.changes == []
 
 
-# --- what may be offered goes on
+# --- values that may be offered: executed
 
 FINE = [
     good(**LR),
@@ -209,7 +209,7 @@ def test_only_a_replace_that_ends_a_job_first_reads_the_catalog(target: Target) 
     assert target.service.asked(FLAVORS) + target.service.asked(ENGINES) == 0, "a terminate"
 
 
-# --- refused all the same
+# --- refused later
 
 
 @pytest.mark.parametrize(

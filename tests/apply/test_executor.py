@@ -1,4 +1,4 @@
-"""The plan as a whole: in order, side by side, one failure stopping no other, interruptible, told."""
+"""Executing a whole plan: order, concurrency, independent failures, interrupts, events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def statuses(result: Result) -> dict[str, Status]:
 
 
 def everything(service: Service) -> dict[str, Action]:
-    """One key for each action; returns what is planned, by key."""
+    """Return a plan with one key for each action, by key."""
     service.run(a_job("ended"), a_job("edited", description="old"), a_job("replaced"))
     service.put_job("taken", "by hand")
     jobs = [
@@ -60,14 +60,14 @@ def test_actions_that_free_capacity_run_before_actions_that_need_it(service: Ser
     started = [event.key for event in service.events if event.type is EventType.ACTION_STARTED]
     assert started.index("created") > max(started.index("ended"), started.index("replaced"))
     sent = {call: [n for n, one in enumerate(service.changes) if one == call] for call in (CREATE, STOP)}
-    # The replacement waits for its own termination alone, so it may come before the other one.
+    # The replacement waits only for its own termination, so it may precede the other one.
     new = [job.name for job in service.store.jobs() if job.name in {"created", "replaced-r2"}]
     assert sent[CREATE][new.index("created")] > max(sent[STOP])
 
 
 @pytest.mark.parametrize("parallelism", [1, 8])
 def test_hanging_termination_delays_only_its_own_replacement(service: Service, parallelism: int) -> None:
-    """It hangs until all the others are done, however long that takes."""
+    """It hangs until all the others are done."""
     service.run(a_job("a"), a_job("b"), a_job("c"))
     first = service.job("a").id
 
@@ -110,7 +110,7 @@ def test_outcomes_are_in_plan_order_without_kept_keys(service: Service) -> None:
 
 
 def put_second_job(service: Service) -> Job:
-    """A newer revision that a colleague runs beside the first, of another declaration."""
+    """Create a newer revision of another declaration beside the first."""
     newer = a_job(algorithm__parameters={"lr": 0.7})
     job = service.put_job("a-r2", marker("a", 2, newer.digest), dict(newer.body or {}))
     service.store.set_phase(job.id, "Running")
@@ -219,7 +219,7 @@ def test_early_observation_ends_shortly_before_its_turn(
 
 
 CREATE_FIRST: dict[str, Any] = {"lifecycle": {"replace_order": "create_first"}}
-#: What is replaced, what is sent when the interrupt comes, and what is said of it.
+#: The replaced jobs, the request in flight at the interrupt, and the message.
 CUT_SHORT = [
     ({}, UPDATE, [UPDATE], "a was marked as stopped, but not terminated"),
     ({}, STOP, [UPDATE, STOP], "a was terminated, a-r2 was not created"),
@@ -297,7 +297,7 @@ def test_interrupted_create_without_answer_is_looked_up_and_not_resent(
     assert len(service.store.jobs()) == (status == "done")
 
 
-# --- what is told
+# --- events
 
 
 def test_replace_reports_progress_every_ten_seconds(service: Service) -> None:
@@ -380,7 +380,7 @@ def test_action_events_name_their_job_or_null(service: Service) -> None:
 
 
 class BrokenLater(Journal):
-    """The journal of a run whose lock is broken at some moment."""
+    """A journal whose lock is broken at some time."""
 
     is_broken = False
 
@@ -391,7 +391,7 @@ class BrokenLater(Journal):
 
 
 def test_queued_call_is_not_sent_after_the_lock_is_lost(service: Service) -> None:
-    """Its line was written while the lock was held; its turn comes when it is not any more."""
+    """Its line was written while the lock was held, but its turn comes after the loss."""
     service.run(a_job("a"), a_job("b"))
     plan = service.plan(absent("a"), absent("b"))
     journal = BrokenLater()

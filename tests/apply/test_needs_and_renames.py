@@ -1,4 +1,4 @@
-"""`needs`, `formerly` and the history, carried out: what stands on the service afterwards."""
+"""Executing `needs`, `formerly` and history actions: the resulting jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""apply --wait: carrying a plan out and waiting for what it started. Time is told, and never waited for."""
+"""apply --wait: executing a plan and waiting for its jobs, in simulated time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reconciler.rollout import Rollout
 from tests.apply.service import CREATE, FIND, UPDATE, Service, a_service, marker
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 
-#: A job is created for 1 s, queued for 2 s, and runs for 20 s.
+#: A job is Creating for 1 s, queued for 2 s, and runs for 20 s.
 RUNS_S = 20.0
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 
@@ -40,7 +40,7 @@ def service() -> Iterator[Service]:
 
 @dataclass
 class Told:
-    """An apply with a wait, and all that was told meanwhile."""
+    """An apply with a wait, and everything reported meanwhile."""
 
     service: Service
     result: Result
@@ -73,7 +73,7 @@ def rollout(
     stack: Stack | None = None,
     allowances: Allowances = EVERY_GUARD,
 ) -> Told:
-    """Apply jobs and wait; with a plan, as a saved one: no manifest is there."""
+    """Apply jobs and wait; a given plan is applied as a saved one, without a manifest."""
     if stack is None:
         stack = replace(a_stack(*jobs), whole=a_stack(*jobs).jobs) if jobs else saved(plan)
     context = service.context(stack, only=only)
@@ -90,7 +90,7 @@ def rollout(
 
 
 def saved(plan: Plan | None) -> Stack:
-    """What is known of a stack where only a saved plan is there."""
+    """Return the stack as known from a saved plan."""
     assert plan is not None
     return Stack(STACK, {}, frozenset({action.key for action in plan.actions}))
 
@@ -110,7 +110,7 @@ RERUN: dict[str, Any] = {"lifecycle": {"on_upstream": "rerun"}}
 CHAIN = (needing("a", key="b", **RERUN), needing("b", key="c", **RERUN))
 
 
-# --- what is waited for
+# --- waits
 
 
 @pytest.mark.parametrize(
@@ -149,26 +149,26 @@ REACHED, BLOCKED, BADLY, LATE = "reached", "blocked", "ended_badly", "timed_out"
 
 
 class Case(NamedTuple):
-    """A wait: how each key's ends, what was done, and the phases in the end, as far as they matter."""
+    """A wait: the end for each key, the calls, and the final phases where relevant."""
 
     jobs: tuple[DesiredJob, ...]
     ends: dict[str, str]
     done: list[tuple[str, Action]] | None = None
     phases: dict[str, str] | None = None
-    #: The least and the most seconds that it takes.
+    #: Minimum and maximum duration in seconds.
     took_s: tuple[float, float] = (0, 10_000)
     word: str | None = None
-    #: What ran before, and as what it ended before the plan.
+    #: Earlier jobs, and their phases before the plan.
     had: tuple[DesiredJob, ...] = ()
     ended: Mapping[str, str] = {}
-    #: As what a job ends during the wait, and when.
+    #: The phase in which a job ends during the wait, and when.
     ends_as: tuple[float, str, str] | None = None
     fault: Fault | None = None
     fails_at_s: float = 0
     goal: Goal | None = Goal.COMPLETED
     timeout_s: float = 600
     rerun: tuple[str, ...] = ()
-    #: Whether the plan was saved, so that no manifest is there.
+    #: Whether the plan was saved, so that there is no manifest.
     is_saved: bool = False
 
 
@@ -270,7 +270,7 @@ CASES = {
     "turns, after a failed member": Case(
         SWEEP, {**dict.fromkeys("abcde", REACHED), "a": BADLY}, ends_as=(8, "a", "Failed"), timeout_s=30
     ),
-    # --- what has ended runs again, once
+    # --- reruns
     "rerun": Case(
         (A,),
         {"a": REACHED},
@@ -395,7 +395,7 @@ CASES = {
     "saved: renamed key": Case(
         (replace(a_job("new"), formerly=("a",)),), {"new": REACHED}, had=(A,), is_saved=True
     ),
-    # --- what cannot be read for a while
+    # --- temporarily unreadable
     **{
         f"no look for a while: {effect}": Case(
             (A,), {"a": REACHED}, fault=replace(AWAY, effect=effect), fails_at_s=8
@@ -431,7 +431,7 @@ def test_wait_of_an_apply_ends_as_expected(service: Service, case: Case) -> None
 
 
 def test_saved_plan_waits_for_the_revision_that_it_kept(service: Service) -> None:
-    """Revision 2 was tried and failed; the one that stands for the key runs."""
+    """Revision 2 failed; the revision that counts for the key is running."""
     service.run(A)
     plan = service.plan(A)
     service.put_job("a-r2", marker("a", 2, A.digest))
@@ -461,12 +461,12 @@ def test_kept_job_is_waited_for_beside_a_newer_one_whose_end_is_blocked(service:
 
 
 def test_newest_of_several_revisions_is_waited_for(service: Service) -> None:
-    """A renamed key has an old revision that failed; it says nothing of the new one."""
+    """The failed old revision of a renamed key does not affect the new one."""
     service.run(a_job("old"))
     service.store.set_phase(service.job("old").id, "Failed")
     retried = a_job("old", lifecycle={"on_failure": "retry", "retry_delay": "0s"})
     service.apply(retried)
-    # The old revision's marker cannot be written: its renaming fails, and is planned again and again.
+    # The old revision's marker cannot be written: its rename fails and is planned again.
     of_r1 = service.job("old").id
     service.fail(Fault(Effect.ANSWER, operation=UPDATE, path=f"*{of_r1}*", status=400, code="x", count=None))
     told = rollout(service, replace(a_job("new"), formerly=("old",)))
@@ -474,7 +474,7 @@ def test_newest_of_several_revisions_is_waited_for(service: Service) -> None:
     assert service.phases() == {"old": "Failed", "old-r2": "Completed"}
 
 
-# --- how it can end
+# --- ends
 
 
 def test_key_in_conflict_is_not_waited_for(service: Service) -> None:
@@ -527,7 +527,7 @@ def test_pipeline_of_three_jobs_runs_within_one_apply(service: Service) -> None:
 
 @pytest.mark.parametrize("goal", [Goal.COMPLETED, Goal.RUNNING])
 def test_reruns_are_carried_through_by_one_wait(service: Service, goal: Goal) -> None:
-    """A chain, and a diamond whose branches take their time."""
+    """A chain, and a diamond with slow branches."""
     left, right = needing("a", key="l", **runs_for(100), **RERUN), needing("a", key="r", **RERUN)
     jobs = *CHAIN, left, right, needing("l", "r", key="z", **RERUN)
     rollout(service, a_job("a"), *jobs)
@@ -576,7 +576,7 @@ def test_stage_denied_by_a_policy_blocks_the_pipeline(service: Service) -> None:
     assert (blocked.status, blocked.action.action) == (Status.SKIPPED, Action.BLOCKED)
 
 
-# --- what cannot be read for a while
+# --- temporarily unreadable
 
 
 def test_unauthorized_read_during_the_wait_raises_and_closes_the_run(
@@ -591,7 +591,7 @@ def test_unauthorized_read_during_the_wait_raises_and_closes_the_run(
     assert [(action.key, action.status) for action in run.actions] == [("a", "done")]
 
 
-# --- what is told
+# --- events
 
 
 def test_progress_is_reported_on_change_and_every_ten_seconds_and_not_more_often(service: Service) -> None:
@@ -609,11 +609,11 @@ def test_progress_is_reported_on_change_and_every_ten_seconds_and_not_more_often
             assert one.detail != other.detail or later - sooner >= 4
 
 
-# --- what it costs
+# --- requests
 
 
 def test_lagging_list_causes_no_second_create_and_no_request_burst(service: Service) -> None:
-    """The job is found by its name at once; the list shows it half a minute later."""
+    """The job is found by name at once; the list has it half a minute later."""
     listed = service.backend.observe
     until_s = service.time.now() + 30
 
@@ -630,7 +630,7 @@ def test_lagging_list_causes_no_second_create_and_no_request_burst(service: Serv
     assert len(service.app.requests) <= 200
 
 
-# --- what is recorded
+# --- records
 
 
 def runs(recording: Recording) -> list[PastRun]:

@@ -1,4 +1,4 @@
-"""apply --wait beside colleagues who have checkouts, and records, of their own: what they did stays done."""
+"""apply --wait beside concurrent users with their own checkouts and records, whose changes are respected."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def service() -> Iterator[Service]:
 
 
 def destroys(service: Service, *jobs: DesiredJob) -> Callable[[], object]:
-    """A colleague runs `destroy`, without the records of ours."""
+    """Another user runs `destroy`, without our records."""
     return lambda: service.carry_out(reconcile.destroy_plan(service.context(a_stack(*jobs))))
 
 
 def applies(service: Service, *jobs: DesiredJob) -> Callable[[], object]:
-    """A colleague applies a manifest of his own."""
+    """Another user applies another manifest."""
     return lambda: service.carry_out(service.plan(*jobs, allowances=EVERY_GUARD))
 
 
@@ -48,11 +48,11 @@ def superseded(told: Told, key: str = "a") -> Waited:
     return waited
 
 
-# --- what a colleague ended or replaced stays so
+# --- terminations and replacements by others are respected
 
 
 def retried_elsewhere(service: Service, phase: str | None = None, job: DesiredJob | None = None) -> None:
-    """The job fails, and another process tries it again; that revision ends, too, if a phase is given."""
+    """The job fails and another process retries it; the retry ends, too, if a phase is given."""
     service.store.set_phase(service.job("a").id, "Failed")
     service.put_job("a-r2", marker("a", 2, (job or a_job(**RETRIED)).digest))
     if phase is not None:
@@ -60,7 +60,7 @@ def retried_elsewhere(service: Service, phase: str | None = None, job: DesiredJo
 
 
 def made_again_elsewhere(service: Service) -> None:
-    """The same, but somebody ends the retry, and the next revision is no retry any more."""
+    """The same, but the retry is terminated, so that the next revision is no retry."""
     retried_elsewhere(service, "Terminated")
     service.put_job("a-r3", marker("a", 3, a_job().digest))
 
@@ -92,12 +92,12 @@ def runs_for(key: str, seconds: float) -> DesiredJob:
 
 
 class Case(NamedTuple):
-    """What a colleague does during a wait, and how that of each key ends; `said` is said of the last."""
+    """A concurrent change during a wait, and the end for each key; `said` is the detail of the last."""
 
     jobs: tuple[DesiredJob, ...]
     deed: Deed
     ends: dict[str, str]
-    #: The jobs that there are in the end, and so many of them we created.
+    #: The final jobs, and how many of them we created.
     names: str
     created: int
     said: str = ""
@@ -237,7 +237,7 @@ def test_deferred_rerun_started_by_another_process_is_waited_for(service: Servic
 
 
 def test_create_not_in_the_plan_is_not_started_by_the_wait(service: Service) -> None:
-    """The first look cannot read the key; later it turns out that nothing is there."""
+    """The first observation cannot read the key; later it has no job."""
     plan = service.plan(a_job())
     [create] = plan.actions
     unknown = create.model_copy(update={"action": Action.UNKNOWN, "after": None, "desired": None})
@@ -246,7 +246,7 @@ def test_create_not_in_the_plan_is_not_started_by_the_wait(service: Service) -> 
     assert service.phases() == {}
 
 
-# --- the lock is held only while something is done
+# --- the lock is held only during actions
 
 
 OpenRecording = Callable[..., Recording]
@@ -254,7 +254,7 @@ OpenRecording = Callable[..., Recording]
 
 @pytest.fixture
 def open_recording(service: Service, tmp_path: Path) -> Iterator[OpenRecording]:
-    """Open the records of one directory, as each process does for itself; all are closed in the end."""
+    """Open records in one directory, as separate processes would; all are closed at the end."""
     with ExitStack() as opened:
 
         def open_one(warned: list[str] | None = None) -> Recording:
@@ -363,7 +363,7 @@ def test_records_unavailable_for_a_minute_do_not_end_the_wait(
     assert service.job("b").create_ms / 1000 >= back_s
 
 
-# --- what it says
+# --- messages
 
 
 def test_key_superseded_by_a_job_in_the_same_phase_is_reported_while_waiting(service: Service) -> None:

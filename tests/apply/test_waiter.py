@@ -1,4 +1,4 @@
-"""The one loop that waits, with time as a value: when it looks, when it gives up, when it stops."""
+"""The wait loop in simulated time: polls, timeout, interrupts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.modelarts.building import StoppedClock
 
 
 class Until:
-    """Something that is over at a time; steps are done at the looks whose numbers are in `moves_at`."""
+    """A condition that holds from a given time; the polls numbered in `moves_at` report progress."""
 
     def __init__(
         self,
