@@ -1,4 +1,4 @@
-"""A stack for a program: as files in a directory of its own, on the embedded emulator or on one over HTTP."""
+"""A stack for the Python API: files in a directory, on the embedded emulator or one over HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def manifest(*keys: str, url: str | None = None, lr: float = 0.1, **more: Any) -
 
 
 def secret_manifest(text: str = "${var.token}", *, url: str, **source: Any) -> dict[str, Any]:
-    """A job that is given a secret, whose value is that of the environment variable TOKEN or of `source`."""
+    """A job with a secret from the environment variable TOKEN or from `source`."""
     variables = {"token": {"sensitive": True, **(source or {"env": "TOKEN"})}}
     data = manifest("a", url=url, variables=variables)
     data["jobs"]["a"]["algorithm"]["environments"] = {"TOKEN": text}
@@ -56,13 +56,13 @@ class Service(NamedTuple):
         return Stack.from_dict(manifest(*keys, url=self.url, **more), self.root)
 
     def asked(self, operation: str) -> int:
-        """How often a call was made."""
+        """Return the number of requests of an operation."""
         return sum(request.operation == operation for request in self.app.requests)
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """A service that asks for a token."""
+    """A service that requires a token."""
     clock = ManualClock()
     with Store(clock=clock) as store:
         app = create_app(store, project_id="p1", token=TOKEN)

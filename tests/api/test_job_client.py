@@ -1,4 +1,4 @@
-"""Single jobs from Python: typed answers by the rules of `reconciler jobs`, without what must not be seen."""
+"""Single jobs from Python: typed results like `reconciler jobs`, redacted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.api.conftest import ENVIRON, TOKEN, Service
 
 @pytest.fixture
 def session(service: Service) -> Iterator[Session]:
-    """Two jobs of the stack, Running for an hour."""
+    """A stack with two jobs, Running for an hour."""
     with service.stack("a", "b").connect(environ=ENVIRON) as session:
         session.apply().raise_for_failures()
         service.clock.advance(seconds=60)

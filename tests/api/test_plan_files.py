@@ -25,7 +25,7 @@ GROWING = ("created_at", "elapsed", "lost_node_hours", "cost")
 
 
 def digest_of(file: Path) -> str:
-    """The digest as docs/reference/cli.md, "Saved plans", defines it: by a witness of its own."""
+    """The digest as defined in docs/reference/cli.md, "Saved plans", computed independently."""
     document = json.loads(file.read_text(encoding="utf-8"))
     for part in (document, *document["actions"]):
         for name in GROWING:

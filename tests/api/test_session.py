@@ -1,4 +1,4 @@
-"""Planning, applying and checking from Python: what the command line does, as values."""
+"""Planning, applying and checking from Python, equivalent to the command line."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_drift_since_the_last_check_counts_what_is_new_or_due_again(service: Ser
 
 @pytest.fixture
 def applied(service: Service, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """A stack whose job has completed, which the command line can reach as well."""
+    """A stack with a completed job, usable from the command line, too."""
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
     session = load(write(service.root, manifest("a", url=service.url))).connect()
     session.apply().raise_for_failures()
@@ -499,7 +499,7 @@ with stack.connect() as session:
 
 
 def test_interrupted_wait_ends_cleanly_and_frees_the_lock(tmp_path: Path) -> None:
-    """A notebook's *Interrupt*: the wait ends, the lock is free, and the session can be used further."""
+    """A notebook's *Interrupt*: the wait ends, the lock is free, and the session stays usable."""
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, json.dumps(manifest("a")), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -519,7 +519,7 @@ def test_interrupted_wait_ends_cleanly_and_frees_the_lock(tmp_path: Path) -> Non
         assert session.apply().ok
 
 
-# --- what cannot be meant does nothing
+# --- wrong usage does nothing
 
 
 @pytest.mark.parametrize(

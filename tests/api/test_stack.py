@@ -194,7 +194,7 @@ def test_every_error_is_a_reconciler_error() -> None:
 
 
 def description_of(stack: Stack) -> str:
-    """What the job `a` of a stack is described as."""
+    """Return the description of the job `a` of a stack."""
     return stack._loaded.stack.jobs["a"].description
 
 
