@@ -1,6 +1,6 @@
-"""A stub of OBS that speaks S3 over HTTP with OBS's own errors, and of IAM, which gives keys for it.
+"""A stub of OBS, S3 over HTTP with OBS errors, and of IAM, which issues its keys.
 
-It takes path style, as any address on this machine has to; what OBS says of that is an error like the others.
+It accepts path style, as needed for local addresses; OBS itself would refuse that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 SECURITY_TOKENS = "/v3.0/OS-CREDENTIAL/securitytokens"
-#: What an answer of OBS holds beside the code; the last is the kind of thing that nobody must see.
+#: Further members of an OBS error; the last one must never be shown.
 ERROR = (
     "<?xml version='1.0' encoding='UTF-8'?><Error><Code>{code}</Code><Message>the words of OBS for {code}"
     "</Message><RequestId>R-1</RequestId><HostId>h</HostId><StringToSign>{secret}</StringToSign></Error>"
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer instead of the usual one: to requests of a method, `times` of them (None: all)."""
+    """An overriding response to requests of a method, `times` of them (None: all)."""
 
     status: int
     code: str = ""
@@ -50,13 +50,13 @@ class Answer(NamedTuple):
 
 
 class ObsServer:
-    """Its objects by bucket and key, the requests that it saw, and what it is to answer instead."""
+    """A server with its objects by key, its requests, and overriding responses."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.seen: list[Seen] = []
         self.answers: list[Answer] = []
-        #: Called with each request, before and after it has its effect; one that raises drops the connection.
+        #: Called with each request, before and after its effect; raising drops the connection.
         self.before: Callable[[Seen], object] = lambda seen: None
         self.after: Callable[[Seen], object] = lambda seen: None
         self.expires_at = "2026-01-01T01:00:00.000000Z"
@@ -68,7 +68,7 @@ class ObsServer:
 
     @property
     def puts(self) -> list[str]:
-        """The keys that were written, in order."""
+        """The written keys, in order."""
         return [seen.path.removeprefix("/") for seen in self.requests("PUT")]
 
     @property
@@ -156,7 +156,7 @@ def running() -> Iterator[ObsServer]:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """A client that has gone away is no news."""
+            """Ignore disconnected clients."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()

@@ -21,7 +21,7 @@ from reconciler.text import format_size
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A directory `src` with one file of code, in a directory of its own."""
+    """A new directory `src` with one file of code."""
     directory = tmp_path / "src"
     put(directory, "train.py")
     return directory
@@ -66,7 +66,7 @@ PATTERNS = (
     *("/a/b", "b/", "#c", "\\#c", "*.py", "!a/x.py", "a/", "Ü", "/*", "a/*/b", "a/**", "!data/", "!build/"),
     *("**", "a/**/", "!a/**/", "*/", "!*/", "**/a/", "/a/**/x.py", "[!a]*", "x.py ", "data/**", "\\!a"),
     *("!data/x.py", "x.py\r", "!/a", "z\\.txt", "*.*", "tmp[0-9]", "a**", "!**/b", "b/**/a/*"),
-    # What git reads in a way of its own, or takes to match nothing.
+    # Patterns that git interprets specially, or that match nothing.
     *(
         "a\\",
         "!",
@@ -211,7 +211,7 @@ def test_digest_covers_paths_and_contents(source: Path, tmp_path: Path) -> None:
 
 
 def test_digest_of_a_known_tree() -> None:
-    """It stands in the markers of jobs, so it never changes."""
+    """It is part of job markers, so it never changes."""
     files = [CodeFile("b/ü.py", 1, "22"), CodeFile("a.py", 0, "11")]
     assert digest_of(files) == "sha256:40a54dac0b968687cafb6b1a0648d20fc87447d6e2a2df8aed282bd73bbe156b"
 
@@ -249,5 +249,5 @@ def test_lines_of_a_change_are_those_of_a_unified_diff(
 def test_diff_of_dissimilar_files_is_fast() -> None:
     old, new = ("".join(f"{n * step % 101}\n" for n in range(5_000)).encode() for step in (1, 7))
     [found] = with_lines((CodeChange(path="a", change="changed", size=1),), lambda _: old, lambda _: new)
-    # An exact comparison takes many seconds.
+    # An exact comparison would take many seconds.
     assert found.words == "a +5000 -5000"

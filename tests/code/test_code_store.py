@@ -1,4 +1,4 @@
-"""Code is uploaded once, complete or not at all, and what is wrong in the store is found and mended."""
+"""Code is uploaded once, completely or not at all, and damage in the store is repaired."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def code(tmp_path: Path) -> Code:
 
 
 class Objects:
-    """An object store as files of a directory, which a test may damage."""
+    """An object store in a directory, which a test may damage."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -112,7 +112,7 @@ def test_prefix_is_deleted_manifest_first(objects: Objects, code: Code) -> None:
     objects.store.delete(prefix)
     assert [*objects.store.prefixes()] == []
     assert [*objects.root.iterdir()] == []
-    objects.store.delete(prefix)  # somebody else was quicker
+    objects.store.delete(prefix)  # uploaded concurrently
 
 
 # ── over HTTP ──────────────────────────────────────────────────────────────────────────────────────
@@ -160,7 +160,7 @@ def test_files_are_deleted_by_one_request_each_the_manifest_first(obs: ObsServer
     assert obs.objects == {}
 
 
-#: What obstore would take from the environment of the process.
+#: Variables that obstore would read from the environment.
 NOWHERE = (
     "AWS_ENDPOINT",
     "AWS_ENDPOINT_URL",
@@ -217,7 +217,7 @@ def test_store_refusal_has_message_and_fix(obs: ObsServer, code: Code, word: str
     assert diagnostic.fix == REFUSALS[word].fix.format(**right)
     assert (refusal.code, refusal.request_id, refusal.status) == (word, "R-1", 400)
     assert not [key for key in obs.objects if key.endswith("manifest.json")]
-    # Nothing of it passes, so it is asked once, by each that was under way.
+    # Not retried, so each concurrent request is sent once.
     assert len(obs.puts) == len(set(obs.puts))
 
 
@@ -238,7 +238,7 @@ def test_missing_right_is_named(obs: ObsServer, code: Code, method: str, right: 
 def test_bucket_of_another_region_is_recognized_by_the_redirect(
     obs: ObsServer, code: Code, status: int, method: str, is_told_where: bool
 ) -> None:
-    # What is met there says nothing: obstore follows some redirects, without its signature.
+    # Its response is irrelevant: obstore follows some redirects, unsigned.
     with running() as other:
         other.answers = [Answer(403, "AccessDenied", times=None)]
         where = {"Location": f"{other.url}/vision"} if is_told_where else {}
@@ -283,7 +283,7 @@ def test_store_response_with_secrets_is_not_repeated(obs: ObsServer, code: Code)
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    """An S3 server that is not ours, with a bucket."""
+    """A third-party S3 server with a bucket."""
     pytest.importorskip("moto", reason="the extra `test` is not installed")
     from moto.server import ThreadedMotoServer
 
