@@ -1,4 +1,4 @@
-"""What a job declares becomes directories, variables and commands of this machine."""
+"""A declared job becomes local directories, variables and commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ID = "0b1c"
 
 
 class Here:
-    """A machine whose storage is a directory of the test."""
+    """A machine with its storage in a test directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -132,7 +132,7 @@ def test_output_that_has_not_changed_is_not_copied_again(here: Here) -> None:
     os.utime(source / "old", (1, 1))
     copy_output(execution.outputs[0])
     target = here.storage / "b/out"
-    # `new` may still be written: its time says nothing yet.
+    # `new` may still be changing: its time is inconclusive.
     kept = [(target / name).stat().st_mtime == (source / name).stat().st_mtime for name in ("old", "new")]
     assert kept == [True, False]
     for name in ("old", "new"):

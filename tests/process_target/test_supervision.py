@@ -1,4 +1,4 @@
-"""Jobs as processes: each comes to one end, in its turn, and leaves no process behind."""
+"""Jobs as processes: each ends once, in its turn, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from reconciler.processes.table import ProcessStore
 from reconciler.processes.tree import JOB_VARIABLE, ProcessIdentity
 
 PROJECT = "processes"
-#: Longer than any of these tests, and than a process that got away would be noticed.
+#: Longer than any of these tests, so that a leaked process is detected.
 LONG_S = "600"
 
 
 class Host:
-    """The jobs of one target of this machine, and what a test asks of them."""
+    """The jobs of a process target, with helpers."""
 
     def __init__(self, root: Path, **machine: Any) -> None:
         self.root = root
@@ -63,7 +63,7 @@ class Host:
         return self.store.create(PROJECT, body).id
 
     def waiting(self, name: str, program: str = "") -> str:
-        """Create a job that nobody starts yet."""
+        """Create a job without starting it."""
         self.store.set_slots(0)
         job_id = self.create(name, program)
         self.store.set_slots(self.store.machine.slots)
@@ -99,14 +99,14 @@ class Host:
         return [process for process in processes if (process.info["cmdline"] or [""])[-1] == job_id]
 
     def until_unattended(self, job_id: str) -> None:
-        # A process that is about to go has no command line any more.
+        # An exiting process has no command line.
         self.until(
             lambda: not self.supervisors(job_id) and not self.owner(job_id).is_alive,
             "the end of a supervisor",
         )
 
     def left(self) -> list[psutil.Process]:
-        """The processes that the jobs of this test started and that are still there, whatever they did."""
+        """Return the remaining processes of the jobs of this test."""
         return [
             process
             for process in psutil.process_iter(["cmdline"])
@@ -114,7 +114,7 @@ class Host:
         ]
 
 
-#: How a supervisor begins in the tests: it looks more often than usual.
+#: Starts a supervisor that polls more often than usual.
 DETACHED = f"""{table._DETACHED.partition("from reconciler")[0]}
 from reconciler.processes import supervisor
 supervisor.LOOK_S, supervisor.NOTE_S = 0.05, 0.1
@@ -143,7 +143,7 @@ def _host(root: Path, **machine: Any) -> Iterator[Host]:
         if job.life.phase not in ENDED:
             host.store.terminate(PROJECT, job.id)
             host.end_of(job.id)
-    # The supervisor of the last one ends after it has said so.
+    # The supervisor of the last one ends after reporting the end.
     host.until(
         lambda: (
             not any(str(root) in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
@@ -152,7 +152,7 @@ def _host(root: Path, **machine: Any) -> Iterator[Host]:
     host.store.close()
 
 
-#: It starts processes in sessions of their own, with an environment of their own, that ignore SIGTERM.
+#: Starts processes in new sessions, with other environments, ignoring SIGTERM.
 ESCAPES = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -323,12 +323,12 @@ def test_killed_supervisor_leaves_no_process_and_its_job_is_abnormal(host: Host)
     os.kill(host.owner(job_id).pid, signal.SIGKILL)
     host.until(lambda: not host.owner(job_id).is_alive)
     assert host.phase(job_id) == "Running"
-    # As any command does that looks, and one that waits again and again.
+    # As any reading or polling command does.
     assert host.store.get(PROJECT, job_id).life.phase == "Abnormal"
     host.until(lambda: host.left() == [])
 
 
-#: It asks for nothing better than to stay: sessions of their own, a parent that has gone, no SIGTERM.
+#: Tries to survive: new sessions, no parent, SIGTERM ignored.
 STAYS = """
 import os, signal, subprocess, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -339,7 +339,7 @@ if os.fork() == 0:
         os.execlp("sleep", "sleep", "LONG")
     os._exit(0)
 """
-#: A supervisor that sends itself a signal at a point of its life, before or after a function.
+#: A supervisor that signals itself before or after a function.
 SIGNALLED = """
 from reconciler.processes import table, tree
 from reconciler.processes.supervisor import ProcessStore, Supervisor
@@ -390,7 +390,7 @@ def test_supervisor_killed_at_any_point_leaves_no_process_and_frees_its_slot(
         host.store.start_due()
     for one in (job_id, next_id):
         host.until_unattended(one)
-    # As any command does that looks.
+    # As any reading command does.
     host.store.start_due()
     is_told = point in ENDS[ENDS.index("after ProcessStore.finish") :]
     assert host.phase(job_id) == ("Completed" if is_told else "Abnormal")
@@ -427,7 +427,7 @@ def test_reboot_ends_its_jobs_and_signals_no_foreign_process(host: Host) -> None
     supervisor = host.owner(job_id)
     with subprocess.Popen(["sleep", LONG_S]) as innocent:
         try:
-            # All of it is gone; others have the same pids, at the same time since the start of the machine.
+            # All are gone; other processes reuse the pids, at the same time since boot.
             for process in (*host.supervisors(job_id), *tree.processes_of(job_id)):
                 process.kill()
             host.until(lambda: not supervisor.is_alive)
@@ -460,7 +460,7 @@ def test_reused_pid_is_no_supervisor() -> None:
     boot_id, _, ticks = own.started.partition(" ")
     assert own.is_alive
     assert not own._replace(started=f"{boot_id} {int(ticks) - 1}").is_alive
-    # So it is after a restart of the machine, where the same may start again at the same time.
+    # Likewise after a reboot, with the same start time since boot.
     assert not own._replace(started=f"another {ticks}").is_alive
 
 
@@ -486,7 +486,7 @@ def test_one_slot_runs_jobs_sequentially_by_priority(one_slot: Host) -> None:
     assert [host.store.find(one).name for one in in_order] == ["first", "p2", "p3", "p0", "p1"]
 
 
-#: The first eight show that four run at once: each waits for the others of its four.
+#: The first eight prove that four run at once: each waits for the others of its batch.
 TAKES_PART = """
 import os, time
 began, here, rank = time.monotonic(), "HERE", RANK
@@ -514,14 +514,14 @@ def test_many_jobs_go_through_four_slots_in_order(one_slot: Host) -> None:
         )
         for n in range(count)
     ]
-    host.store.set_slots(4)  # of the machine that the jobs were created with, there is one
+    host.store.set_slots(4)  # the machine of the jobs has one
     host.store.start_due()
     assert {host.end_of(one) for one in ids} == {"Completed"}
     times = [tuple(map(float, line.split())) for line in (here / "times").read_text().splitlines()]
     assert len(times) == count
     assert max(sum(began <= at < ended for began, ended in times) for at, _ in times) == 4
     started = {ranks[n]: host.store.find(ids[n]).life.started_ms for n in range(count)}
-    # Those that have a slot may begin in any order; nobody gets one before the more important.
+    # Jobs with a slot may start in any order; slots are assigned by priority.
     assert all(sum(started[better] > started[rank] for better in range(rank)) < 4 for rank in started)
 
 
@@ -537,7 +537,7 @@ def test_claim_of_a_dead_starter_is_released(one_slot: Host, is_terminated: bool
     job_id = host.waiting("a")
     assert subprocess.run([sys.executable, "-c", dies, str(host.store.directory)]).returncode == 9
     assert host.phase(job_id) == "Pending"
-    if is_terminated:  # while who claimed it was there
+    if is_terminated:  # while the claimant existed
         Store.terminate(host.store, PROJECT, job_id)
     host.store.start_due()
     assert host.end_of(job_id) == ("Terminated" if is_terminated else "Completed")
