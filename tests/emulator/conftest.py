@@ -1,6 +1,6 @@
 """An emulator called in-process, on a clock that only a test moves."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index"
 
 from __future__ import annotations

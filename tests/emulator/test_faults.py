@@ -1,6 +1,6 @@
-"""Faults: which requests they strike, and what is left of the answer."""
+"""Faults: which requests they affect, and the resulting response."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index"
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def test_job_fault_leaves_an_answer_without_a_job_unchanged(api: Api, effect: Ef
 
 
 def pages(client: Client, count: int, **body: Any) -> list[tuple[int, list[str]]]:
-    """The total and the names of so many pages of two, one after the other."""
+    """Return the totals and names of successive pages of two."""
     answers = [
         client.post(SEARCH, json={"limit": 2, "order": "asc", "offset": n, **body}).json for n in range(count)
     ]
@@ -136,10 +136,10 @@ def pages(client: Client, count: int, **body: Any) -> list[tuple[int, list[str]]
 @pytest.mark.parametrize(
     ("fault", "read"),
     [
-        # One before the page is gone: the first of the page slipped to the page before.
+        # One item before the page is gone: the first of the page moved to the previous page.
         ({}, [(5, ["a", "b"]), (4, ["d", "e"]), (5, ["e"])]),
         ({"shift": 2}, [(5, ["a", "b"]), (3, ["e"]), (5, ["e"])]),
-        # One before the page is new: the last of the page before comes again.
+        # One item before the page is new: the last of the previous page repeats.
         ({"shift": -1}, [(5, ["a", "b"]), (6, ["b", "c"]), (5, ["e"])]),
         ({"shift": -9}, [(5, ["a", "b"]), (14, ["a", "b"]), (5, ["e"])]),
         ({"nth": 2}, [(5, ["a", "b"]), (5, ["c", "d"]), (4, [])]),

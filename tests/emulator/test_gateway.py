@@ -1,6 +1,6 @@
-"""Who may come in: tokens, signatures, projects."""
+"""Authentication: tokens, signatures, projects."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index"
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_signature_with_a_clock_difference_of_15_minutes_is_accepted(minutes: in
         (signed(TERMINATE._replace(headers={"x-sdk-date": DATE})), "host"),
         (reworded("host;x-project-id;x-sdk-date", "x-sdk-date;x-project-id;host"), "sorted"),
         (reworded("SDK-HMAC-SHA256", "SDK-HMAC-SHA512"), "malformed"),
-        # Of texts that are not ASCII Python's own comparison is an error.
+        # Python's compare_digest raises for non-ASCII text.
         (reworded(f"Access={ACCESS}", "Access=ÄK"), "AK"),
         (reworded("Signature=", "Signature=é"), "mismatch"),
     ],

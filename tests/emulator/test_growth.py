@@ -1,4 +1,4 @@
-"""What a call costs does not grow with the number of jobs; and what is kept for that is right."""
+"""The cost of a call is independent of the number of jobs, and the indexes are correct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.emulator.search import SearchRequest, read_search
 from tests.emulator.conftest import Api, a_job
 
 FEW, MANY = 100, 1500
-#: Trees grow a level, lists do not grow at all.
+#: B-trees may grow by a level.
 MOST = 1.5
 
 
@@ -25,7 +25,7 @@ def search(store: Store, *filters: tuple[str, str, list[str]], **more: Any) -> S
 
 
 def work(store: Store, call: Callable[[Store], object]) -> int:
-    """How much SQLite had to do for a call, in tens of its instructions: the same on every machine."""
+    """Return the SQLite work of a call, in tens of VM instructions: machine-independent."""
     done = 0
 
     def step() -> int:

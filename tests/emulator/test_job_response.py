@@ -1,6 +1,6 @@
-"""The noise: how the answer about a job differs from the request that made it."""
+"""Noise: how a job response differs from its create request."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index,union-attr"
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DATASET = {"name": "d", "remote": {"dataset": {"id": "i", "version_id": "v"}}}
 INPUT, OUTPUT = "algorithm.inputs.0", "algorithm.outputs.0"
 FLAVOR = "spec.resource.flavor_detail"
 HANG_RETRY = "fault-tolerance/hang-retry"
-#: What is sent, and what is answered at which paths.
+#: What is sent, and the response at which paths.
 ANSWERED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         {},
@@ -231,7 +231,7 @@ DECLARED = [
 
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
 def test_every_second_job_has_the_other_form_of_each_field(store: Store, cloud: str) -> None:
-    """What the service filled in varies everywhere, what was declared on OTC only."""
+    """Values set by the service vary everywhere, declared ones on OTC only."""
     declared = DECLARED if cloud == "otc" else [(path, first, first) for path, first, _ in DECLARED]
     jobs = both(store, cloud)
     for path, first, second in [*FILLED, *declared]:

@@ -1,6 +1,6 @@
-"""The operations on a job: what each answers, and when it refuses."""
+"""Job operations: responses and refusals."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index,union-attr"
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def test_operations_of_huawei_only_are_missing_on_otc(api: Api) -> None:
         missing = otc.open(
             "/".join(known.get(part, part) for part in route.path.split("/")), method=route.method
         )
-        # Where another call has the path, it is a wrong method.
+        # If another call has the path, it is a wrong method.
         assert missing.status_code in (404, 405), route.operation
         assert missing.json["error_code"] in ("APIGW.0101", "ModelArts.2803")
 

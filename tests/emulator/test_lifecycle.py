@@ -1,6 +1,6 @@
-"""The life of a job under a clock: which phase at which second."""
+"""The life cycle of a job: its phase at each second."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index"
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_phase_of_a_job_follows_from_its_age(api: Api, seconds: float, phase: st
 
 
 def test_frequent_reads_do_not_change_the_phases(api: Api) -> None:
-    # The one between them is answered in other forms.
+    # The job between them is a variant.
     watched, _, alone = api.create("watched"), api.create("between"), api.create("alone")
     for _ in range(100):
         api.clock.advance(seconds=1)

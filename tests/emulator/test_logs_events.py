@@ -1,6 +1,6 @@
 """Events, tasks, stages, logs and metrics of a job."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index"
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Searching for jobs: pages, order, filters."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index,union-attr"
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store: what lasts, what several users of one file see, and who wins."""
+"""The store: persistence, and concurrent users of one file."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_noise_is_set_per_store_and_not_in_the_file(tmp_path: Path, clock: Manua
 
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    """The real time, moved by hand."""
+    """A wall clock advanced by hand."""
     real = ManualClock()
     monkeypatch.setattr(database_module, "wall_ms", real.now_ms)
     return real

@@ -1,6 +1,6 @@
-"""What a create request may hold: one row for each rule of the service."""
+"""Validation of a create request: one row for each rule of the service."""
 
-# An answer without JSON fails the test by itself.
+# A response without JSON fails the test anyway.
 # mypy: disable-error-code="index,union-attr"
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def test_body_that_is_no_job_is_refused(api: Api, body: bytes, code: str) -> Non
         ({"algorithm": {"id": "any-algorithm"}}, 2755),
         ({"metadata.workspace_id": "0a1b2c3d4e5f60718293a4b5c6d7e8f9"}, None),
         ({"metadata.workspace_id": "w" * 32}, "0102"),
-        # What only a dedicated pool has.
+        # Only for a dedicated pool.
         ({"spec.volumes": [NFS]}, 2788),
         ({"spec.schedule_policy": {"priority": 1}}, 2788),
         ({"spec.resource": POOL, "spec.volumes": [NFS], "spec.schedule_policy": {"priority": 1}}, None),
