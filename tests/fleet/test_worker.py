@@ -1,4 +1,4 @@
-"""One stack of a fleet as a worker checks it: what it sees, and what it says where it sees something else."""
+"""A worker checking one stack of a fleet: its files, and mismatches with the client's."""
 
 from __future__ import annotations
 
