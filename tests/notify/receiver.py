@@ -1,4 +1,4 @@
-"""A service that takes messages of Apprise's json:// scheme, on a port of this machine."""
+"""A local receiver of Apprise's json:// messages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 
 class Receiver:
-    """What came in, by path. One with `broken` in it answers 500.
+    """The received messages by path. A path with `broken` responds 500.
 
-    One with `hanging` in it answers after the test, or once there was one with `releasing`.
+    A path with `hanging` responds after the test, or after a request with `releasing`.
     """
 
     def __init__(self, port: int) -> None:

@@ -37,7 +37,7 @@ SOUNDS_LIKE_FILE = re.compile("file|path|cert|template|attach|pgp|script|cmd|pem
 
 @cache
 def services() -> list[tuple[tuple[str, ...], set[str], str]]:
-    """Each service of Apprise: its schemes, its parameters and the source of its plugin."""
+    """Yield each Apprise service: schemes, parameters, plugin source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         schemas = apprise.Apprise().details(show_requirements=True, show_disabled=True)["schemas"]
@@ -65,7 +65,7 @@ def test_apprise_is_read_whole() -> None:
 
 
 def test_local_services_and_file_parameters_are_refused() -> None:
-    """A service whole, or its parameters that name the files."""
+    """Either the whole service, or its file parameters."""
     for schemes, parameters, source in services():
         of_files = {name for name in parameters if SOUNDS_LIKE_FILE.search(name)} - NO_FILES.keys()
         for scheme in schemes:

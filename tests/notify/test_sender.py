@@ -1,4 +1,4 @@
-"""Messages by Apprise: all at once, each within its time limit, and no URL in anything that is said."""
+"""Messages by Apprise: concurrent, each with a time limit, and no URL in any message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def sent(*urls: str, limit_s: float = SEND_LIMIT_S) -> list[str]:
-    """Send a message to each; return why it was not accepted."""
+    """Send a message to each; return the failures."""
     return _send([(Destination(url), Message("title", "text")) for url in urls], limit_s=limit_s)
 
 
@@ -62,7 +62,7 @@ def test_service_that_does_not_answer_in_time_has_failed(receiver: Receiver) -> 
 
 
 def test_messages_are_sent_at_the_same_time(receiver: Receiver) -> None:
-    """The first one is answered when the second one has come."""
+    """The first response is sent after the second request."""
     urls = [f"{receiver.url(path)}?rto=60" for path in ("hanging", "releasing")]
     assert sent(*urls, limit_s=30) == ["", ""]
 

@@ -1,4 +1,4 @@
-"""What is new first, by class, bounded, and no markup of anybody.
+"""New drift first, by class, bounded, without foreign markup.
 
 Source: docs/operations/watch.md, "Notifications".
 """
