@@ -1,6 +1,6 @@
 """The schedules of `examples/scheduled`, each checked as far as a machine without a cluster can.
 
-Whatever they call is parsed by the commands themselves, so that an option that goes is found here.
+Command lines are parsed by the commands themselves, so that a removed option is found.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ each_pod = pytest.mark.parametrize("name", TEMPLATES)
 
 
 class Call(NamedTuple):
-    """A command line, and where it stands."""
+    """A command line and its location."""
 
     place: str
     command: str
@@ -57,7 +57,7 @@ _CALL = re.compile(rf"(?:^|[\s(/`])reconciler ((?:{'|'.join(COMMANDS)})\b[^|>&)`
 
 
 def calls() -> Iterator[Call]:
-    """Every call of the program in the files of the example and on its page."""
+    """Yield every call of the program in the example files and on its page."""
     for path in (*UNITS, *sorted((EXAMPLE / "cron").iterdir()), *GUIDES):
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
         lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
@@ -86,7 +86,7 @@ def test_every_schedule_calls_the_program() -> None:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.place}-{call.command}")
 def test_scheduled_command_line_is_valid(call: Call, tmp_path: Path) -> None:
-    """Every option is one of the command's, with a value that it takes; the paths are those of a server."""
+    """Check options and their values; paths are those of a server."""
     program = click.Context(cli, info_name="reconciler", **cli.context_settings)
     command = LazyGroup().get_command(program, call.command)
     assert command is not None, f"no such command: {call.command}"
@@ -116,12 +116,12 @@ def test_times_of_the_crontab_are_valid() -> None:
     assert len(crontab()) == 2
     for line in crontab():
         next(CronSim(" ".join(line.split()[:5]), datetime(2026, 11, 22, tzinfo=UTC)))
-        # cron takes a percent sign for the end of the command.
+        # A percent sign ends a cron command.
         assert "%" not in line
 
 
 def reported(tmp_path: Path, code: int, *, locked: bool = False) -> subprocess.CompletedProcess[str]:
-    """What the script prints, and exits with, if the check ends like this."""
+    """Return output and exit code of the script if the check ends like this."""
     directory = tmp_path / "bin"
     directory.mkdir()
     program = directory / "reconciler"
@@ -166,7 +166,7 @@ needs_systemd = pytest.mark.skipif(
 
 @pytest.fixture
 def units(tmp_path: Path) -> list[str]:
-    """The units, with a program that exists."""
+    """The units, with an existing program."""
     for path in UNITS:
         text = path.read_text(encoding="utf-8").replace(PROGRAM, "/bin/true")
         (tmp_path / path.name).write_text(text.replace("/usr/bin/logger", "/bin/true"), encoding="utf-8")
@@ -174,7 +174,7 @@ def units(tmp_path: Path) -> list[str]:
 
 
 def settings(name: str) -> dict[str, str]:
-    """What a unit says, the last word of each setting."""
+    """Return the last word of each setting of a unit."""
     lines = (EXAMPLE / "systemd" / name).read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if re.match(r"\w+=", line))
 
@@ -224,7 +224,7 @@ def test_credentials_come_from_a_kubernetes_secret(name: str) -> None:
 def test_manifest_is_found_in_a_mounted_config_map(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a volume does it: links to links, below a hidden directory that changes as a whole."""
+    """As in a volume: links to links, below a hidden directory replaced as a whole."""
     hidden = tmp_path / "..2026_11_22"
     shutil.copytree(EXAMPLE / "jobs", hidden, ignore=shutil.ignore_patterns(".*"))
     (tmp_path / "..data").symlink_to(hidden.name)
