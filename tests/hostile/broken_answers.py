@@ -1,4 +1,4 @@
-"""Ways to break the answer to a request that had its effect."""
+"""Ways to break the response to a request that took effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.hostile.wire import Break, Line
 
 
 def said(make: Callable[[bytes, bytes], bytes]) -> Break:
-    """Send something else; it is made of the head, without its empty line, and the body."""
+    """Send a response made from the original head, without its empty line, and body."""
 
     def break_it(line: Line, answer: bytes) -> None:
         head, _, body = answer.partition(b"\r\n\r\n")
@@ -20,12 +20,12 @@ def said(make: Callable[[bytes, bytes], bytes]) -> Break:
 
 
 def _with(*headers: bytes) -> Break:
-    """The same answer with more headers."""
+    """The same response with more headers."""
     return said(lambda head, body: b"\r\n".join([head, *headers, b"", body]))
 
 
 def _bare(first: bytes, headers: bytes = b"") -> Break:
-    """The same body behind another status line, with these headers only."""
+    """The same body with another status line and only these headers."""
     return said(lambda _, body: first + b"\r\n" + headers + b"\r\n" + body)
 
 
@@ -42,7 +42,7 @@ def _body(change: Callable[[bytes], bytes]) -> Break:
 
 
 def cut(at: int, *, with_reset: bool = False) -> Break:
-    """Send so many bytes, then close the connection or reset it."""
+    """Send this many bytes, then close or reset the connection."""
 
     def break_it(line: Line, answer: bytes) -> None:
         line.say(answer[:at])

@@ -1,4 +1,4 @@
-"""Manifests that were good once: odd values at every path, bytes and tokens put in, odd encodings."""
+"""Damaged manifests: odd values at every path, inserted bytes and tokens, odd encodings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 Path = tuple[str | int, ...]
 
-#: The value of a parameter that is marked as sensitive in place, and where that stands.
+#: The value of a parameter marked as sensitive in place, and its path.
 MARKED, MARKED_AT = "hidden-parameter", ("jobs", "train", "algorithm", "parameters", "key")
 
 GOOD: dict[str, Any] = {
@@ -90,7 +90,7 @@ GOOD: dict[str, Any] = {
     },
 }  # fmt: skip
 
-#: YAML that stands in the place of a value.
+#: YAML to replace a value.
 ODD: dict[str, str] = {
     "nothing": "null",
     "true": "true",
@@ -152,7 +152,7 @@ ODD: dict[str, str] = {
     "many": "[" + "1, " * 5000 + "1]",
 }
 
-#: What is put into the text of a manifest.
+#: Insertions into the text of a manifest.
 TOKENS = (
     *"{}[]:,-?|>#%&*!'\"~@` \t\n\r\0\u2028\ufdd0é",
     *("<<: ", "&a ", "*a", "!!int ", "!x ", ": ", "- ", "---\n", "...\n", "%YAML 1.1\n", "\n  ", "\r", "\t"),
@@ -196,7 +196,7 @@ def paths_of(tree: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def text_of(tree: Any, indent: int = 0) -> str:
-    """YAML of a tree, in block style at the top, so that bytes and lines of it can be changed."""
+    """Return a tree as YAML, in block style at the top, so that lines can be changed."""
     if indent < 3 and isinstance(tree, dict) and tree:
         return "".join(
             f"{'  ' * indent}{json.dumps(name)}:"
@@ -211,7 +211,7 @@ def text_of(tree: Any, indent: int = 0) -> str:
 
 
 class Odd(str):
-    """YAML that stands for itself."""
+    """Verbatim YAML."""
 
 
 def _flow(value: Any) -> str:
@@ -225,7 +225,7 @@ def _flow(value: Any) -> str:
 
 
 def with_value(path: Path, odd: str) -> str:
-    """The good manifest with an odd value at a path."""
+    """Return the valid manifest with an odd value at a path."""
     tree = copy.deepcopy(GOOD)
     _parent(tree, path)[path[-1]] = Odd(odd)
     return text_of(tree)
@@ -238,7 +238,7 @@ def _parent(tree: Any, path: Path) -> Any:
 
 
 def damaged(number: int) -> bytes:
-    """The good manifest with some damage; the same number gives the same."""
+    """Return the valid manifest with some damage, reproducible by number."""
     chance = random.Random(number)
     tree = copy.deepcopy(GOOD)
     for _ in range(chance.choice((0, 0, 1, 3))):

@@ -1,4 +1,4 @@
-"""A run that tries very many inputs takes its time."""
+"""Longer time limits for runs with very many inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.hostile.sizes import FUZZ
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test an hour where many inputs were asked for; else the usual limit holds."""
+    """Give each test an hour if many inputs are requested."""
     if FUZZ:
         for item in items:
             if item.path.parent.name == "hostile":

@@ -1,6 +1,6 @@
-"""Secrets, the forms in which one can stand in a text, and a witness that looks for them in an output.
+"""Secrets, their spellings in a text, and an independent leak detector.
 
-The witness shares nothing with the redactor: it undoes escapes with the standard library, all ways round.
+The detector shares no code with the redactor: it undoes escapes with the standard library, in every order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PEM = (
     "q9f8Xk==\n"
     "-----END PRIVATE KEY-----\n"
 )
-#: What each secret has that another form would hide: signs, space, letters beyond ASCII, lines, escapes.
+#: Features that some spelling would hide: punctuation, space, non-ASCII letters, lines, escapes.
 SECRETS: dict[str, str] = {
     "token": "hf_QxWzRtYpLkJhGfDsAbVnMc",
     "access key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYzK4pq==",
@@ -73,7 +73,7 @@ SPELLINGS: dict[str, Spelling] = {
 }
 
 
-# --- the witness
+# --- the leak detector
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{6,}")
 _ESCAPE = re.compile(
@@ -91,7 +91,7 @@ _CONTROLS = {
     "e": "\x1b",
 }
 _IGNORED = dict.fromkeys(map(ord, " \t\r\n\"'+"))
-#: So many characters of a secret in a row are too many.
+#: Consecutive characters of a secret that count as a leak.
 _TELLING = 9
 
 
@@ -107,7 +107,7 @@ def _unescape(text: str) -> str:
 
 
 def _as_utf8(text: str) -> str:
-    """What was written byte by byte, as in the repr of bytes."""
+    """Decode text written byte by byte, as in the repr of bytes."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:
@@ -130,7 +130,7 @@ _UNDO: tuple[Callable[[str], str], ...] = (unquote, unquote_plus, html.unescape,
 
 
 def _readings(text: str, depth: int = 3) -> Iterator[str]:
-    """The text, and all that it can be read as."""
+    """Yield the text and all its decodings."""
     seen, level = {text}, [text]
     yield text
     for _ in range(depth):
@@ -150,7 +150,7 @@ def _pieces(secret: str) -> set[str]:
 
 
 def leak_of(secret: str, output: str, depth: int = 3) -> str | None:
-    """Return what of a secret an output lets one read, or None."""
+    """Return the part of a secret readable in an output, or None."""
     pieces = _pieces(secret)
     for reading in _readings(output, depth):
         squeezed = reading.translate(_IGNORED)

@@ -1,4 +1,4 @@
-"""The answer to a create is broken on its way back: the job is found by its name, and never asked for twice.
+"""The response to a create is broken: the job is found by its name, and never created twice.
 
 The request has arrived and had its effect each time, so that a second POST would be a second start if the
 service's names were not unique. What becomes of it is found out at two levels: every byte at which an answer
@@ -38,7 +38,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @contextmanager
 def a_wired_service(files: tuple[Path, Path] | None) -> Iterator[tuple[Service, Wire]]:
-    """A service behind a wire; nobody really sleeps."""
+    """A service behind a wire, without real sleeps."""
     with a_service() as service, a_wire(service.app, files) as wire:
         said = {"kind": "modelarts", "endpoint": wire.url, "project_id": PROJECT}
         environ = {"MODELARTS_AUTH_TOKEN": "t", "REQUESTS_CA_BUNDLE": str(files[0]) if files else ""}
@@ -80,7 +80,7 @@ LENGTH = len(BODY) + len("HTTP/1.1 201 Said\r\n\r\n") + sum(len(f"{n}: {v}\r\n")
 
 
 def check_it_is_uncertain(wire: Wire, network: Network, break_it: Break, what: object) -> None:
-    """One POST; then the answer itself, or a failure that says that nothing is known of the effect."""
+    """Check for one POST with its response, or a failure with an unknown effect."""
     wire.breaks, wire.posts = break_it, 0
     told: Any = None
     try:
@@ -120,7 +120,7 @@ def test_tls_answer_cut_at_any_byte_leaves_the_effect_unknown(
 
 def test_answer_with_a_flipped_bit_leaves_the_effect_unknown(record_property: RecordProperty) -> None:
     chance = random.Random(1)
-    # Not the status, which may become one that says in so many words that nothing happened.
+    # Not the status, which may become one that explicitly denies the effect.
     places = [(chance.randrange(12, LENGTH), chance.randrange(8)) for _ in range(size(150))]
     with an_answer(None) as (wire, network):
         for at, bit in places:

@@ -1,4 +1,4 @@
-"""The emulator is sent what nobody should send: it answers in the service's form, and serves others on."""
+"""Hostile requests: the emulator responds in the service's form, and keeps serving."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ SEGMENTS = (
     *(b"batch-delete", b"0", b"' OR 1=1", b"\xed\xa0\x80", b"<x>", b"worker-0", b"\r\nX: y"),
 )
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "get", "\x00", "X" * 300)
-#: Bodies by the ends of the paths that take them.
+#: Bodies by path suffix.
 FITTING: dict[str, Any] = {
     "/training-jobs": a_body("fuzz"),
     "-searches": {"offset": 0, "limit": 10, "filters": [{"key": "name", "operator": "like", "value": ["x"]}]},
@@ -183,7 +183,7 @@ def check_all_are_answered(cloud: str, seed: int, count: int) -> set[int]:
 
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
 def test_odd_requests_never_cause_a_server_error(cloud: str, record_property: RecordProperty) -> None:
-    # A service of its own for some hundreds: jobs that pile up would make the later ones slow.
+    # A new service every few hundred requests: accumulated jobs would slow down later ones.
     batches, statuses = size(1200, 0.3) // 600, set()
     for seed in range(batches):
         statuses |= check_all_are_answered(cloud, seed, 600)

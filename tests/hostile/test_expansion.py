@@ -1,4 +1,4 @@
-"""A small manifest that comes to very much is refused while it grows: soon, and in little memory."""
+"""A small manifest with a huge expansion is refused quickly, in little memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.hostile.sizes import RecordProperty, count_tried
 
-#: Of the processor and of memory. On an idle machine the slowest takes 4 s, and the largest 320 MB.
+#: Limits of CPU time and memory. The worst cases take 4 s and 320 MB.
 MOST_S, MOST_KB = 12.0, 400_000
 
 HEAD = "stack: s\ntargets: {local: {kind: local}}\n"
@@ -23,7 +23,7 @@ KEYS = "[j" + ", j".join(map(str, range(3000))) + "]"
 
 
 def rows(row: str, *numbers: int) -> str:
-    """The row once for each number of the range: `#` stands for it, `<` for the one before."""
+    """Repeat the row for each number of the range: `#` is the number, `<` the previous one."""
     return "".join(f"{row}\n".replace("#", str(n)).replace("<", str(n - 1)) for n in range(*numbers))
 
 
@@ -32,7 +32,7 @@ def variable(value: str) -> str:
 
 
 def doubling(first: str, step: str, count: int, marks: str = "") -> str:
-    """Variables each of which holds the one before it twice."""
+    """Variables that each contain the previous one twice."""
     before = f"  v0: {{{marks}default: {first}}}\n"
     return f"variables:\n{before}" + rows(f"  v#: {{{marks}default: {step}}}", 1, count)
 
@@ -107,7 +107,7 @@ print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_
 
 
 def refused_soon(directory: Path, text: str) -> str:
-    """What is said of an invalid manifest, within the limits of time and memory."""
+    """Return the error of an invalid manifest, checked against the limits."""
     (directory / "m.yaml").write_text(text)
     program = [sys.executable, "-m", "reconciler", "validate", str(directory)]
     command = [sys.executable, "-S", "-c", _MEASURED, *program]

@@ -1,4 +1,4 @@
-"""Jobs with values of every kind anywhere: exported so that they can be read back, or named."""
+"""Jobs with any value anywhere: exported so that they can be read back, or skipped by name."""
 
 from __future__ import annotations
 

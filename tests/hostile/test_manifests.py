@@ -1,4 +1,4 @@
-"""Any file in the place of a manifest is taken or refused: in good time, with no fault and no secret."""
+"""Any file as a manifest is accepted or refused: quickly, without an internal error, without a secret."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SECRETS = ("correct-horse-battery", "hunter2-swordfish")
 FORMS = (*SECRETS, *(base64.b64encode(secret.encode()).decode()[:-4] for secret in SECRETS))
 COMMAND = re.compile(r"^::.*::|##(?:\[|vso\[|teamcity\[)", re.IGNORECASE)
 CODES = {0, 3, 8, 64, 65}
-#: Seconds of this process that one run may take; a usual one takes a hundredth.
+#: CPU seconds allowed per run, a hundred times the usual.
 MOST_S = 5.0
 Try = Callable[..., int]
 
@@ -59,7 +59,7 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def attempt(stack: Path) -> Iterator[Try]:
-    """Write a manifest, run a command on it, and look at how that ended."""
+    """Write a manifest, run a command on it, and check its outcome."""
     codes = CODES | {1}  # a file that `fmt --check` would change
 
     def call(data: bytes, *arguments: str, told: str = "", hidden: str = SECRETS[0]) -> int:
@@ -91,7 +91,7 @@ def attempt(stack: Path) -> Iterator[Try]:
 
 
 def steering(text: str) -> list[str]:
-    """The lines that steer a terminal or a CI service, or that break where nobody sees it."""
+    """Return the lines that control a terminal or a CI service, or break invisibly."""
     return [
         line
         for line in text.split("\n")
@@ -115,7 +115,7 @@ def test_odd_value_at_any_path_is_accepted_or_refused(attempt: Try, record_prope
     codes: list[int] = []
     for path, name in tried:
         data = with_value(path, ODD[name]).encode("utf-8", "surrogatepass")
-        # What is no longer marked is no secret.
+        # Without its mark it is no secret.
         hidden = SECRETS[0] if path[: len(MARKED_AT)] == MARKED_AT else MARKED
         arguments = ("validate",) if len(codes) % 5 else ("plan", "--json", "-t", "local")
         codes.append(attempt(data, *arguments, told=f"{path} {name}", hidden=hidden))

@@ -1,6 +1,6 @@
-"""One job of the list holds what no job should: it is unknown, the others are planned, and nothing breaks.
+"""One listed job has invalid values: it is unknown, the others are planned, and nothing breaks.
 
-What is odd stands as text in the answer, since most of it is more than a JSON library would write.
+Odd values are inserted as text, since a JSON library would not write most of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ODD: dict[str, bytes] = {
 
 
 class Spoiler:
-    """Answers searches and details with some values of one job put in the place of others."""
+    """Serves searches and details with some values of one job replaced."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -108,7 +108,7 @@ def spoiled() -> Iterator[tuple[Service, Spoiler, list[Path]]]:
 
 
 def look(service: Service) -> Plan:
-    """Read and show all there is; every text can be written down."""
+    """Plan and render everything; check that every text can be encoded."""
     context = service.context(a_stack(*JOBS))
     plan, drift, status = reconcile.plan(context), reconcile.drift(context), reconcile.status(context)
     for format_ in ("text", "json"):
@@ -120,7 +120,7 @@ def look(service: Service) -> Plan:
     return plan
 
 
-#: Without these a job is not known to be the one that is meant.
+#: Fields that identify a job.
 NAMES = {("metadata",), ("metadata", "name"), ("metadata", "id"), ("metadata", "description")}
 
 

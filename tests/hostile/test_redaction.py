@@ -1,6 +1,6 @@
-"""Secrets × forms × writers: whatever a secret looks like, no place that is written to lets one read it.
+"""Secrets × spellings × writers: no output leaks a secret in any spelling.
 
-The other end, whole commands against a service that repeats what it is told, is `test_repeated_secrets`.
+For whole commands against a service that echoes secrets see `test_repeated_secrets`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _knowing_console(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "verbosity", 2)
 
 
-# --- the writers: what each makes of a text
+# --- writers
 
 
 def _on(stream: str, write: Callable[[], object], log_format: str = "text") -> str:
@@ -77,7 +77,7 @@ def _problem(text: str, log_format: str = "text") -> str:
 def _document(text: str) -> str:
     document = {"before": [text, {"in": f"a {text} b"}], text: None}
     said = _on("stdout", lambda: console.document(document))
-    json.loads(said)  # and it is JSON yet
+    json.loads(said)  # and it is still JSON
     return said
 
 
@@ -121,7 +121,7 @@ def _failed_thread(text: str) -> str:
     return _on("stderr", lambda: threading.excepthook(failed))
 
 
-#: Formats are tried in tests/render/test_hostile_text.py.
+#: Formats are tested in tests/render/test_hostile_text.py.
 WRITERS: dict[str, Callable[[str], str]] = {
     "stdout": lambda text: _out(f"token={text}\n"),
     "stdout, a cell of a table": lambda text: _out(
@@ -196,7 +196,7 @@ def test_secret_in_any_spelling_is_redacted_by_every_writer(
 
 
 def test_leak_detector_finds_every_spelling() -> None:
-    """Where the witness is blind the other tests prove nothing."""
+    """The other tests depend on the leak detector."""
     blind = [
         (name, form)
         for name, form in some([(name, form) for name in SECRETS for form in SPELLINGS], 500)
@@ -206,7 +206,7 @@ def test_leak_detector_finds_every_spelling() -> None:
 
 
 SECRET = SECRETS["token"]
-#: What may stand right beside a short secret: an escape, another script.
+#: What may adjoin a short secret: an escape, another script.
 BESIDE = (("a\\n", ""), ("a%2F", ""), ('{"a": "\\t', '"}'), (r"\u4ee4", ""), ("口令", "错误"))
 
 
@@ -268,7 +268,7 @@ def test_lines_of_a_multiline_secret_are_redacted_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("secret", "text", "shown"),
     [
-        # too short to be looked for
+        # too short to search for
         *(
             (short, text := f"node {short} of 11, cab abc    and so on", text)
             for short in ("1", "ab", "abc", "    ")
@@ -344,10 +344,10 @@ def test_every_scalar_of_a_sensitive_variable_is_a_known_secret(tmp_path: Path, 
     assert {"anna-the-first", "48209", "0x1F2E3", "3.14159"} <= set(learnt)
 
 
-# --- what nobody sees
+# --- invisible characters
 
 
-#: Marks of category Cf that have a shape of their own.
+#: Visible characters of category Cf.
 SEEN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
 #: Those that are not of these categories.
 UNSEEN_LETTERS = {0x34F, 0x115F, 0x1160, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}

@@ -1,6 +1,6 @@
-"""Whole commands against a service that repeats every secret it can know, wherever it answers.
+"""Whole commands against a service that echoes every secret it can know.
 
-What a command leaves behind is looked through: stdout, stderr, each format as a file, the files of a CI
+All output of a command is checked: stdout, stderr, each format as a file, the files of a CI
 service, the saved plan, the page of the history, metrics, reports, the record store, and notifications.
 (Metrics that are served or pushed have no label that the service gives.)
 """
@@ -26,7 +26,7 @@ from tests.hostile.spellings_of_secrets import SECRETS, SPELLINGS, leak_of
 from tests.notify.receiver import receiving
 
 TOKEN = "Tk-9f31_bQ7zVd.XwL2m/e+r"
-#: Where each secret comes from. The token is in use; the others are at hand, and no command needs them.
+#: The source of each secret. The token is in use; the others are available but unused.
 ENVIRONMENT = {
     "MODELARTS_AUTH_TOKEN": TOKEN,
     "OS_TOKEN": "other-token-Lw82kd",
@@ -72,7 +72,7 @@ Place = tuple[str | int, ...]
 
 
 class Repeater:
-    """Hands requests on, and writes secrets into the answers: in values, names, messages, logs, headers.
+    """Forwards requests, and writes secrets into responses: values, names, messages, logs, headers.
 
     Where `place` says so, only one secret is written, into one text of each job. `refuses` begins the
     requests that are refused: a method, and the end of a path.
@@ -161,7 +161,7 @@ def repeater(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repeat
 
 
 def look_through(outputs: Mapping[str, str], secrets: Mapping[str, str], depth: int) -> int:
-    """Check that no output lets one read a secret; return how many pairs were looked at."""
+    """Check that no output leaks a secret; return the number of checked pairs."""
     for name, secret in secrets.items():
         for place, output in outputs.items():
             assert leak_of(secret, output, depth) is None, (place, name)
@@ -169,7 +169,7 @@ def look_through(outputs: Mapping[str, str], secrets: Mapping[str, str], depth: 
 
 
 def written_files(directory: Path) -> dict[str, str]:
-    """What commands left behind; the manifests and the file with credentials are ours."""
+    """Return the files written by commands, without manifests and the credentials file."""
     return {
         str(file): file.read_bytes().decode("utf-8", "replace")
         for file in sorted(directory.rglob("*"))
@@ -178,7 +178,7 @@ def written_files(directory: Path) -> dict[str, str]:
 
 
 GIVEN = ("--var", f"given={ALL['given']}")
-#: Each with what the service refuses meanwhile.
+#: Commands, each with the requests refused meanwhile.
 COMMANDS: tuple[tuple[str, str | None], ...] = (
     ("plan stack -vv", None),
     ("plan stack --json", None),
@@ -207,7 +207,7 @@ COMMANDS: tuple[tuple[str, str | None], ...] = (
     ("validate stack/wrong.yaml", None),
     ("validate stack/wrong.yaml --log-format json", None),
 )
-#: What is expected to come out: of what the service refuses, else of the command.
+#: Expected exit codes: by refused request, else by command.
 CODES: dict[str, tuple[int, ...]] = {
     "POST training-jobs": (5,),
     "POST training-job-searches": (8,),
@@ -251,12 +251,12 @@ def test_secret_echoed_by_the_service_is_redacted_by_every_command(
 
 
 FORMATS = ("markdown", "html", "junit", "sarif", "prometheus", "json", "github")
-#: What says which job it is and how it stands; without it there is nothing to tell.
+#: Identity and state of a job, needed for any output.
 IDENTITY = {("metadata", "id"), ("metadata", "name"), ("status", "phase")}
 
 
 def texts(tree: Any, place: Place = ()) -> Iterator[Place]:
-    """Every place of a text in plain data."""
+    """Yield every path of a text in plain data."""
     if isinstance(tree, str):
         yield place
     elif isinstance(tree, dict | list):

@@ -1,4 +1,4 @@
-"""A server on a bare socket that carries requests out, and breaks the answer to a create on its way back."""
+"""A server on a bare socket that executes requests, and breaks the response to a create."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Line:
-    """One connection, as the one who breaks an answer has it."""
+    """A connection, for code that breaks a response."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -29,7 +29,7 @@ class Line:
         self.sock.sendall(data)
 
     def say_below_tls(self, data: bytes) -> None:
-        """Send bytes as they are, whatever was agreed upon."""
+        """Send raw bytes below TLS."""
         if isinstance(self.sock, ssl.SSLSocket):
             with socket.socket(fileno=self.sock.detach()) as bare:
                 bare.sendall(data)
@@ -40,16 +40,16 @@ class Line:
             self.sock.sendall(data)
 
     def reset(self) -> None:
-        """Close it so that the other side sees a reset."""
+        """Close it with a reset."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-#: Is given the connection and the answer as it should have been; the connection is closed after it.
+#: Called with the connection and the correct response; the connection is closed afterwards.
 Break = Callable[[Line, bytes], None]
 
 
 class Wire:
-    """Serves an application; `breaks` is what happens to the next create's answer, `posts` counts creates."""
+    """Serves an application; `breaks` breaks the next response to a create, `posts` counts creates."""
 
     def __init__(self, app: App, context: ssl.SSLContext | None = None) -> None:
         self.app, self._context = app, context
@@ -133,7 +133,7 @@ def _read(sock: socket.socket) -> tuple[str, str, dict[str, str], bytes] | None:
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """Make a certificate of 127.0.0.1 that nobody knows, and its key."""
+    """Make a self-signed certificate for 127.0.0.1, and its key."""
     if not (openssl := shutil.which("openssl")):
         pytest.skip("no openssl to make a certificate with")
     certificate, key = directory / "cert.pem", directory / "key.pem"
