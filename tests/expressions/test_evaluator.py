@@ -1,4 +1,4 @@
-"""docs/reference/policies.md, "Expressions": what compiles, what it says of a job, and what it may take."""
+"""docs/reference/policies.md, "Expressions": compilation, evaluation, and limits."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ INVALID = [
 
 @cache
 def answers() -> Mapping[str, Answer]:
-    """One process answers the tables."""
+    """Evaluate all tables in one process."""
     texts = [*(text for text, _ in JUDGED), *(text for text, *_ in NOT_JUDGED)]
     found = evaluate([Question(text, [0]) for text in texts], [VALUES])
     return {text: one for text, [one] in zip(texts, found, strict=True)}
@@ -163,7 +163,7 @@ def test_more_values_than_are_sent_at_once_are_answered_in_order() -> None:
 
 LONG: Mapping[str, Any] = {"job": {"l": list(range(1000)), "text": "a" * 50_000}}
 ENDLESS = "job.l.all(a, job.l.all(b, job.l.all(c, job.l.all(d, a + b + c + d >= 0))))"
-#: Each would take hours or gigabytes.
+#: Each would need hours or gigabytes.
 ENDLESS_OR_LARGE = {
     "nested macros": ENDLESS,
     "list that doubles": "[[1]" + ".map(x, [x, x])" * 60 + "].size() == 1",
@@ -173,7 +173,7 @@ ENDLESS_OR_LARGE = {
     "regular expression for each member": "job.l.all(x, job.l.all(y, !job.text.matches('(.*){500}b')))",
     "large regular expression": "job.text.matches('((((a{100}){100}){100}){100}){100}')",
 }
-#: Each is large for its parser, or nested deeper than there is a stack.
+#: Each is too large for the parser, or too deeply nested for the stack.
 LARGE_OR_DEEP = {
     "brackets": "(" * 10_000 + "true" + ")" * 10_000,
     "lists in lists": "[" * 10_000 + "]" * 10_000 + " == []",
@@ -189,7 +189,7 @@ HOUR_S = 3600.0
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A limit of one second, in which the processes ran; afterwards there is none, and none ran for long."""
+    """Limit evaluation to one second of CPU time; check that no process remains or ran longer."""
     monkeypatch.setattr(evaluator, "TIME_LIMIT_S", 1.0)
     monkeypatch.setattr(evaluator, "time", TIME_OF_CHILDREN)
     before, begun_s = children(), children_ran_s()
@@ -204,7 +204,7 @@ def test_hostile_expressions_end_within_the_limits_and_harm_no_other(record_prop
     *found, harmless = evaluate([Question(text, [0, 1]) for text in texts], [LONG, LONG])
     assert harmless == [True, True]
     for name, hostile in zip(ENDLESS_OR_LARGE, found, strict=True):
-        # The library's regular expressions do not go back.
+        # The library's regular expressions do not backtrack.
         assert hostile == [False, False] if name == "regular expression" else are_not_judged(hostile), name
     record_property(FIGURE, ["hostile policies", len(found)])
 
@@ -242,7 +242,7 @@ def test_expression_that_exceeds_the_limit_on_one_job_is_judged_for_none() -> No
 def test_slow_expression_gets_the_remaining_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A share is a tenth of a second here, and counting to a million takes longer."""
+    """Here a share is 0.1 s, and counting to a million takes longer."""
     monkeypatch.setattr(evaluator, "time", TIME_OF_CHILDREN)
     slow = Question("job.l.all(a, job.l.all(b, a + b >= 0))", [0])
     answers = evaluate([slow, *([Question("job.l.size() == 1000", [0])] * 99)], [LONG])
@@ -309,7 +309,7 @@ def _line(limits: Path, name: str) -> str:
 
 @contextmanager
 def evaluating(environ: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A process that evaluates for an hour, and the id of the one that it has started."""
+    """A process that evaluates for an hour, and the id of its child."""
     with subprocess.Popen(
         [sys.executable, "-c", _ENDLESS_IN_A_PROCESS], cwd=ROOT, env=dict(environ)
     ) as process:
@@ -320,7 +320,7 @@ def evaluating(environ: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[by
 
 
 def wait_for_worker(pid: int) -> int:
-    """The process that evaluates for another one, once it is there."""
+    """Wait for the evaluator process of another process."""
     assert wait_until(lambda: any(map(is_worker, children_of(pid))))
     return next(filter(is_worker, children_of(pid)))
 
@@ -332,12 +332,12 @@ def is_worker(pid: int) -> bool:
 def command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has gone meanwhile
+    except OSError:  # gone meanwhile
         return b""
 
 
 def wait_until(holds: Callable[[], bool]) -> bool:
-    """Whether something comes to hold, however busy the machine is."""
+    """Whether a condition comes to hold, allowing for a busy machine."""
     ends_s = time.monotonic() + 30
     while not (has_come := holds()) and time.monotonic() < ends_s:
         time.sleep(0.02)
