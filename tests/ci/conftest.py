@@ -12,7 +12,7 @@ from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.ci.repository import ACCESS_KEY, PROJECT, SECRET_KEY, Repository
 from tests.git_repository import make_repository
 
-#: The scripts under test are those of a CI machine: without bash there is nothing to run them by.
+#: The CI scripts under test need bash.
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
 

@@ -1,4 +1,4 @@
-"""`reconciler` as the scripts call it: a process for each call, forked by one that has imported it already.
+"""`reconciler` for scripts: each call is a process forked from one with everything imported.
 
 `python -m tests.ci.program SOCKET` serves, one call after the other, until its stdin ends. What the scripts
 call hands it its arguments, directory, variables and open files, and ends with the same exit code.
@@ -33,7 +33,7 @@ with socket.socket(socket.AF_UNIX) as line:
 
 @cache
 def script() -> str:
-    """The text of the command; the process that serves it is started once, and ends with this one."""
+    """Return the text of the command; its server is started once, and ends with this process."""
     directory = tempfile.mkdtemp(prefix="program-")
     address = f"{directory}/socket"
     server = subprocess.Popen(

@@ -53,11 +53,11 @@ class Repository(NamedTuple):
         return HEAD.format(stack=stack, url=self.url) + jobs + more
 
     def commit(self, files: Mapping[str, str] | None = None, /, **jobs: Any) -> str:
-        """Commit a manifest with these jobs, and other files, on the branch that is checked out."""
+        """Commit a manifest with these jobs, and other files, on the current branch."""
         return commit(self.git, {**(files or {}), "jobs.yaml": self.manifest(**jobs)})
 
     def merge(self, branch: str) -> str:
-        """Merge a branch into the one that is checked out; returns the id of the commit."""
+        """Merge a branch into the current one; return the id of the commit."""
         self.git("merge", "--quiet", "--no-ff", "--no-edit", branch)
         return self.git("rev-parse", "HEAD")
 

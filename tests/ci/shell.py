@@ -1,4 +1,4 @@
-"""What runs the scripts of the workflows: bash, with the commands that a CI machine has."""
+"""Runs workflow scripts: bash with the commands of a CI machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tests.ci import program
 
 ROOT = Path(__file__).parents[2]
-#: What `pip install` is told; it is here already, and nothing is fetched.
+#: `pip install` arguments; already installed, so nothing is fetched.
 RECONCILER = "git+https://example.org/reconciler@v1"
 
 _PYTHON = """\
@@ -33,7 +33,7 @@ class Script(NamedTuple):
 
 
 class Shell:
-    """bash with `reconciler`, `python` and such commands of its own."""
+    """bash with `reconciler`, `python` and further commands."""
 
     def __init__(self, directory: Path, commands: Mapping[str, str] | None = None) -> None:
         self._bin, self._home = directory / "bin", directory / "home"
@@ -64,7 +64,7 @@ class Shell:
 
 
 def check_out(repository: Path, commit: str, directory: Path, depth: int = 0) -> None:
-    """Check a commit out, with so many of its ancestors; 0 stands for all."""
+    """Check out a commit with this many ancestors; 0 means all."""
     directory.mkdir(parents=True, exist_ok=True)
     limit = [f"--depth={depth}"] if depth else []
     for command in (

@@ -19,7 +19,7 @@ from tests.test_messages import wrong_commands
 
 ACTION: dict[str, Any] = YAML(typ="safe").load(ROOT / "action.yml")
 HEADER, COMPONENT = YAML(typ="safe").load_all(ROOT / "templates/reconciler.yml")
-#: Makes an environment whose pip writes down what it is to install, and whose program is ours.
+#: Makes an environment whose pip records its arguments, and whose program is ours.
 _VENV = """\
 #!/bin/sh
 mkdir -p "$3/bin"
@@ -30,7 +30,7 @@ chmod +x "$3/bin/pip" "$3/bin/reconciler"
 
 
 class Used(NamedTuple):
-    """What came of a step that used the action."""
+    """The result of a step that used the action."""
 
     ended: Script
     outputs: dict[str, str]
@@ -63,7 +63,7 @@ def use(directory: Path, workspace: Path, **given: str) -> Used:
 
 
 def test_scripts_hold_no_expression_and_name_existing_commands() -> None:
-    """What stands in a script is a part of it: an input could be a command."""
+    """An expression is inserted into a script, so an input could inject a command."""
     assert [step.get("run", "") for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")] == []
     assert "$[[" not in str(next(iter(COMPONENT.values()))["script"])
     assert re.fullmatch(r"actions/setup-python@[0-9a-f]{40}", ACTION["runs"]["steps"][0]["uses"])

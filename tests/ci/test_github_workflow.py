@@ -30,7 +30,7 @@ TEXT = FILE.read_text(encoding="utf-8")
 WORKFLOW: dict[str, Any] = YAML(typ="safe").load(TEXT)
 STEPS = [(job, step) for job, body in WORKFLOW["jobs"].items() for step in body["steps"]]
 OTHER = "stacks/other/jobs.yaml"
-#: The marker of a comment that is not ours, and a plan that nobody made.
+#: The marker of a foreign comment, and a forged plan.
 FORGED = (
     "<!-- reconciler: vision@prod -->\n\n"
     f"A merge applies this plan of . on prod: run 1, commit 0, digest sha256:{'0' * 64}"
@@ -83,7 +83,7 @@ def test_apply_jobs_run_one_at_a_time_and_are_never_cancelled() -> None:
 
 
 class Story(NamedTuple):
-    """A pull request that is planned twice, merged and applied; what came of each step."""
+    """A pull request planned twice, merged and applied, with the result of each step."""
 
     github: GitHub
     repository: Repository
@@ -98,7 +98,7 @@ class Story(NamedTuple):
     comments: Sequence[Mapping[str, Any]]
 
     def pushed(self, head: str, merge: str) -> Run:
-        """Run the workflow as after the merge of that pull request, with the comments of the story."""
+        """Run the workflow as after the merge of that pull request, with its comments."""
         self.github.save("comments", self.comments)
         self.github.merged(head, merge)
         return self.github.run(FILE, "push", self.merge, {"before": self.base})
@@ -111,7 +111,7 @@ def _pull_request(base: str, head: str, source: str = REPOSITORY, user: str = "a
 
 
 def _planned(github: GitHub, repository: Repository, base: str, head: str, *jobs: str) -> Run:
-    """Run the workflow on the commit that GitHub makes of a pull request."""
+    """Run the workflow on the merge commit of a pull request."""
     git = repository.git
     git("checkout", "--quiet", "--detach", base)
     merged = repository.merge(head)
@@ -208,7 +208,7 @@ def test_nothing_is_applied_without_an_approved_plan(story: Story, is_merge: boo
 
 
 def test_push_that_lands_several_pull_requests_applies_the_plan_of_none(story: Story) -> None:
-    """A merge queue does so; the plan of the last one knows nothing of those before it."""
+    """As a merge queue does; the plan of the last one ignores the ones before."""
     git = story.repository.git
     git("checkout", "--quiet", "--detach", story.merge)
     last = story.repository.commit(a=0.1, b=0.6)
@@ -219,7 +219,7 @@ def test_push_that_lands_several_pull_requests_applies_the_plan_of_none(story: S
     run = story.github.run(FILE, "push", last, {"before": story.base})
     assert "this push lands pull request 7, too, which has a plan of its own" in run.text
     assert "Apply" not in run["apply ."].logs
-    # One that lands alone, of however many commits, is looked for as ever.
+    # A single one, of any number of commits, is still found.
     run = story.github.run(FILE, "push", last, {"before": story.merge})
     assert "pull request 9 has no comment with a plan" in run.text
 
@@ -245,7 +245,7 @@ def test_refused_plan_is_shown_and_not_offered_for_a_merge(story: Story) -> None
     assert "has no comment with a plan that can be applied" in pushed.text
 
 
-#: What becomes due, and what each of them waits for.
+#: Jobs that become due, and their triggers.
 DUE = {
     "nightly": 'lifecycle: {schedule: "0 2 * * *"}',
     "flaky": "lifecycle: {on_failure: retry}",
@@ -256,7 +256,7 @@ WORK = "".join(f"{JOB.format(key=key, lr=0.1)}    {more}\n" for key, more in DUE
 
 
 def test_manual_run_applies_a_fresh_plan_and_scheduled_run_applies_due_jobs(story: Story) -> None:
-    """A night later an edit that nobody approved, and what it would end, waits."""
+    """A night later an unapproved edit, and its terminations, wait."""
     repository, store = story.repository, story.repository.store
     story.github.variables["RECONCILER_STACKS"] = "."
     run = story.github.run(FILE, "workflow_dispatch", repository.commit(a=0.1, b=0.5, more=WORK))
@@ -287,7 +287,7 @@ def test_manual_run_applies_a_fresh_plan_and_scheduled_run_applies_due_jobs(stor
 
 
 def test_change_without_manifests_plans_nothing(story: Story) -> None:
-    """What Dependabot changes is none, and it gets no secrets."""
+    """Dependabot changes no manifest, and gets no secrets."""
     story.repository.git("checkout", "--quiet", "-B", "change", story.merge)
     head = commit(story.repository.git, {"requirements.txt": "numpy==2\n"})
     run = _planned(story.github, story.repository, story.merge, head, "plan")

@@ -80,7 +80,7 @@ def test_pipeline_starts_the_jobs_of_its_trigger(predefined: Mapping[str, str], 
 
 
 class Story(NamedTuple):
-    """A merge request that is planned twice, merged and applied."""
+    """A merge request planned twice, merged and applied."""
 
     gitlab: GitLab
     repository: Repository

@@ -1,4 +1,4 @@
-"""examples/scheduled: the alert rules and the dashboard name what the program exports, and only that."""
+"""examples/scheduled: the alert rules and the dashboard name only exported metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)"((?:[^"\\]|\\.)*)"')
 
 
 def _exported() -> dict[str, dict[str, set[str]]]:
-    """Each metric that the program exports with the values that each label may have; {} for any."""
+    """Return each exported metric with the values of each label; {} for any."""
     result = CheckReport(
         exit_code=0, has_compared=True, summary=dict.fromkeys(DriftClass, 0), plan=dict.fromkeys(Action, 0)
     )
@@ -64,7 +64,7 @@ def test_metric_expression_selects_exported_series(expression: str) -> None:
 
 
 def _can_match(values: set[str], operator: str, value: str) -> bool:
-    """Whether every alternative of a matcher is one of the values that there are; variables match any."""
+    """Whether every alternative of a matcher is a possible value; variables match any."""
     if not values or "$" in value:
         return True
     return set(value.split("|") if "~" in operator else [value]) <= values

@@ -1,4 +1,4 @@
-"""The hooks for pre-commit call what exists, and get no files: a stack is all of its own."""
+"""The pre-commit hooks call existing commands, and get no files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflows here, that for users included: valid, with few rights; a release has its changes."""
+"""The workflows, including that for users: valid, with least permissions; and releases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.ci.shell import ROOT
 FILES = [*sorted((ROOT / ".github/workflows").glob("*.yml")), ROOT / "examples/ci/github/reconciler.yml"]
 WORKFLOWS: dict[str, Any] = {file.stem: YAML(typ="safe").load(file) for file in FILES}
 SCHEMA = json.loads((Path(__file__).parent / "schemas/github-workflow.json").read_text(encoding="utf-8"))
-#: What the jobs of a release may write, and only they.
+#: Write permissions of release jobs.
 WRITES = {
     "ci": set(),
     "build": set(),
