@@ -23,7 +23,7 @@ def children_of(pid: int) -> set[int]:
 def _parent(stat: Path) -> int | None:
     try:
         text = stat.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # it has gone meanwhile
+    except OSError:  # gone meanwhile
         return None
     # The program name in parentheses may contain anything.
     return int(text.rpartition(")")[2].split()[1])
@@ -37,7 +37,7 @@ def children_ran_s() -> float:
     gone = resource.getrusage(resource.RUSAGE_CHILDREN)
     ran_s = gone.ru_utime + gone.ru_stime
     for pid in children():
-        with suppress(OSError):  # it has gone meanwhile
+        with suppress(OSError):  # gone meanwhile
             ran_s += _scheduled_s(pid)[0]
     return ran_s
 

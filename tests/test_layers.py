@@ -184,7 +184,7 @@ def test_imports_point_down() -> None:
 
 
 def _order(room: str) -> list[str]:
-    """Return the files of a room as its docstring lists them: an indented block, two spaces before a remark."""
+    """Return the files of a room by its docstring: an indented block, two spaces before a remark."""
     _, _, listed = (ast.get_docstring(modules()[f"{room}/__init__.py"]) or "").partition("::\n")
     return [name for line in listed.splitlines() for name in line.strip().split("  ")[0].split()]
 

@@ -104,5 +104,5 @@ def _read(terminal: int) -> bytes | None:
         return b""
     try:
         return os.read(terminal, 65_536) or None
-    except OSError:  # the other end is closed
+    except OSError:  # closed by the other end
         return None

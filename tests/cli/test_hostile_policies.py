@@ -75,7 +75,7 @@ def evaluating_for(pid: int) -> set[int]:
 def command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has gone meanwhile
+    except OSError:  # gone meanwhile
         return b""
 
 
