@@ -292,12 +292,13 @@ def _explain_field(name: str, style: Style) -> str:
     if found:
         listed = "".join(f"\n  {one.path}" for one in found)
         raise click.UsageError(f'several fields are called "{name}"; choose one of:{listed}')
-    names = [known for one in fields() for known in (one.path, one.path.rpartition(".")[2])]
     from difflib import get_close_matches
 
-    near = get_close_matches(name, names, n=1)
+    topics = (*_TABLES, _ORIGIN)
+    names = [known for one in fields() for known in (one.path, one.path.rpartition(".")[2])]
+    near = get_close_matches(name, [*topics, *names], n=1)
     hint = f' Did you mean "{near[0]}"?' if near else ""
-    allowed = ", ".join(f'"{topic}"' for topic in (*_TABLES, _ORIGIN))
+    allowed = ", ".join(f'"{topic}"' for topic in topics)
     raise click.UsageError(f'"{name}" is not {allowed} or a field of a job.{hint}')
 
 

@@ -69,6 +69,7 @@ def test_ambiguous_name_is_wrong_usage_and_lists_the_paths(reconciler: Reconcile
 def test_misspelt_name_is_wrong_usage_with_the_nearest_field(reconciler: Reconciler) -> None:
     for typo, meant in (
         ("matrx", "matrix"),
+        ("field", "fields"),
         ("on_chnge", "on_change"),
         ("spec.resource.node_cout", "spec.resource.node_count"),
     ):
