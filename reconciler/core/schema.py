@@ -7,10 +7,21 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from reconciler.core.canonical import mutable_paths, rule_at, walk_rules
+from reconciler.core.identity import KEY_PATTERN, STACK_PATTERN
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.phase import Operation
+from reconciler.core.scalar import AXIS_NAME, VARIABLE_NAME
 from reconciler.core.settings import DriftSettings, IgnoreEntry, Manifest, NotifyEntry, PolicyEntry, Variable
-from reconciler.core.stack import CodeEntry, JobEntry, Limits, Prices, TargetEntry
+from reconciler.core.stack import (
+    NOT_IN_DEFAULTS,
+    NOT_IN_TEMPLATES,
+    CodeEntry,
+    Effect,
+    JobEntry,
+    Limits,
+    Prices,
+    TargetEntry,
+)
 
 Schema = dict[str, Any]
 
@@ -18,6 +29,18 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ENTRY: Schema = {"$ref": "#/$defs/JobEntry"}
 _EXPRESSION: Schema = {"type": "string", "pattern": r"\$\{"}
 _NULL: Schema = {"type": "null"}
+_SCALAR: Schema = {"type": ["string", "number", "boolean"]}
+_COMBINATION: Schema = {"type": "object", "minProperties": 1, "additionalProperties": _SCALAR}
+_COMBINATIONS: Schema = {
+    "anyOf": [{"type": "array", "items": {"anyOf": [_COMBINATION, _EXPRESSION]}}, _EXPRESSION]
+}
+#: Axes with at least one value, and the combinations that are added and removed.
+_MATRIX: Schema = {
+    "minProperties": 1,
+    "propertyNames": {"pattern": f"^{AXIS_NAME}$"},
+    "properties": {"include": _COMBINATIONS, "exclude": _COMBINATIONS},
+    "additionalProperties": {"anyOf": [{"type": "array", "items": _SCALAR, "minItems": 1}, _EXPRESSION]},
+}
 _AS_WRITTEN = {item.__name__ for item in (Variable, Limits, Prices, PolicyEntry, NotifyEntry)}
 _SECTIONS = {item.__name__ for item in (TargetEntry, DriftSettings, IgnoreEntry)} | _AS_WRITTEN
 
@@ -37,13 +60,23 @@ def manifest_schema() -> Schema:
             members[member] = _with_null(value) if name in _AS_WRITTEN else _with_expressions(value)
             if member in ("parameters", "inputs", "outputs"):
                 item = members[member]["anyOf"][0]["items"]
-                values = {"anyOf": [{"type": ["string", "number", "boolean"]}, *item["anyOf"]]}
+                values = {"anyOf": [_SCALAR, *item["anyOf"]]}
                 members[member]["anyOf"].append({"type": "object", "additionalProperties": values})
             elif member == "environments":
                 members[member]["anyOf"] += [{"type": "object"}, {"type": "array"}]
-    sections["defaults"] |= _ENTRY
-    sections["templates"]["additionalProperties"] = _ENTRY
-    definitions["TargetEntry"]["properties"]["defaults"]["anyOf"][0] = _ENTRY
+    definitions["JobEntry"]["properties"]["matrix"]["anyOf"][0] |= _MATRIX
+    one_of = [{"required": [effect], "properties": {effect: {"type": "string"}}} for effect in Effect]
+    definitions["PolicyEntry"]["oneOf"] = one_of
+    sections["stack"]["anyOf"][0]["pattern"] = f"^{STACK_PATTERN.pattern}$"
+    sections["variables"]["propertyNames"] = {"pattern": f"^{VARIABLE_NAME}$"}
+    not_a_revision = {"not": {"pattern": "-[rR][0-9]+$"}}
+    sections["jobs"]["propertyNames"] = {"pattern": f"^{KEY_PATTERN.pattern}$", **not_a_revision}
+    defaults = _ENTRY | {"properties": dict.fromkeys(NOT_IN_DEFAULTS, False)}
+    sections["defaults"] |= defaults
+    sections["templates"]["additionalProperties"] = _ENTRY | {
+        "properties": dict.fromkeys(NOT_IN_TEMPLATES, False)
+    }
+    definitions["TargetEntry"]["properties"]["defaults"]["anyOf"][0] = defaults
     schema["properties"] = {name: _with_null(section) for name, section in sections.items()}
     return {"$schema": DIALECT, **schema}
 

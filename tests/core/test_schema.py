@@ -84,6 +84,22 @@ job: {tasks: [{task_resource: {flavour_id: g}}]}
 job: {lifecycle: {on_change: replce}}
 entry: {spec: {resource: {node_count: 0}}}
 entry: {spec: {volumes: [{nfs: {path: x}}]}}
+stack: Vision
+variables: {a b: {default: x}}
+jobs: {train.py: {state: absent}}
+jobs: {train-R2: {state: absent}}
+policies: [{name: a, deny: "true", warn: "true"}]
+policies: [{name: a, warn: null}]
+job: {matrix: {}}
+job: {matrix: {lr: 1}}
+job: {matrix: {lr: []}}
+job: {matrix: {lr: [null]}}
+job: {matrix: {l r: [1]}}
+job: {matrix: {lr: [1], include: [{}]}}
+job: {matrix: {lr: [1], exclude: {lr: 1}}}
+templates: {t: {matrix: {lr: [1]}}}
+defaults: {needs: [train]}
+targets: {t: {kind: local, defaults: {targets: t}}}
 """
 )
 
