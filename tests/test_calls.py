@@ -60,8 +60,8 @@ def test_every_command_exists(capsys: pytest.CaptureFixture[str]) -> None:
     for text in (*COMMANDS, search):
         words = text.split()[1:]
         assert run(cli, [*(word for word in words if not word.startswith("-")), "--help"]) == 0, text
-        said = capsys.readouterr().out
-        assert [word for word in words if word.startswith("-") and word not in said] == [], text
+        output = capsys.readouterr().out
+        assert [word for word in words if word.startswith("-") and word not in output] == [], text
 
 
 def test_every_python_name_resolves() -> None:

@@ -47,11 +47,11 @@ class Served:
 
     @staticmethod
     def receive(client: socket.socket) -> bytes:
-        said = b""
+        text = b""
         with suppress(ConnectionResetError):
             while data := client.recv(1 << 16):
-                said += data
-        return said
+                text += data
+        return text
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         client = self.connect(f"{method} {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode())

@@ -208,10 +208,10 @@ def test_reverted_declaration_reruns_although_a_record_has_aged_out(
 def test_uncreatable_store_changes_no_plan(service: Service, tmp_path: Path) -> None:
     service.run(a_job())
     (tmp_path / "file").write_text("")
-    told: list[str] = []
-    context = context_on(service, tmp_path / "file", a_job(), log_debug=told.append)
+    messages: list[str] = []
+    context = context_on(service, tmp_path / "file", a_job(), log_debug=messages.append)
     assert [a.action for a in reconcile.plan(context).actions] == [Action.KEEP]
-    assert any("observations are not recorded" in text for text in told)
+    assert any("observations are not recorded" in text for text in messages)
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["file beside the manifest", "shared store"])

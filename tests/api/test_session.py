@@ -507,12 +507,12 @@ def test_interrupted_wait_ends_cleanly_and_frees_the_lock(tmp_path: Path) -> Non
         text=True,
     )
     assert process.stdout is not None
-    with process.stdout as told:
-        for line in told:
+    with process.stdout as stdout:
+        for line in stdout:
             if line.strip() == "action_progress":
                 process.send_signal(signal.SIGINT)
                 break
-        rest = told.read().splitlines()
+        rest = stdout.read().splitlines()
     assert process.wait(timeout=20) == 0
     assert rest[-2:] == ["interrupted 0", "Terminating"]
     with Stack.from_dict(manifest("a"), tmp_path).connect() as session:

@@ -168,8 +168,8 @@ def test_apply_with_an_unavailable_record_store_is_refused_unless_allowed(servic
             session.apply()
         assert caught.value.exit_code == ExitCode.FAILED
     assert service.asked("CreateTrainingJob") == 0
-    told = service.stack("a").connect(environ=ENVIRON, records=records, without_records=True)
-    with told as session:
+    connection = service.stack("a").connect(environ=ENVIRON, records=records, without_records=True)
+    with connection as session:
         assert session.apply().ok
 
 

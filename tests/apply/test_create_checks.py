@@ -234,7 +234,7 @@ def test_replace_refused_after_the_terminate_names_old_and_missing_revision(
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
         ("over quota", "r1 was ended; r2 could not be made: the service rejected the request: The quota of"),
         ("name taken", "r1 was ended; r2 could not be made: a-r2 is taken by job "),
@@ -242,7 +242,9 @@ def test_replace_refused_after_the_terminate_names_old_and_missing_revision(
         ("Failed", "r1 is Failed; r2 could not be made: "),
     ],
 )
-def test_failed_create_of_a_replace_says_how_the_old_job_ended(target: Target, what: str, said: str) -> None:
+def test_failed_create_of_a_replace_says_how_the_old_job_ended(
+    target: Target, what: str, message: str
+) -> None:
     service = target.service
     old = service.run(good())
     plan = service.plan(good(**LR))
@@ -258,7 +260,7 @@ def test_failed_create_of_a_replace_says_how_the_old_job_ended(target: Target, w
         Status.CONFLICT if what == "name taken" else Status.FAILED,
         old.id,
     )
-    assert outcome.detail.startswith(said)
+    assert outcome.detail.startswith(message)
 
 
 # --- the decision

@@ -227,9 +227,9 @@ CUT_SHORT = [
 ]
 
 
-@pytest.mark.parametrize(("how", "operation", "sent", "said"), CUT_SHORT)
+@pytest.mark.parametrize(("how", "operation", "sent", "message"), CUT_SHORT)
 def test_interrupted_replace_reports_its_progress_and_is_completed_by_the_next_apply(
-    service: Service, how: dict[str, Any], operation: str, sent: list[str], said: str
+    service: Service, how: dict[str, Any], operation: str, sent: list[str], message: str
 ) -> None:
     service.run(a_job())
     jobs = a_job(**NEW, **how), a_job("b")
@@ -239,7 +239,7 @@ def test_interrupted_replace_reports_its_progress_and_is_completed_by_the_next_a
     result = service.carry_out(plan, parallelism=1)
     assert service.changes == sent
     assert statuses(result) == {"a": Status.INTERRUPTED, "b": Status.SKIPPED}
-    detail = f"interrupted: {said}; the next apply completes it"
+    detail = f"interrupted: {message}; the next apply completes it"
     assert (result.outcomes[0].detail, result.word) == (detail, "interrupted")
     [told] = [event for event in service.events if event.type is EventType.ACTION_FAILED]
     assert told.message == detail

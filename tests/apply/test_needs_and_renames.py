@@ -51,8 +51,8 @@ def decisions(plan: Plan) -> dict[str, tuple[Action, Reason]]:
     return {action.key: (action.action, action.reason) for action in plan.actions}
 
 
-def renamed(**said: Any) -> DesiredJob:
-    return replace(a_job("new", **said), formerly=("old",))
+def renamed(**members: Any) -> DesiredJob:
+    return replace(a_job("new", **members), formerly=("old",))
 
 
 def test_renamed_job_is_remembered_under_its_new_key(recorded: Service) -> None:

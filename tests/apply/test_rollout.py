@@ -95,8 +95,8 @@ def saved(plan: Plan | None) -> Stack:
     return Stack(STACK, {}, frozenset({action.key for action in plan.actions}))
 
 
-def needing(*upstream: str, key: str, **said: Any) -> DesiredJob:
-    return replace(a_job(key, **said), needs=upstream)
+def needing(*upstream: str, key: str, **members: Any) -> DesiredJob:
+    return replace(a_job(key, **members), needs=upstream)
 
 
 def failing(service: Service, name: str) -> Callable[[], object]:

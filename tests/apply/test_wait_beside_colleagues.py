@@ -271,11 +271,11 @@ def is_locked(recording: Recording) -> bool:
     return store is not None and store.holder(Scope.of(STACK, TARGET)) is not None
 
 
-def rollout_under_lock(service: Service, recording: Recording, *jobs: DesiredJob, **said: Any) -> Told:
+def rollout_under_lock(service: Service, recording: Recording, *jobs: DesiredJob, **members: Any) -> Told:
     lock = recording.lock(Scope.of(STACK, TARGET), service.stop.set)
     lock.take()
     try:
-        return rollout(service, *jobs, recording=recording, lock=lock, **said)
+        return rollout(service, *jobs, recording=recording, lock=lock, **members)
     finally:
         lock.release()
         recording.close()

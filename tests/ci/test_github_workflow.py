@@ -192,18 +192,18 @@ def test_digest_other_than_the_shown_one_is_refused(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_merge", "said"),
+    ("is_merge", "message"),
     [
         (False, "is not the merge of a pull request"),
         (True, "the plan on pull request 7 is not that of its last commit"),
     ],
     ids=["pushed without a pull request", "pushed to the branch after the plan"],
 )
-def test_nothing_is_applied_without_an_approved_plan(story: Story, is_merge: bool, said: str) -> None:
+def test_nothing_is_applied_without_an_approved_plan(story: Story, is_merge: bool, message: str) -> None:
     run = story.pushed("3" * 40, story.merge if is_merge else "2" * 40)
     assert run.failed
     assert "::error title=no approved plan::" in run.text
-    assert said in run.text
+    assert message in run.text
     assert "Apply" not in run["apply ."].logs
 
 
@@ -313,12 +313,12 @@ def test_fork_dependabot_and_unrelated_changes_get_no_plan(tmp_path: Path) -> No
 
 @needs_bash
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [(0, ""), (2, "drift::"), (8, "drift unknown::"), (7, "drift check failed::exit code 7")],
 )
-def test_exit_codes_of_a_drift_check_are_distinguished(tmp_path: Path, code: int, said: str) -> None:
+def test_exit_codes_of_a_drift_check_are_distinguished(tmp_path: Path, code: int, message: str) -> None:
     shell = Shell(tmp_path / "shell", {"reconciler": f"#!/bin/sh\nexit {code}\n"})
     [script] = [step["run"] for job, step in STEPS if job == "drift" and step.get("name") == "Look for drift"]
     done = shell.run(script, tmp_path, {"STACK": ".", "TARGET": "prod"})
     assert done.code == code
-    assert done.log == "" if not said else f"title={said}" in done.log
+    assert done.log == "" if not message else f"title={message}" in done.log

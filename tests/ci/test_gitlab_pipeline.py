@@ -142,7 +142,7 @@ def test_merge_applies_the_last_shown_plan(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("merged", "said"),
+    ("merged", "message"),
     [
         ([], "is not the merge of a merge request"),
         ([_merged(3, "3" * 40, "MERGE")], "the plan on merge request 3 is not that of its last commit"),
@@ -151,7 +151,7 @@ def test_merge_applies_the_last_shown_plan(story: Story) -> None:
     ids=["pushed without a merge request", "pushed to the branch after the plan", "no plan"],
 )
 def test_nothing_is_applied_without_an_approved_plan(
-    story: Story, merged: list[dict[str, Any]], said: str
+    story: Story, merged: list[dict[str, Any]], message: str
 ) -> None:
     before = story.gitlab.merge_requests
     known = [{**one, "merge_commit_sha": story.merge} for one in merged]
@@ -161,7 +161,7 @@ def test_nothing_is_applied_without_an_approved_plan(
     finally:
         story.gitlab.merge_requests = before
     assert done.code == 1
-    assert f"no approved plan: {'commit ' + story.merge + ' ' if not merged else ''}{said}" in done.log
+    assert f"no approved plan: {'commit ' + story.merge + ' ' if not merged else ''}{message}" in done.log
     assert "Stack vision" not in done.log
 
 
@@ -200,10 +200,10 @@ def test_logs_and_notes_hold_no_secret(story: Story) -> None:
 
 @needs_bash
 @pytest.mark.parametrize(
-    ("code", "said"), [(0, ""), (2, "drift: "), (8, "drift unknown: "), (7, "exit code 7")]
+    ("code", "message"), [(0, ""), (2, "drift: "), (8, "drift unknown: "), (7, "exit code 7")]
 )
-def test_exit_codes_of_a_drift_check_are_distinguished(tmp_path: Path, code: int, said: str) -> None:
+def test_exit_codes_of_a_drift_check_are_distinguished(tmp_path: Path, code: int, message: str) -> None:
     shell = Shell(tmp_path / "shell", {"reconciler": f"#!/bin/sh\nexit {code}\n"})
     done = shell.run("\n".join(JOBS["drift"]["script"]), tmp_path, {"STACK": ".", "TARGET": "prod"})
     assert done.code == code
-    assert done.log == "" if not said else said in done.log
+    assert done.log == "" if not message else message in done.log

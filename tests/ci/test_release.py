@@ -97,7 +97,7 @@ def test_notes_of_a_release_are_its_section_of_the_changelog(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("tag", "changelog", "said"),
+    ("tag", "changelog", "message"),
     [
         ("v9.9.9", CHANGELOG, "the tag v9.9.9 is not v"),
         (f"v{__version__}", CHANGELOG.replace(f"## [{__version__}]", "## [0.0.2]"), "has no section"),
@@ -105,8 +105,8 @@ def test_notes_of_a_release_are_its_section_of_the_changelog(tmp_path: Path) -> 
     ],
 )
 def test_release_without_its_version_or_its_section_is_refused(
-    tmp_path: Path, tag: str, changelog: str, said: str
+    tmp_path: Path, tag: str, changelog: str, message: str
 ) -> None:
     done = notes(tmp_path, tag, changelog)
     assert (done.returncode, done.stdout) == (1, "")
-    assert said in done.stderr
+    assert message in done.stderr

@@ -42,7 +42,7 @@ JOB = """\
 """
 
 
-class Said(NamedTuple):
+class Result(NamedTuple):
     """The exit code and output of a run."""
 
     code: int
@@ -66,10 +66,10 @@ class Reconciler:
     def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self.capsys, self.patch, self.setenv = capsys, patch, patch.setenv
 
-    def __call__(self, line: str = "", *more: str) -> Said:
+    def __call__(self, line: str = "", *more: str) -> Result:
         code = run(cli, [*line.split(), *more])
         captured = self.capsys.readouterr()
-        return Said(code, captured.out, captured.err)
+        return Result(code, captured.out, captured.err)
 
     def ends(
         self,
@@ -79,20 +79,20 @@ class Reconciler:
         out: Texts | None = None,
         err: Texts | None = None,
         lacks: Texts = (),
-    ) -> Said:
+    ) -> Result:
         """Run a command that must exit with this code.
 
         `out` and `err` must contain the texts, and neither stream those of `lacks`; "" means empty.
         """
-        said = self(line, *more)
-        assert said.code == code, said
-        for texts, written in ((out, said.out), (err, said.err)):
+        result = self(line, *more)
+        assert result.code == code, result
+        for texts, written in ((out, result.out), (err, result.err)):
             assert texts != "" or written == ""
             for text in _each(texts or ()):
                 assert text in written
         for text in _each(lacks):
-            assert text not in said.out + said.err
-        return said
+            assert text not in result.out + result.err
+        return result
 
     def apply(self, text: str) -> None:
         """Write a manifest into the current directory and apply it."""

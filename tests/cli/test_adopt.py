@@ -72,11 +72,11 @@ def test_adopted_reference_resolves_to_the_newest_completed_revision(world: Worl
     check_nothing_changes(world, keep=2)
 
 
-@pytest.mark.parametrize(("name", "said"), [("a", "id"), ("somebodys-experiment", "name")])
-def test_hand_started_job_is_adopted_and_kept(here: World, name: str, said: str) -> None:
+@pytest.mark.parametrize(("name", "attribute"), [("a", "id"), ("somebodys-experiment", "name")])
+def test_hand_started_job_is_adopted_and_kept(here: World, name: str, attribute: str) -> None:
     job = by_hand(here, name)
     here.time.sleep(60)
-    here.ends(0, f"adopt a {getattr(job, said)} --yes", out='description: "by hand" -> "a of the test"')
+    here.ends(0, f"adopt a {getattr(job, attribute)} --yes", out='description: "by hand" -> "a of the test"')
     text, marker = parse_description(here.descriptions()[name])
     assert text == "a of the test"
     assert marker is not None
@@ -95,9 +95,9 @@ def test_adoption_of_a_differing_job_is_refused_with_the_matching_yaml(world: Wo
     path = world.write("a", more="limits: {lost_time: 1h}\n", lr="0.5, epochs: 3")
     job = by_hand(world, batch="64")
     words = "To match the job of a, merge this into its entry (null: leave the field out):"
-    said = world.ends(3, f"adopt a {job.id} --yes", out=['algorithm.parameters.lr: "0.1" -> "0.5"', words])
+    result = world.ends(3, f"adopt a {job.id} --yes", out=['algorithm.parameters.lr: "0.1" -> "0.5"', words])
     assert world.changes == []
-    path.write_text(pasted(path.read_text(), said.out))
+    path.write_text(pasted(path.read_text(), result.out))
     world.ends(0, f"adopt a {job.id} --yes")
     check_nothing_changes(world)
 
@@ -126,7 +126,7 @@ def test_adoption_of_an_owned_job_has_nothing_to_do(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         ("", 64, "a key and a job id are required"),
         ("a", 64, "a key and a job id are required"),
@@ -139,10 +139,10 @@ def test_adoption_of_an_owned_job_has_nothing_to_do(world: World) -> None:
         ("not.a.key ID", 64, "reconciler export ID prints its entry"),
     ],
 )
-def test_wrong_usage_of_adopt_changes_nothing(here: World, arguments: str, code: int, said: str) -> None:
+def test_wrong_usage_of_adopt_changes_nothing(here: World, arguments: str, code: int, message: str) -> None:
     job, _ = by_hand(here, "twice"), by_hand(here, "other")
     here.store.database.run("UPDATE jobs SET head = replace(head, 'other', 'twice')")
-    here.ends(code, f"adopt {arguments.replace('ID', job.id)}", err=said.replace("ID", job.id))
+    here.ends(code, f"adopt {arguments.replace('ID', job.id)}", err=message.replace("ID", job.id))
     assert here.changes == []
 
 
@@ -160,9 +160,9 @@ def test_unconfirmed_or_unreadable_adoption_changes_nothing(
 ) -> None:
     if operation:
         here.fail(operation, Effect.MALFORMED_JOB, count=None)
-    said = here.ends(code, f"adopt a {by_hand(here).id} {more}")
+    result = here.ends(code, f"adopt a {by_hand(here).id} {more}")
     assert here.changes == []
-    assert ("fix: add --yes" in said.err) is (code == 3)
+    assert ("fix: add --yes" in result.err) is (code == 3)
 
 
 @pytest.mark.parametrize("holds", ["test", "old"])
@@ -195,9 +195,9 @@ def test_renamed_stack_keeps_its_jobs_running(world: World) -> None:
     world.ends(0, "plan")
     before = world.descriptions()
     rename(world, "a", "b")
-    said = world("plan").out
-    assert "2 in conflict" in said
-    assert "(reconciler adopt --from-stack test)" in said
+    output = world("plan").out
+    assert "2 in conflict" in output
+    assert "(reconciler adopt --from-stack test)" in output
     world.forget_requests()
     world.ends(0, "adopt --from-stack test --yes")
     assert world.changes == [UPDATE, UPDATE]

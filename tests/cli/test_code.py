@@ -81,12 +81,12 @@ def test_edit_of_a_file_is_an_edit_of_the_job(reconciler: Reconciler) -> None:
     put("helper.py", "LOSS = 0.25\n")
     put("new.py", "")
     Path("src/data/big.bin").write_bytes(b"y" * 1000)
-    said = reconciler.ends(
+    result = reconciler.ends(
         ExitCode.DONE,
         "plan",
         out=["code: 2 files changed (helper.py +1 -1, new.py new)", "uploads 3 files, 53 B"],
     )
-    assert "sha256" not in said.out
+    assert "sha256" not in result.out
     [action] = reconciler.ends(ExitCode.DONE, "plan --json").document["actions"]
     assert action["code"]["upload_bytes"] == 53
     assert action["code"]["files"] == [
@@ -109,7 +109,7 @@ def test_changed_lines_are_shown_sanitized_and_redacted(
     put("helper.py", 'LOSS = 0.25\nKEY = "tell-nobody-1"\n::error::no\n\x1b[31mred\n##[error]x\n')
     put("data.bin", "\0\1")
     put("long.py", "y" * 66_000)
-    said = reconciler.ends(
+    result = reconciler.ends(
         ExitCode.DONE,
         "plan -v -t emulated",
         out=[
@@ -127,7 +127,7 @@ def test_changed_lines_are_shown_sanitized_and_redacted(
     for name, line in (("markdown", "+ code helper.py: 66 B, +5 -1"), ("html", "code helper.py")):
         reconciler.ends(ExitCode.DONE, f"plan -t emulated -o {name}", out=line, lacks="tell-nobody-1")
     reconciler.ends(ExitCode.DONE, "why train -t emulated", out="code: 3 files changed (data.bin, helper.py")
-    assert said.out.count("sha256") == 0
+    assert result.out.count("sha256") == 0
     pending = ": code (data.bin, helper.py +5 -1, long.py) changed"
     reconciler.ends(ExitCode.DONE, "drift -t emulated", out=pending)
 
@@ -141,11 +141,11 @@ def test_history_has_the_files_of_each_revision_without_the_store(reconciler: Re
     changed = "code: 2 files changed (helper.py, old.py removed)"
     reconciler.ends(ExitCode.DONE, "plan", out=[changed, "uploads 2 files, 53 B"])
     Path("store").write_text("no directory", encoding="utf-8")
-    said = reconciler.ends(ExitCode.DONE, "plan --json")
-    [action] = said.document["actions"]
+    result = reconciler.ends(ExitCode.DONE, "plan --json")
+    [action] = result.document["actions"]
     assert action["code"]["upload_bytes"] is None
     assert [one["path"] for one in action["code"]["files"]] == ["helper.py", "old.py"]
-    assert [one["what"] for one in said.document["warnings"]] == ["the code store could not be read"]
+    assert [one["what"] for one in result.document["warnings"]] == ["the code store could not be read"]
     Path("store").unlink()
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out=changed)
     reconciler.ends(ExitCode.DONE, "history train", out=[f"{changed} since r1", "    code: 3 files, 52 B\n"])
@@ -171,13 +171,13 @@ def test_rerun_applies_ignored_code_edits(reconciler: Reconciler) -> None:
 
 def test_job_with_uploaded_code_is_exported_with_its_code_dir(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.DONE, "apply --yes -t emulated")
-    said = reconciler.ends(
+    result = reconciler.ends(
         ExitCode.DONE,
         "export train -t emulated",
         out=["  # its code was uploaded from a directory src;", "code_dir: obs://local/code/"],
     )
     Path("exported").mkdir()
-    Path("exported/jobs.yaml").write_text(said.out, encoding="utf-8")
+    Path("exported/jobs.yaml").write_text(result.out, encoding="utf-8")
     reconciler.ends(ExitCode.DONE, "validate exported")
 
 
@@ -229,8 +229,8 @@ def test_commit_is_recorded_and_uncommitted_files_are_reported(reconciler: Recon
     put("new.py", "")
     Path("src/crlf.py").unlink()
     warning = f"uncommitted files: src has changes that are not in commit {made[:10]}: crlf.py, new.py"
-    said = reconciler.ends(ExitCode.DONE, "plan -t emulated", out=warning)
-    assert said.out.count("uncommitted") == 1
+    result = reconciler.ends(ExitCode.DONE, "plan -t emulated", out=warning)
+    assert result.out.count("uncommitted") == 1
     write(MANIFEST.replace("{on_failure: keep}", "{on_change: replace}"))
     reconciler.ends(ExitCode.DONE, "apply --yes -t emulated")
     dirty = f"; commit {made[:10]} with uncommitted files"
@@ -274,9 +274,9 @@ def test_follow_up_errors_of_a_mistake_are_not_reported(
     reconciler: Reconciler, before: str, after: str, lacks: str
 ) -> None:
     write(MANIFEST.replace(before, after))
-    said = reconciler.ends(ExitCode.INVALID, "plan")
-    assert said.err.count("error:") == 1
-    assert lacks not in said.err
+    result = reconciler.ends(ExitCode.INVALID, "plan")
+    assert result.err.count("error:") == 1
+    assert lacks not in result.err
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_ignored_edit_keeps_a_job_with_unknown_code(world: World, store: Path) -
     forget_history()
     shutil.rmtree(store)
     put("print(2)\n")
-    said = "creating; ignored: code; what was declared before is not on record"
-    world.ends(0, "plan --show-keep", out=["1 to keep", said])
+    output = "creating; ignored: code; what was declared before is not on record"
+    world.ends(0, "plan --show-keep", out=["1 to keep", output])
 
 
 def test_job_is_adopted_with_the_code_it_runs(world: World) -> None:
@@ -133,13 +133,13 @@ def test_job_is_adopted_with_the_code_it_runs(world: World) -> None:
     put("print(2)\n")
     adopt = f"adopt a {world.job('a').id} --yes"
     place = "obs://v/code/test/df7da332ff19b65e/src/"
-    said = (
+    output = (
         f"  a:\n    code: null\n    algorithm:\n      boot_file: {place}train.py\n      code_dir: {place}\n"
     )
     world.ends(
         ExitCode.REFUSED,
         adopt,
-        out=["differs from the declaration in code;", "code: 1 file changed (train.py +1 -1)", said],
+        out=["differs from the declaration in code;", "code: 1 file changed (train.py +1 -1)", output],
     )
     put("print(1)\n")
     world.ends(0, adopt, lacks="not compared")

@@ -88,8 +88,8 @@ def test_only_old_unused_code_is_deleted(reconciler: Reconciler, three: None) ->
     reconciler.ends(ExitCode.DONE, "code gc --yes", err=["Deleted 2 uploads (2 files, 2 B)", "1 kept"])
     assert stored() == ["3"]
     reconciler.ends(ExitCode.DONE, "plan --detailed-exitcode", out="1 to keep")
-    said = reconciler.ends(ExitCode.DONE, "code gc --yes --json").document
-    assert (said["items"], sum(said["kept"].values())) == ([], 1)
+    document = reconciler.ends(ExitCode.DONE, "code gc --yes --json").document
+    assert (document["items"], sum(document["kept"].values())) == ([], 1)
     # Deleted code is uploaded again when needed.
     edit("1")
     reconciler.ends(ExitCode.DONE, "apply --yes --force", out="1 succeeded")
@@ -250,8 +250,8 @@ def test_refused_deletion_does_not_stop_the_others(
     cloud: World, obs: ObsServer, answer: tuple[int, str], code: ExitCode, says: str
 ) -> None:
     obs.answers = [Answer(*answer, "DELETE")]
-    said = cloud.ends(code, f"{GC} 0s --json", err=[says, "Deleted 1 upload"])
-    assert [bool(one["error"]) for one in said.document["items"]] == [True, False]
+    result = cloud.ends(code, f"{GC} 0s --json", err=[says, "Deleted 1 upload"])
+    assert [bool(one["error"]) for one in result.document["items"]] == [True, False]
     cloud.ends(ExitCode.DONE, f"{GC} 0s")
     assert contents(obs) == [b"3"]
 
@@ -297,10 +297,10 @@ def test_table_fits_a_terminal(reconciler: Reconciler, three: None) -> None:
     program = (
         "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'reconciler', 'code', 'list']) >> 8)"
     )
-    said = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    lines = said.stdout.splitlines()
+    lines = completed.stdout.splitlines()
     assert "USED BY" in lines[0]
     assert len(lines) == 4
     assert max(map(len, lines)) <= 80

@@ -99,10 +99,10 @@ def test_refused_upload_fails_its_action_alone_with_one_cause_and_one_fix(
     world: World, obs: ObsServer, answer: Answer, exit_code: int, cause: str, fix: str
 ) -> None:
     obs.answers = [answer]
-    said = world.ends(exit_code, "apply --yes -v", lacks="Traceback")
-    [line] = [line for line in said.out.splitlines() if re.match(r"\s+(failed|denied) +create train", line)]
+    result = world.ends(exit_code, "apply --yes -v", lacks="Traceback")
+    [line] = [line for line in result.out.splitlines() if re.match(r"\s+(failed|denied) +create train", line)]
     assert (line.count(cause), line.count(fix), line.count("to fix:")) == (1, 1, 1), line
-    assert "1 succeeded" in said.out
+    assert "1 succeeded" in result.out
     assert list(world.phases()) == ["other"]
     assert not [key for key in obs.objects if key.endswith("manifest.json")]
     obs.answers = []
@@ -158,7 +158,7 @@ def test_upload_shows_no_secret(world: World, obs: ObsServer, monkeypatch: pytes
         "Signature=",
         "AWS4-HMAC",
     }
-    said = ""
+    output = ""
     for answers in (
         [],
         [Answer(403, "SignatureDoesNotMatch", "PUT", None)],
@@ -166,7 +166,7 @@ def test_upload_shows_no_secret(world: World, obs: ObsServer, monkeypatch: pytes
         [Answer(401, "", "POST", None, body=b'{"error_msg": "no tell-nobody-1"}', path=SECURITY_TOKENS)],
     ):
         obs.answers = list(answers)
-        write(f"print({len(said)})\n", "src/train.py")
+        write(f"print({len(output)})\n", "src/train.py")
         for line in (
             "plan -vv",
             "plan --json",
@@ -174,9 +174,9 @@ def test_upload_shows_no_secret(world: World, obs: ObsServer, monkeypatch: pytes
             "apply --yes --json -vv --allow lost-work",
         ):
             ended = world(line)
-            said += ended.out + ended.err
-    assert "NewError" in said
-    assert [secret for secret in secrets if secret in said] == []
+            output += ended.out + ended.err
+    assert "NewError" in output
+    assert [secret for secret in secrets if secret in output] == []
 
 
 # ── temporary keys ─────────────────────────────────────────────────────────────────────────────────────
@@ -253,13 +253,13 @@ def test_iam_that_gives_no_keys_is_named_with_a_fix(
     world: World, obs: ObsServer, answer: Answer, exit_code: int, cause: str
 ) -> None:
     obs.answers = [answer._replace(path=SECURITY_TOKENS, times=None)]
-    said = world("apply --yes")
-    [line] = [line for line in said.out.splitlines() if re.match(r"\s+(failed|denied) +create train", line)]
+    result = world("apply --yes")
+    [line] = [line for line in result.out.splitlines() if re.match(r"\s+(failed|denied) +create train", line)]
     assert "no credentials for the code store" in line
     assert (line.count(cause), line.count("to fix:")) == (1, 1), line
     assert "iam_endpoint" in line
     assert list(world.phases()) == ["other"]
-    assert said.code in (exit_code, ExitCode.UNAUTHORIZED)
+    assert result.code in (exit_code, ExitCode.UNAUTHORIZED)
     assert obs.requests("PUT") == []
 
 
@@ -419,10 +419,10 @@ def test_code_that_changes_during_the_upload_fails_the_action(world: World, obs:
             write("print(3)\n", "src/train.py")
 
     obs.after = edit
-    said = world.ends(
+    result = world.ends(
         ExitCode.PARTIAL, "apply --yes --allow lost-work", out="the code changed during upload: train.py"
     )
-    assert "to fix:" in said.out
+    assert "to fix:" in result.out
     assert sorted(world.phases()) == ["other", "train"]
     assert "StopTrainingJob" not in world.changes
 
@@ -476,9 +476,9 @@ def test_overlong_object_key_is_refused_before_any_request(world: World, obs: Ob
     deep = "/".join(["ü" * 100] * 5)
     write("x", f"src/{deep}.py")
     for command in ("validate", "plan"):
-        said = world.ends(ExitCode.INVALID, command, err="in the store would have 1,0")
-        assert "the limit is 1,023" in said.err
-        assert "shorten its path" in said.err
+        result = world.ends(ExitCode.INVALID, command, err="in the store would have 1,0")
+        assert "the limit is 1,023" in result.err
+        assert "shorten its path" in result.err
     assert obs.seen == []
     assert world.requests == []
 

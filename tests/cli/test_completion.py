@@ -14,9 +14,9 @@ from tests.cli.conftest import Reconciler
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_script_names_the_program_and_is_accepted_by_its_shell(reconciler: Reconciler, shell: str) -> None:
-    said = reconciler.ends(0, "completion", shell, out="_RECONCILER_COMPLETE")
+    result = reconciler.ends(0, "completion", shell, out="_RECONCILER_COMPLETE")
     if found := shutil.which(shell):
-        subprocess.run([found, "-n"], input=said.out, text=True, check=True, timeout=30)
+        subprocess.run([found, "-n"], input=result.out, text=True, check=True, timeout=30)
 
 
 @pytest.mark.parametrize(

@@ -92,12 +92,12 @@ def test_each_command_reports_damaged_records(
     place = str(FILE.resolve())
     {**CHANGED, **IN_THE_PLACE}[damage](FILE)
     for command, code in CODES.items():
-        said = reconciler(*command)
-        everything = said.out + said.err
-        assert said.code != 70, everything
+        result = reconciler(*command)
+        everything = result.out + result.err
+        assert result.code != 70, everything
         assert "Traceback" not in everything
         if command[0] not in SPARED.get(damage, ()):
-            assert said.code == code, (command, everything)
+            assert result.code == code, (command, everything)
             assert place in everything, command
             assert "fix:" in everything or "--without-records" in command, command
         if "--without-records" not in command:
@@ -157,9 +157,9 @@ def test_document_of_another_shape_is_damage_and_no_internal_error(
         damaged = FILE.read_bytes()
         for command in ("plan", chance.choice(["why a", "status", "history --json", "drift"])):
             FILE.write_bytes(damaged)
-            said = world(command)
-            assert said.code in {0, 1, 2, 8}, (table, column, changed, command, said)
-            assert "Traceback" not in said.err
+            result = world(command)
+            assert result.code in {0, 1, 2, 8}, (table, column, changed, command, result)
+            assert "Traceback" not in result.err
     assert len(world.store.jobs()) == jobs
     count_tried(record_property, "damaged records", tried)
 
@@ -177,8 +177,8 @@ def test_invalid_records_are_unreadable_and_never_empty(reconciler: Reconciler, 
             + ["DELETE FROM reconciler_outcomes", "DELETE FROM reconciler_scopes"],
         }[damage]
     )(FILE)
-    said = reconciler.ends(8, "plan")
-    assert str(FILE.resolve()) in said.out + said.err
+    result = reconciler.ends(8, "plan")
+    assert str(FILE.resolve()) in result.out + result.err
     reconciler.ends(1, "apply --yes", err="fix:")
 
 

@@ -14,7 +14,7 @@ import pytest
 from reconciler.decide.doctor import Check, Health, of_clock, of_history
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
 from reconciler.modelarts.known_secrets import FILE_VARIABLE
-from tests.cli.conftest import CHANGING, Reconciler, Said, Service, manifest, write
+from tests.cli.conftest import CHANGING, Reconciler, Result, Service, manifest, write
 from tests.cli.lock_helpers import held_by
 from tests.modelarts.building import ACCESS_KEY, SECRET_KEY, a_body
 from tests.modelarts.serving import Iam
@@ -55,7 +55,7 @@ def signed(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 class Findings(NamedTuple):
     """The result of `doctor --json`: the checks by name, and the failed ones."""
 
-    said: Said
+    result: Result
     checks: dict[str, dict[str, Any]]
     wrong: list[str]
 
@@ -71,11 +71,11 @@ class Findings(NamedTuple):
 
 def doctor(reconciler: Reconciler, code: int, *wrong: str, options: str = "") -> Findings:
     """Run it; check its exit code and its failed checks."""
-    said = reconciler.ends(code, f"doctor --json {options}")
-    checks = {check["name"]: check for check in said.document["checks"]}
+    result = reconciler.ends(code, f"doctor --json {options}")
+    checks = {check["name"]: check for check in result.document["checks"]}
     found = [name for name, check in checks.items() if check["status"] == "wrong"]
     assert found == list(wrong), checks
-    return Findings(said, checks, found)
+    return Findings(result, checks, found)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def stack(service: Service) -> Service:
 def test_healthy_setup_passes_and_nothing_is_changed(reconciler: Reconciler, stack: Service) -> None:
     stack.store.create("p1", a_body("somebody-elses"))
     found = doctor(reconciler, 0)
-    document = found.said.document
+    document = found.result.document
     assert (document["well"], document["target"]["project_id"]) == (True, "p1")
     assert {name for name, check in found.checks.items() if check["status"] != "ok"} == {"history"}
     assert found.detail("records").endswith("records.sqlite3; nothing is recorded yet")
@@ -103,7 +103,7 @@ def test_healthy_setup_passes_and_nothing_is_changed(reconciler: Reconciler, sta
         assert found.detail(name) == detail
     text = reconciler("doctor").out
     assert text.splitlines()[-1] == f"Doctor: {len(found.checks) - 1} ok, 1 note, 0 wrong."
-    assert "tell-nobody-1" not in text + found.said.out
+    assert "tell-nobody-1" not in text + found.result.out
     assert not CHANGING & {served.operation for served in stack.app.requests}
 
 
@@ -124,7 +124,7 @@ def test_source_of_the_credentials_is_shown_and_never_their_value(
     for detail in ("access key, from HUAWEICLOUD_SDK_AK", "access key, from keys.ini [basic]"):
         found = doctor(reconciler, 0)
         assert found.detail("credentials") == detail
-        assert SECRET_KEY not in found.said.out + found.said.err
+        assert SECRET_KEY not in found.result.out + found.result.err
         for name in ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK"):
             reconciler.patch.delenv(name, raising=False)
 
@@ -167,7 +167,7 @@ def test_wrong_password_fails_the_credentials_check(
     by_password.logins.clear()
     found = doctor(reconciler, 7, "credentials")
     assert (found.status("endpoint"), len(by_password.logins)) == ("not checked", 1)
-    assert "S3cretPassword" not in found.said.out + found.said.err
+    assert "S3cretPassword" not in found.result.out + found.result.err
 
 
 def test_unreachable_identity_service_leaves_the_endpoint_unchecked(
@@ -185,8 +185,8 @@ def test_unreachable_identity_service_leaves_the_endpoint_unchecked(
 def refused(reconciler: Reconciler, code: int, *words: str) -> None:
     """Plan and doctor exit with this code, and print these words."""
     for command in ("plan", "doctor"):
-        said = reconciler.ends(code, command, lacks="Traceback")
-        assert all(word in said.out + said.err for word in words), said
+        result = reconciler.ends(code, command, lacks="Traceback")
+        assert all(word in result.out + result.err for word in words), result
 
 
 def test_bad_credentials_fail_the_authentication_check(reconciler: Reconciler, signed: str) -> None:
@@ -306,7 +306,7 @@ def test_store_given_by_option_is_named_and_checked(
 ) -> None:
     found = doctor(reconciler, code, *(["records"] if code else []), options=f"--records {records}")
     assert words.replace("ROOT", str(Path.cwd())) in found.detail("records")
-    assert "tell-nobody-2" not in found.said.out + found.said.err
+    assert "tell-nobody-2" not in found.result.out + found.result.err
     if code:
         unknown = {"status": "not checked", "detail": "the record store is unavailable"}
         assert found.checks["lock"] == {"name": "lock", **unknown, "fix": None, "trouble": None}

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.emulator import Job
-from tests.cli.conftest import Reconciler, Said, World, write
+from tests.cli.conftest import Reconciler, Result, World, write
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "schemas/drift.schema.json").read_text(encoding="utf-8"))
@@ -28,15 +28,15 @@ def job(world: World) -> Job:
     return made
 
 
-def classes(said: Said) -> list[str]:
-    return [entry["class"] for entry in said.document["drift"]]
+def classes(result: Result) -> list[str]:
+    return [entry["class"] for entry in result.document["drift"]]
 
 
 def test_document_has_the_head_of_a_plan_and_its_own_lists(reconciler: Reconciler, job: Job) -> None:
-    said = reconciler.ends(0, "drift --json")
+    result = reconciler.ends(0, "drift --json")
     lists = ["drift", "pending", "ignored"]
-    assert list(said.document) == [*HEAD, "complete", *lists, "summary", "warnings"]
-    assert list(said.document)[: len(HEAD)] == list(reconciler("plan --json").document)[: len(HEAD)]
+    assert list(result.document) == [*HEAD, "complete", *lists, "summary", "warnings"]
+    assert list(result.document)[: len(HEAD)] == list(reconciler("plan --json").document)[: len(HEAD)]
 
 
 def test_destroyed_declared_job_is_terminated_drift_then_pending_once_forgotten(
@@ -45,13 +45,17 @@ def test_destroyed_declared_job_is_terminated_drift_then_pending_once_forgotten(
     world.ends(0, "destroy --yes")
     world.time.sleep(600)
     assert world.store.find(job.id).life.phase == "Terminated"
-    said = world("drift --json")
-    assert (said.code, classes(said), said.document["pending"]) == (2, ["terminated"], [])
-    assert "terminated by destroy (" in said.document["drift"][0]["detail"]
+    result = world("drift --json")
+    assert (result.code, classes(result), result.document["pending"]) == (2, ["terminated"], [])
+    assert "terminated by destroy (" in result.document["drift"][0]["detail"]
     world.store.delete(job.project, job.id)
     world.time.sleep(60)
-    said = world("drift --json")
-    assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
+    result = world("drift --json")
+    assert (result.code, classes(result), [item["key"] for item in result.document["pending"]]) == (
+        0,
+        [],
+        ["a"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,16 +96,16 @@ def with_rule(world: World, rule: str) -> None:
     world.write("a", "b", more=more)
 
 
-def lists(said: Said) -> dict[str, list[tuple[str, str]]]:
-    document = said.document
+def lists(result: Result) -> dict[str, list[tuple[str, str]]]:
+    document = result.document
     names = ("drift", "ignored", "new", "changed", "gone")
     return {name: [(one["key"], one["class"]) for one in document.get(name, ())] for name in names}
 
 
-def check(reconciler: Reconciler, *more: str) -> Said:
-    said = reconciler("drift --json", *more)
-    Draft202012Validator(SCHEMA).validate(said.document)
-    return said
+def check(reconciler: Reconciler, *more: str) -> Result:
+    result = reconciler("drift --json", *more)
+    Draft202012Validator(SCHEMA).validate(result.document)
+    return result
 
 
 A_FAILED = [("a", "failed")]
@@ -145,12 +149,12 @@ def test_text_shows_what_is_new_first(world: World, failed: Job) -> None:
 
 def test_ignored_drift_is_listed_and_does_not_count(world: World, failed: Job) -> None:
     with_rule(world, "{key: 'a*', class: failed, until: 2999-12-31, reason: known gap in the data}")
-    said = check(world)
-    assert (said.code, lists(said)["drift"], lists(said)["ignored"]) == (0, [], A_FAILED)
-    [entry] = said.document["ignored"]
+    result = check(world)
+    assert (result.code, lists(result)["drift"], lists(result)["ignored"]) == (0, [], A_FAILED)
+    [entry] = result.document["ignored"]
     assert (entry["reason"], entry["until"]) == ("known gap in the data", "2999-12-31")
     assert entry["rule"] == {"file": "jobs.yaml", "line": 7, "column": 5}
-    assert said.document["summary"]["failed"] == 0
+    assert result.document["summary"]["failed"] == 0
     text = world("drift").out
     assert "ignored by rule jobs.yaml:7 until 2999-12-31: known gap in the data" in text
     assert text.splitlines()[-1] == "Drift: none; 1 ignored, 0 pending, 2 compared."
@@ -158,9 +162,9 @@ def test_ignored_drift_is_listed_and_does_not_count(world: World, failed: Job) -
 
 def test_expired_rule_ignores_nothing_and_is_a_warning_with_its_location(world: World, failed: Job) -> None:
     with_rule(world, "{key: a, class: failed, until: 2020-01-31, reason: known gap}")
-    said = check(world)
-    assert (said.code, lists(said)["drift"], lists(said)["ignored"]) == (2, A_FAILED, [])
-    [warning] = said.document["warnings"]
+    result = check(world)
+    assert (result.code, lists(result)["drift"], lists(result)["ignored"]) == (2, A_FAILED, [])
+    [warning] = result.document["warnings"]
     assert warning["what"] == "expired rule of drift.ignore"
     assert warning["why"].startswith("jobs.yaml:7:5: it ignored failed of a until 2020-01-31")
 

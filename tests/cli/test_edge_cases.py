@@ -17,9 +17,9 @@ from tests.cli.conftest import Reconciler, World, manifest, write
 def test_destroy_and_drift_accept_an_owned_undeclared_key(reconciler: Reconciler) -> None:
     reconciler.apply(manifest("a", "b"))
     write(manifest("a"))
-    said = reconciler("drift --only b --json")
-    assert (said.code, said.document["drift"]) == (0, [])
-    assert [pending["key"] for pending in said.document["pending"]] == ["b"]
+    result = reconciler("drift --only b --json")
+    assert (result.code, result.document["drift"]) == (0, [])
+    assert [pending["key"] for pending in result.document["pending"]] == ["b"]
     reconciler.ends(0, "destroy --only b --yes", out="terminate b")
     assert (
         reconciler("plan").out.splitlines()[-1].startswith("Plan: 0 to create, 0 to update, 0 to replace, 0")
@@ -47,8 +47,8 @@ def test_refused_plan_executes_nothing_and_reports_every_action(reconciler: Reco
 @pytest.mark.parametrize("file", ["nowhere/plan.json", "jobs.yaml/plan.json", "/dev/full", "x" * 300])
 def test_unwritable_file_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
     write(manifest("a"))
-    said = reconciler.ends(1, "plan -o", f"json={file}")
-    assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
+    result = reconciler.ends(1, "plan -o", f"json={file}")
+    assert result.err.endswith(f"\n  --> {tmp_path / file}\n")
 
 
 @pytest.mark.parametrize("option", ["--out ", "-o json="])
@@ -90,8 +90,8 @@ def test_sensitive_value_in_a_mutable_field_converges(world: World) -> None:
     world.apply(text + '      notification: {topic_urn: "${var.topic}", events: [JobFailed]}\n')
     world.ends(0, "plan --detailed-exitcode")
     world.setenv("MY_TOPIC", "urn:smn:another-topic")
-    said = world.ends(0, "apply --yes")
-    assert "topic" not in said.out.replace("topic_urn", "").replace("var.topic", "")
+    result = world.ends(0, "apply --yes")
+    assert "topic" not in result.out.replace("topic_urn", "").replace("var.topic", "")
     world.ends(0, "plan --detailed-exitcode")
 
 
@@ -102,10 +102,10 @@ def test_corrupt_local_store_is_reported(reconciler: Reconciler) -> None:
     for other in Path(".reconciler").glob("local.sqlite3-*"):
         other.unlink()
     for arguments in (["plan"], ["apply", "--yes"], ["drift"], ["jobs", "list"]):
-        said = reconciler.ends(1, *arguments, err="error: cannot use the file of the local target\n  why: ")
-        assert "local.sqlite3: file is not a database\n  fix: remove " in said.err
-    said = reconciler.ends(1, "doctor", out="wrong        target")
-    assert "not checked  credentials" not in said.out
+        result = reconciler.ends(1, *arguments, err="error: cannot use the file of the local target\n  why: ")
+        assert "local.sqlite3: file is not a database\n  fix: remove " in result.err
+    result = reconciler.ends(1, "doctor", out="wrong        target")
+    assert "not checked  credentials" not in result.out
 
 
 def test_local_store_corrupted_later_is_reported(reconciler: Reconciler) -> None:

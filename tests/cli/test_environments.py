@@ -74,8 +74,8 @@ def test_saved_plan_resolves_the_secret_of_its_target(reconciler: Reconciler) ->
     reconciler.ends(0, "plan -t prod --out prod.plan")
     assert "t0ken" not in Path("prod.plan").read_text(encoding="utf-8")
     reconciler.ends(0, "apply --plan prod.plan --yes")
-    said = reconciler("jobs show train-lr-0_5 -t prod --json")
-    assert "on prod" in said.out
+    result = reconciler("jobs show train-lr-0_5 -t prod --json")
+    assert "on prod" in result.out
     reconciler.ends(0, "plan -t prod --detailed-exitcode")
 
 
@@ -84,6 +84,6 @@ def test_every_command_reads_the_stack_on_its_target(reconciler: Reconciler) -> 
     reconciler.ends(0, "apply -t prod --yes")
     reconciler.patch.delenv("PROD_TOKEN")  # none of them sends it
     for line in ("status", "drift", "history", "doctor", "unlock --yes", "destroy --yes"):
-        said = reconciler(f"{line} -t prod")
-        assert said.code in (0, 1), said.err
-        assert "lr-0_1" not in said.out
+        result = reconciler(f"{line} -t prod")
+        assert result.code in (0, 1), result.err
+        assert "lr-0_1" not in result.out

@@ -83,17 +83,17 @@ EMPTY = (
 @pytest.mark.parametrize("line", EMPTY)
 def test_empty_path_is_wrong_use(reconciler: Reconciler, line: str) -> None:
     write(manifest("a"))
-    said = reconciler("", *("" if word == "~" else word for word in line.split()))
-    assert (said.code, said.out) == (64, "")
+    result = reconciler("", *("" if word == "~" else word for word in line.split()))
+    assert (result.code, result.out) == (64, "")
 
 
 def test_unavailable_listen_address_is_1(reconciler: Reconciler) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        said = reconciler("emulator serve --port", port)
-    assert (said.code, said.out) == (1, "")
-    assert f"why: 127.0.0.1:{port}: Address already in use\n" in said.err
-    assert "fix: choose another --port" in said.err
+        result = reconciler("emulator serve --port", port)
+    assert (result.code, result.out) == (1, "")
+    assert f"why: 127.0.0.1:{port}: Address already in use\n" in result.err
+    assert "fix: choose another --port" in result.err
     reconciler.ends(1, "emulator serve --host nowhere.invalid", err="error: cannot listen")
 
 
@@ -187,8 +187,8 @@ def test_first_apply_to_a_second_target_warns_and_local_targets_do_not_count(wor
     other = f"other: {{kind: modelarts, endpoint: '{world.url}', project_id: p1, workspace_id: {'2' * 32}}}"
     write(both.replace("targets:\n  here", f"targets:\n  {other}\n  here"))
     world.ends(0, "apply --yes -t here")
-    said = world("apply --yes")
-    assert (said.code, "first apply to this target" in said.out) == (0, False)
+    result = world("apply --yes")
+    assert (result.code, "first apply to this target" in result.out) == (0, False)
     world.ends(0, "plan -t other", out="first apply to this target")
     assert "first apply" not in world("plan -t here").out
 
@@ -272,8 +272,8 @@ def test_empty_plan_needs_no_confirmation(reconciler: Reconciler, command: str) 
     reconciler.apply(manifest("a"))
     if command == "destroy":
         reconciler.ends(0, "destroy --yes")
-    said = reconciler(command)
-    assert (said.code, "?" in said.err) == (0, False)
+    result = reconciler(command)
+    assert (result.code, "?" in result.err) == (0, False)
 
 
 def test_drift_is_0_2_or_8(world: World) -> None:
@@ -298,11 +298,11 @@ def test_internal_error_is_70_with_a_report_without_secrets(world: World, tmp_pa
 
     world.patch.setattr("reconciler.reconcile.propose_plan", broken)
     world.patch.setattr("tempfile.tempdir", str(tmp_path))
-    said = world.ends(70, "plan", lacks="Traceback")
+    result = world.ends(70, "plan", lacks="Traceback")
     [report] = tmp_path.glob("reconciler-report-*.txt")
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert "ZeroDivisionError" in report.read_text()
-    assert "tell-nobody-1" not in report.read_text() + said.err
+    assert "tell-nobody-1" not in report.read_text() + result.err
 
 
 def test_help_and_version_are_0(reconciler: Reconciler) -> None:

@@ -35,14 +35,14 @@ def test_field_is_found_by_path_or_unique_path_suffix(path: str, names: str) -> 
 
 
 def test_field_is_printed_with_its_subfields(reconciler: Reconciler) -> None:
-    said = reconciler.ends(0, "explain key_pair_names").out
-    assert said.splitlines()[2].split()[:3] == ["endpoints.ssh.key_pair_names", "update", "(huawei)"]
-    said = reconciler.ends(0, "explain schedule_policy").out
-    assert [line.split()[0] for line in said.splitlines()[2:4]] == [
+    output = reconciler.ends(0, "explain key_pair_names").out
+    assert output.splitlines()[2].split()[:3] == ["endpoints.ssh.key_pair_names", "update", "(huawei)"]
+    output = reconciler.ends(0, "explain schedule_policy").out
+    assert [line.split()[0] for line in output.splitlines()[2:4]] == [
         "spec.schedule_policy",
         "spec.schedule_policy.priority",
     ]
-    assert "spec.resource" not in said
+    assert "spec.resource" not in output
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_effect_of_editing_a_field_is_documented(path: str, edit: str) -> None:
 
 
 def test_ambiguous_name_is_wrong_usage_and_lists_the_paths(reconciler: Reconciler) -> None:
-    said = reconciler.ends(64, "explain node_count", out="", err='several fields are called "node_count"')
-    assert "\n  spec.resource.node_count\n" in said.err
-    assert "\n  tasks[].task_resource.node_count\n" in said.err
+    result = reconciler.ends(64, "explain node_count", out="", err='several fields are called "node_count"')
+    assert "\n  spec.resource.node_count\n" in result.err
+    assert "\n  tasks[].task_resource.node_count\n" in result.err
 
 
 def test_misspelt_name_is_wrong_usage_with_the_nearest_field(reconciler: Reconciler) -> None:

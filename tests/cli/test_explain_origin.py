@@ -50,8 +50,8 @@ def origins(text: str) -> dict[str, list[str]]:
 
 def test_each_value_is_shown_with_its_location_through_every_layer(reconciler: Reconciler) -> None:
     reconciler.setenv("KEY", "hunter2-hunter2")
-    said = reconciler.ends(0, "explain origin sweep-lr-0_1")
-    assert origins(said.out) == {
+    result = reconciler.ends(0, "explain origin sweep-lr-0_1")
+    assert origins(result.out) == {
         "spec.resource.flavor_id": ['"gpu"', "shared.yaml:2"],
         "spec.resource.node_count": ["4", "jobs.yaml:15"],
         "spec.auto_stop.time_unit": ['"HOURS"', "shared.yaml:2"],
@@ -88,8 +88,8 @@ target: local
 """
     text = JOBS.replace("targets: {local: {kind: local}}\n", targets)
     write(text)
-    said = reconciler("explain origin sweep-lr-0_1 -t prod")
-    found = origins(said.out)
+    result = reconciler("explain origin sweep-lr-0_1 -t prod")
+    found = origins(result.out)
     assert found["spec.resource.flavor_id"] == ['"big"', "jobs.yaml:7"]
     assert found["algorithm.code_dir"][0] == '"obs://prod-data/code/"'
     assert found["algorithm.code_dir"][-1] == "jobs.yaml:6)"

@@ -66,14 +66,14 @@ def test_exported_job_with_a_foreign_name_is_adopted_by_id(
         key: f"reconciler adopt {key} {make(name)}"
         for key, name in {"x": "x-r2", "x_2": "x", "w_R2": "w-R2", "y" * 58: "y" * 61}.items()
     }
-    said = export("--all")
-    assert said.code == 0
-    written = said.out
+    result = export("--all")
+    assert result.code == 0
+    written = result.out
     write(written)
     by_name = commands.pop("x")
-    assert by_name not in said.err + written
+    assert by_name not in result.err + written
     for key, command in commands.items():
-        assert f"fix: before anything is applied, {command}" in said.err
+        assert f"fix: before anything is applied, {command}" in result.err
         assert f"apply would create it; first: {command}\n" in written, key
         reconciler.ends(0, *command.split()[1:], "--yes")
     reconciler.ends(0, *by_name.split()[1:], "--yes")
@@ -84,8 +84,8 @@ def test_exported_job_with_a_foreign_name_is_adopted_by_id(
 def test_target_of_the_stack_in_the_directory_is_exported(world: World, make: Make) -> None:
     make("resnet")
     world.write("other")
-    said = world.ends(0, "export --all")
-    written = tree(said.out)
+    result = world.ends(0, "export --all")
+    written = tree(result.out)
     assert (written["stack"], written["target"], list(written["jobs"])) == ("test", "there", ["resnet"])
     assert written["targets"] == {"there": {"kind": "modelarts", "endpoint": world.url, "project_id": "p1"}}
 
@@ -108,19 +108,19 @@ def test_export_all_takes_active_and_completed_jobs(
         make(phase.lower(), phase)
     for name in ("lr-a", "lr-b", "LR-c"):
         make(name)
-    said = export("--all", *options)
-    assert said.code == 0
-    assert list(tree(said.out)["jobs"]) == keys
-    assert ("No matching jobs" in said.err) is (not keys)
+    result = export("--all", *options)
+    assert result.code == 0
+    assert list(tree(result.out)["jobs"]) == keys
+    assert ("No matching jobs" in result.err) is (not keys)
 
 
 def test_job_that_a_stack_owns_is_exported_only_by_name(world: World, export: Export, make: Make) -> None:
     write(world.manifest("owned"), "stack/jobs.yaml")
     world.ends(0, "apply --yes stack")
     make("free")
-    said = export("--all")
-    assert list(tree(said.out)["jobs"]) == ["free"]
-    assert "1 job owned by a stack is left out" in said.err
+    result = export("--all")
+    assert list(tree(result.out)["jobs"]) == ["free"]
+    assert "1 job owned by a stack is left out" in result.err
     named = tree(export("owned").out)
     assert named["jobs"]["owned"]["description"] == "owned of the test"
     assert "reconciler." not in str(named["jobs"])
@@ -128,10 +128,10 @@ def test_job_that_a_stack_owns_is_exported_only_by_name(world: World, export: Ex
 
 def test_missing_job_does_not_stop_the_export_of_others(export: Export, make: Make) -> None:
     job_id = make("resnet")
-    said = export(job_id, "nothing")
-    assert said.code == 1
-    assert list(tree(said.out)["jobs"]) == ["resnet"]
-    assert "'nothing'" in said.err
+    result = export(job_id, "nothing")
+    assert result.code == 1
+    assert list(tree(result.out)["jobs"]) == ["resnet"]
+    assert "'nothing'" in result.err
     assert (export("nothing").code, export("nothing").out) == (1, "")
 
 
@@ -163,9 +163,9 @@ def test_unreadable_job_is_named_and_the_others_are_exported(
     lost = make("lost")
     make("b")
     service.app.faults.add(replace(fault, path=f"*{lost}") if fault.operation == SHOWN else fault)
-    said = export("--all")
-    assert (said.code, list(tree(said.out)["jobs"])) == (8, ["b"])
-    assert [one for one in told if one not in said.err] == []
+    result = export("--all")
+    assert (result.code, list(tree(result.out)["jobs"])) == (8, ["b"])
+    assert [one for one in told if one not in result.err] == []
 
 
 def test_job_not_expressible_in_a_manifest_is_named(export: Export, make: Make, service: Service) -> None:
@@ -173,9 +173,9 @@ def test_job_not_expressible_in_a_manifest_is_named(export: Export, make: Make, 
     task = {"role": "a", "algorithm": {"code_dir": "obs://b/"}, "task_resource": {"flavor_id": "f"}}
     body = {"kind": "hetero_job", "metadata": {"name": "hetero"}, "tasks": [task]}
     service.store.set_phase(service.store.create("p1", body).id, "Running")
-    said = export("--all")
-    assert (said.code, list(tree(said.out)["jobs"])) == (8, ["resnet"])
-    assert "hetero: tasks" in said.err
+    result = export("--all")
+    assert (result.code, list(tree(result.out)["jobs"])) == (8, ["resnet"])
+    assert "hetero: tasks" in result.err
 
 
 # --- secrets
@@ -187,6 +187,6 @@ def test_value_that_the_stack_declares_sensitive_is_a_variable(world: World, mak
         "parameters: {lr: 0.1}", "environments: {PLAIN: {value: x1-declared, sensitive: true}}"
     )
     write(declared)
-    said = world("export --all")
-    assert "ordinary-value-1" not in said.out + said.err
-    assert tree(said.out)["jobs"]["resnet"]["algorithm"]["environments"] == {"PLAIN": "${var.PLAIN}"}
+    result = world("export --all")
+    assert "ordinary-value-1" not in result.out + result.err
+    assert tree(result.out)["jobs"]["resnet"]["algorithm"]["environments"] == {"PLAIN": "${var.PLAIN}"}

@@ -39,6 +39,6 @@ def test_missing_package_is_named_with_the_command_that_installs_it(
     reconciler.setenv("RECONCILER_RECORDS", "postgresql://h/d")
     reconciler.patch.setitem(sys.modules, module, None)
     extra = EXTRAS[module]
-    said = reconciler.ends(code, command)
+    result = reconciler.ends(code, command)
     for text in (f"{extra.package}, which {extra.purpose}, is not installed", f"'reconciler[{extra.name}]'"):
-        assert text in said.out + said.err
+        assert text in result.out + result.err

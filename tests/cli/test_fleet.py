@@ -59,8 +59,8 @@ def test_every_root_below_path_is_a_separate_stack_even_if_nested(reconciler: Re
     write(stack("inner", "b"), "tree/outer/deep/inner/stack.yaml")
     write(stack("other", "c"), "tree/outer-b/stack.yaml")
     write(stack("hidden", "d"), "tree/.hidden/stack.yaml")
-    said = reconciler("validate --fleet --json tree")
-    shown = [(one["root"], one["stack"], one["document"]["jobs"]) for one in said.document["stacks"]]
+    result = reconciler("validate --fleet --json tree")
+    shown = [(one["root"], one["stack"], one["document"]["jobs"]) for one in result.document["stacks"]]
     assert shown == [("outer", "outer", 1), ("outer-b", "other", 1), ("outer/deep/inner", "inner", 1)]
     # The root of PATH itself is "."; roots of several paths are relative to their common parent.
     for paths, roots in (
@@ -90,12 +90,12 @@ def test_failing_stacks_hide_no_other(reconciler: Reconciler, service: Service) 
     for file in ("a", "b"):
         write(stack("twice"), f"twice/{file}.yaml")
     reconciler.patch.setattr("reconciler.modelarts.http.retry_wait_s", lambda *_: None)
-    said = reconciler.ends(7, "plan --fleet --json")
+    result = reconciler.ends(7, "plan --fleet --json")
     codes = {"broken": 65, "denied": 7, "good": 0, "syntax": 65, "twice": 65, "unreachable": 8}
-    assert codes_of(said.document) == codes
-    assert entries(said.document)["broken"]["stack"] == "broken"
-    assert entries(said.document)["twice"]["stack"] is None
-    assert all(("document" in one) != ("error" in one) for one in said.document["stacks"])
+    assert codes_of(result.document) == codes
+    assert entries(result.document)["broken"]["stack"] == "broken"
+    assert entries(result.document)["twice"]["stack"] is None
+    assert all(("document" in one) != ("error" in one) for one in result.document["stacks"])
 
 
 def test_unreadable_directory_is_an_entry(reconciler: Reconciler) -> None:
@@ -120,8 +120,8 @@ def test_exit_code_is_the_first_by_the_order_of_the_table_over_all_stacks(reconc
     reconciler.ends(2, "plan --fleet --detailed-exitcode --allow empty")
     reconciler.ends(3, "plan --fleet --detailed-exitcode")  # a manifest without jobs
     put(two=BROKEN)
-    said = reconciler.ends(65, "plan --fleet --detailed-exitcode --json")
-    assert sorted(said.document["summary"]["exit_codes"]) == ["2", "3", "65"]
+    result = reconciler.ends(65, "plan --fleet --detailed-exitcode --json")
+    assert sorted(result.document["summary"]["exit_codes"]) == ["2", "3", "65"]
     assert PRECEDENCE.index(65) < PRECEDENCE.index(3) < PRECEDENCE.index(2)
 
 
@@ -137,10 +137,10 @@ def test_internal_error_is_70_of_its_stack_without_secrets(reconciler: Reconcile
     reconciler.setenv("PASSWORD_OF_TWO", "swordfish-1")
     variables = "variables: {password: {env: PASSWORD_OF_TWO, sensitive: true}}\n"
     put(one="a", two=stack("two", "a", more=variables))
-    said = reconciler.ends(70, "plan --fleet --json", lacks="swordfish-1")
-    assert codes_of(said.document) == {"one": 0, "two": 70}
-    assert entries(said.document)["two"]["error"]["message"] == "internal error: KeyError: '(sensitive)'"
-    [report] = re.findall(r"with the file (\S+) ", said.err)
+    result = reconciler.ends(70, "plan --fleet --json", lacks="swordfish-1")
+    assert codes_of(result.document) == {"one": 0, "two": 70}
+    assert entries(result.document)["two"]["error"]["message"] == "internal error: KeyError: '(sensitive)'"
+    [report] = re.findall(r"with the file (\S+) ", result.err)
     text = Path(report).read_text(encoding="utf-8")
     assert ("fails_for_one" in text, "swordfish-1" in text) == (True, False)
     Path(report).unlink()
@@ -273,8 +273,8 @@ def test_prometheus_tells_stacks_of_one_name_apart_by_their_root(reconciler: Rec
 def test_progress_is_a_line_now_and_then_and_each_stack_if_verbose(reconciler: Reconciler) -> None:
     put(one="a", two="a")
     reconciler.ends(0, "plan --fleet", err="")
-    said = reconciler("plan --fleet -v --json")
-    shown = re.findall(r"debug: (\d of \d) stacks done; (\w+): Plan: 1 to create", said.err)
+    result = reconciler("plan --fleet -v --json")
+    shown = re.findall(r"debug: (\d of \d) stacks done; (\w+): Plan: 1 to create", result.err)
     assert [count for count, _ in shown] == ["1 of 2", "2 of 2"]
     assert {name for _, name in shown} == {"one", "two"}
     reconciler.patch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
@@ -312,15 +312,15 @@ def test_fleet_apply_asks_once_and_applies_each_stack_separately(reconciler: Rec
     put(kept="a", one="b c", two="d", denied=DENIED, typo=BROKEN)
     reconciler.ends(0, "apply --yes kept")
     asked = answering(reconciler)
-    said = reconciler.ends(65, "apply --fleet -o text -o json=r.json -o text=r.txt")
+    result = reconciler.ends(65, "apply --fleet -o text -o json=r.json -o text=r.txt")
     assert asked == ["Apply the plans of 2 stacks?"]
     plans, results = (
-        said.out.split("\n\nFleet: 5 stacks, 3 with changes, 1 failed; ")[0],
-        said.out.splitlines(),
+        result.out.split("\n\nFleet: 5 stacks, 3 with changes, 1 failed; ")[0],
+        result.out.splitlines(),
     )
     assert "  + create    b  r1   new" in plans
     assert results[-1] == "Fleet: 5 stacks, 2 with changes, 1 failed; 3 succeeded."
-    assert said.out.count("Applied: 2 succeeded.") == 1
+    assert result.out.count("Applied: 2 succeeded.") == 1
     text = Path("r.txt").read_text(encoding="utf-8")
     assert text.count("  + create    b  r1   new") == text.count("  succeeded create b") == 1
     document = json.loads(Path("r.json").read_text(encoding="utf-8"))
@@ -347,9 +347,9 @@ def test_declined_prompt_refuses_every_stack(world: World) -> None:
         raise Refused(Diagnostic("not confirmed"))
 
     asked = answering(world, no)
-    said = world.ends(3, "apply --fleet --json", err="not confirmed")
-    assert (len(asked), codes_of(said.document), world.changes) == (1, {"one": 3, "two": 3}, [])
-    assert summaries(said.document) == {}
+    result = world.ends(3, "apply --fleet --json", err="not confirmed")
+    assert (len(asked), codes_of(result.document), world.changes) == (1, {"one": 3, "two": 3}, [])
+    assert summaries(result.document) == {}
 
 
 def test_plan_other_than_the_shown_one_is_stale(world: World) -> None:
@@ -435,8 +435,8 @@ def test_stacks_are_waited_for_concurrently(reconciler: Reconciler, service: Ser
 
     mover = threading.Thread(target=advance, daemon=True)
     mover.start()
-    said = reconciler.ends(0, "apply --fleet --yes --wait running --json")
-    waits = [one["document"]["events"][-1]["waits"] for one in said.document["stacks"]]
+    result = reconciler.ends(0, "apply --fleet --yes --wait running --json")
+    waits = [one["document"]["events"][-1]["waits"] for one in result.document["stacks"]]
     assert [wait["result"] for found in waits for wait in found] == ["reached"] * 6
 
 
@@ -510,6 +510,6 @@ def test_interrupt_ends_the_fleet_without_a_report(world: World) -> None:
                 os.kill(os.getpid(), signal.SIGINT)
 
     world.service.app.requests = Interrupting(served)
-    said = world.ends(130, "plan --fleet --json", out="")
+    result = world.ends(130, "plan --fleet --json", out="")
     assert len(world.requests) < 100
-    assert re.search(r"^s\d+: Plan: 1 to create", said.err, re.MULTILINE)
+    assert re.search(r"^s\d+: Plan: 1 to create", result.err, re.MULTILINE)

@@ -132,9 +132,9 @@ def test_stack_that_kills_every_worker_fails_alone(
 ) -> None:
     write_stacks(slow_service[0], 4)
     write("", f"fleet/team-0/s00/{FATAL_FILE}")
-    said = reconciler("plan --fleet --json --scheduler", cluster.address, "fleet")
-    by_root = {entry["root"]: entry for entry in said.document["stacks"]}
-    assert said.code == 8
+    result = reconciler("plan --fleet --json --scheduler", cluster.address, "fleet")
+    by_root = {entry["root"]: entry for entry in result.document["stacks"]}
+    assert result.code == 8
     assert by_root["team-0/s00"]["error"]["message"].startswith(
         "the worker failed: it could not run the check, or workers were lost"
     )
@@ -151,9 +151,9 @@ def test_response_of_a_hostile_worker_executes_nothing_and_fails_its_stack(
 ) -> None:
     write_stacks(slow_service[0], 2)
     file = write(kind, f"fleet/team-0/s00/{HOSTILE_FILE}")
-    said = reconciler("plan --fleet --json --scheduler", hostile_cluster.address, "fleet")
-    codes = {entry["root"]: entry["exit_code"] for entry in said.document["stacks"]}
-    assert (said.code, codes) == (8, {"team-0/s00": 8, "team-1/s01": 0})
+    result = reconciler("plan --fleet --json --scheduler", hostile_cluster.address, "fleet")
+    codes = {entry["root"]: entry["exit_code"] for entry in result.document["stacks"]}
+    assert (result.code, codes) == (8, {"team-0/s00": 8, "team-1/s01": 0})
     trace = file.with_suffix(".trace")
     readers = trace.read_text(encoding="utf-8").split() if trace.exists() else []
     assert str(os.getpid()) not in readers
@@ -227,10 +227,10 @@ def test_secret_on_the_command_line_is_wrong_usage_and_not_sent(
     reconciler: Reconciler, wire: Wire, slow_service: tuple[str, SlowService], more: list[str], why: str
 ) -> None:
     write_stacks(slow_service[0], 2)
-    said = reconciler("plan --fleet --scheduler", wire.address, *more, "fleet")
-    assert (said.code, said.out, bytes(wire.sent)) == (64, "", b"")
-    assert why in said.err
-    assert "abcdef-secret" not in said.err
+    result = reconciler("plan --fleet --scheduler", wire.address, *more, "fleet")
+    assert (result.code, result.out, bytes(wire.sent)) == (64, "", b"")
+    assert why in result.err
+    assert "abcdef-secret" not in result.err
 
 
 def test_interrupt_cancels_tasks_not_yet_started(
@@ -244,9 +244,9 @@ def test_interrupt_cancels_tasks_not_yet_started(
         os.kill(os.getpid(), signal.SIGINT)
 
     service.at = service._requests + 6, interrupt
-    said = reconciler("plan --fleet --json --scheduler", cluster.address, "fleet")
+    result = reconciler("plan --fleet --json --scheduler", cluster.address, "fleet")
     service.go_on()
-    assert (said.code, said.out) == (130, "")
+    assert (result.code, result.out) == (130, "")
     # The workers are idle: running tasks have ended, and no other was started.
     reconciler.ends(0, "validate --fleet --scheduler", cluster.address, "fleet")
     assert service._requests < 50
@@ -276,14 +276,14 @@ def test_apply_on_workers_is_interrupted_cleanly(
     # Besides the first plans, each stack was read once for its plan and once for its apply.
     plans = 20 * (service._requests // 14)
     service.at = service._requests + plans, interrupt
-    said = reconciler("apply --fleet --yes --json --scheduler", cluster.address, "fleet")
-    assert (said.code, {one["exit_code"] for one in said.document["stacks"]}) == (130, {0, 130})
-    assert len(said.document["stacks"]) == 20
-    assert 7 + said.document["summary"]["counts"]["done"] == len(created()) < 20
+    result = reconciler("apply --fleet --yes --json --scheduler", cluster.address, "fleet")
+    assert (result.code, {one["exit_code"] for one in result.document["stacks"]}) == (130, {0, 130})
+    assert len(result.document["stacks"]) == 20
+    assert 7 + result.document["summary"]["counts"]["done"] == len(created()) < 20
 
 
 @pytest.mark.parametrize(
-    ("address", "code", "said"),
+    ("address", "code", "message"),
     [
         ("tcp://127.0.0.1:1", 8, "the scheduler is unavailable"),
         ("127.0.0.1:8786", 64, '"127.0.0.1:8786" is not tcp://HOST:PORT'),
@@ -291,11 +291,11 @@ def test_apply_on_workers_is_interrupted_cleanly(
     ],
 )
 def test_unreachable_scheduler_is_reported(
-    reconciler: Reconciler, address: str, code: int, said: str
+    reconciler: Reconciler, address: str, code: int, message: str
 ) -> None:
     reconciler.patch.setattr("reconciler.fleet.CONNECT_S", 0.2)
     write_stacks("http://127.0.0.1:1", 1)
-    run = reconciler.ends(code, "validate --fleet --scheduler", address, "fleet", out="", err=said)
+    run = reconciler.ends(code, "validate --fleet --scheduler", address, "fleet", out="", err=message)
     assert "OSError" not in run.err  # the message of the system, not the exception
 
 

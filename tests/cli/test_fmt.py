@@ -16,8 +16,8 @@ TIDY = "jobs: {}\nstack: test     # its name\n"
 def test_changed_files_are_named_and_a_second_run_changes_nothing(reconciler: Reconciler) -> None:
     for name in ("jobs.yaml", "team/more.yml"):
         write(MESSY, name)
-    said = reconciler("fmt")
-    assert (said.code, said.out, said.err) == (0, "jobs.yaml\nteam/more.yml\n", "")
+    result = reconciler("fmt")
+    assert (result.code, result.out, result.err) == (0, "jobs.yaml\nteam/more.yml\n", "")
     assert Path("jobs.yaml").read_text(encoding="utf-8") == TIDY
     reconciler.ends(0, "fmt jobs.yaml team", out="")
 
@@ -33,8 +33,8 @@ def test_check_changes_nothing_names_the_files_and_exits_1(reconciler: Reconcile
 def test_file_name_is_not_interpreted_as_a_workflow_command(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "::error::x\n::.yaml").write_text(MESSY, encoding="utf-8")
     for arguments in (("--check",), ()):
-        said = reconciler("fmt", *arguments)
-        assert not [line for line in said.out.splitlines() if line.lstrip().startswith("::")]
+        result = reconciler("fmt", *arguments)
+        assert not [line for line in result.out.splitlines() if line.lstrip().startswith("::")]
 
 
 def test_other_yaml_in_a_directory_is_left_alone(reconciler: Reconciler) -> None:
@@ -47,9 +47,9 @@ def test_other_yaml_in_a_directory_is_left_alone(reconciler: Reconciler) -> None
 def test_invalid_file_is_65_with_its_location_and_the_others_are_formatted(reconciler: Reconciler) -> None:
     write("stack: [\n", "a.yaml")
     write(MESSY, "b.yaml")
-    said = reconciler("fmt")
-    assert (said.code, said.out) == (65, "b.yaml\n")
-    assert "a.yaml:2" in said.err
+    result = reconciler("fmt")
+    assert (result.code, result.out) == (65, "b.yaml\n")
+    assert "a.yaml:2" in result.err
     assert Path("a.yaml").read_text(encoding="utf-8") == "stack: [\n"
 
 

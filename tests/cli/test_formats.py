@@ -73,9 +73,9 @@ def test_every_command_with_formats_is_tested() -> None:
 @pytest.mark.parametrize("command", [name for name in TAKES_FORMATS if name not in ENDLESS])
 def test_added_format_row_is_offered(reconciler: Reconciler, command: str) -> None:
     arguments, contents = ARGUMENTS[command]
-    said = reconciler(command, *arguments, "-o", "shout", "-o", "shout=shown.txt")
-    lines = [line for line in said.out.splitlines() if line.startswith("SHOUTED")]
-    assert [line.split()[1] for line in lines] == contents, said.err
+    result = reconciler(command, *arguments, "-o", "shout", "-o", "shout=shown.txt")
+    lines = [line for line in result.out.splitlines() if line.startswith("SHOUTED")]
+    assert [line.split()[1] for line in lines] == contents, result.err
     assert write("", "empty.txt").with_name("shown.txt").read_text().split()[1] == contents[0]
 
 

@@ -34,10 +34,10 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
 
 def test_github_plan_has_annotations_summary_and_outputs(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"))
-    said = reconciler("plan --out plan.json -o github")
+    result = reconciler("plan --out plan.json -o github")
     last_line = "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
-    assert said.out == f"::notice title=reconciler test@there::{last_line}\n"
-    digest = said.err.strip().splitlines()[-1]
+    assert result.out == f"::notice title=reconciler test@there::{last_line}\n"
+    digest = result.err.strip().splitlines()[-1]
     assert digest.startswith("sha256:")
     outputs = step.outputs
     assert (outputs["has_changes"], outputs["digest"], outputs["summary"]) == ("true", digest, last_line)
@@ -60,17 +60,17 @@ def test_unsavable_plan_has_no_digest(reconciler: Reconciler, step: Step) -> Non
     reconciler.setenv("A_TOKEN", "nightly")
     more = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
     write(manifest("nightly", more=more).replace("{lr: 0.1}", "{lr: '${var.token}'}"))
-    said = reconciler("plan -o github")
-    assert (said.code, step.outputs["digest"]) == (0, "")
+    result = reconciler("plan -o github")
+    assert (result.code, step.outputs["digest"]) == (0, "")
 
 
 def test_apply_ends_with_the_outputs_of_its_result(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"))
     reconciler("plan -o github")
     digest = step.outputs["digest"]
-    said = reconciler("apply --yes -o github")
+    result = reconciler("apply --yes -o github")
     assert step.outputs["digest"] == digest
-    assert said.out.splitlines()[-1] == "::notice title=reconciler test@there::Applied: 1 succeeded."
+    assert result.out.splitlines()[-1] == "::notice title=reconciler test@there::Applied: 1 succeeded."
     assert step.outputs["summary"] == "Applied: 1 succeeded."
     assert step.outputs["create"] == "1"
     summary = step.summary.read_text(encoding="utf-8")
@@ -85,8 +85,8 @@ def test_annotation_names_the_file_relative_to_the_repository(reconciler: Reconc
     reconciler.patch.chdir("stacks/one")
     reconciler.ends(0, "apply --yes")
     write(manifest("a", lr="0.5"))
-    said = reconciler("plan -o github")
-    assert "::warning file=stacks/one/jobs.yaml,line=6,col=3,title=replace a::" in said.out
+    result = reconciler("plan -o github")
+    assert "::warning file=stacks/one/jobs.yaml,line=6,col=3,title=replace a::" in result.out
 
 
 def test_github_format_outside_a_workflow_has_only_commands(reconciler: Reconciler, tmp_path: Path) -> None:

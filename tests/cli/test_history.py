@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.emulator import database
 from reconciler.modelarts.clock import SystemClock
-from tests.cli.conftest import Reconciler, Said, World, manifest, write
+from tests.cli.conftest import Reconciler, Result, World, manifest, write
 from tests.cli.lock_helpers import FILE
 
 SECRET = "hunter2-tell-nobody"
@@ -29,13 +29,13 @@ def sql(statement: str, *values: object) -> None:
         file.execute(statement, values)
 
 
-def runs(said: Said) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = said.document["runs"]
+def runs(result: Result) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = result.document["runs"]
     return found
 
 
-def revisions(said: Said, name: str = "revision") -> list[tuple[str, Any]]:
-    return sorted((one["key"], one[name]) for one in said.document["revisions"])
+def revisions(result: Result, name: str = "revision") -> list[tuple[str, Any]]:
+    return sorted((one["key"], one[name]) for one in result.document["revisions"])
 
 
 #: Offset of the clock in these tests, in seconds.
@@ -101,12 +101,12 @@ def test_each_run_shows_author_time_origin_and_actions(applied: Reconciler) -> N
 
 
 def test_history_document_has_its_fields(applied: Reconciler) -> None:
-    said = applied("history --json")
-    document = said.document
+    result = applied("history --json")
+    document = result.document
     head = ["format_version", "reconciler_version", "created_at", "stack", "target", "manifest_digest"]
     assert list(document)[:6] == head
     assert document["key"] is None
-    drift, second, first = runs(said)
+    drift, second, first = runs(result)
     assert [run["kind"] for run in (drift, second, first)] == ["drift", "apply", "apply"]
     assert (first["result"], first["summary"]["done"]) == ("complete", 2)
     assert first["duration_s"] >= 0
@@ -140,8 +140,8 @@ def test_failed_action_shows_its_cause(world: World) -> None:
     world.write("a", "b")
     world.fail("CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
     world.ends(5, "apply --yes --parallelism 1")
-    said = world.ends(0, "history a", out="#1 apply: partial, ")
-    assert re.search(r"      failed    create a: .*full.*ModelArts\.2815", said.out)
+    result = world.ends(0, "history a", out="#1 apply: partial, ")
+    assert re.search(r"      failed    create a: .*full.*ModelArts\.2815", result.out)
     told = world.ends(0, "history a -v", lacks="call create b").out
     assert re.search(
         r"call create a 20\S+Z, took [\d.]+ s: failed: full \(ModelArts.2815, request\s+\S+\)", told
@@ -153,8 +153,8 @@ def test_interrupted_run_is_marked_with_its_unfinished_call(applied: Reconciler)
     sql("DELETE FROM reconciler_outcomes WHERE run_id = 2")
     sql("DELETE FROM reconciler_lines WHERE run_id = 2 AND line = 3")
     sql("UPDATE reconciler_lines SET ended_at_s = NULL, ok = NULL WHERE run_id = 2 AND line = 2")
-    said = applied.ends(0, "history", out="1 call has no recorded answer; use -v to list the calls")
-    assert re.search(r"^#2 apply: unfinished, 20\S+Z$", said.out, re.M)
+    result = applied.ends(0, "history", out="1 call has no recorded answer; use -v to list the calls")
+    assert re.search(r"^#2 apply: unfinished, 20\S+Z$", result.out, re.M)
     told = applied("history a -v").out
     assert re.search(r"call update a 20\S+Z, took [\d.]+ s: succeeded", told)
     assert re.search(r"call terminate a 20\S+Z: no answer recorded", told)
@@ -167,8 +167,8 @@ def test_interrupted_run_is_marked_with_its_unfinished_call(applied: Reconciler)
 
 
 def test_key_history_shows_each_revision_with_its_declaration(applied: Reconciler) -> None:
-    said = applied.ends(0, "history a", lacks="create b")
-    head, newest, oldest, second, first = said.out.rstrip("\n").split("\n\n")
+    result = applied.ends(0, "history a", lacks="create b")
+    head, newest, oldest, second, first = result.out.rstrip("\n").split("\n\n")
     assert head == "Stack test on there (emulator: jobs are pretended)\nKey a"
     assert re.match(r"r2  a-r2  \w+\n    job ", newest)
     assert "        parameters:\n          lr: 0.01\n" in newest
@@ -199,8 +199,8 @@ def test_first_argument_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -
         ("a stack", "a"),
         ("a stack/jobs.yaml", "a"),
     ):
-        said = reconciler.ends(0, f"history --json {words}", err="")
-        assert (said.document["key"], len(runs(said))) == (key, 1), words
+        result = reconciler.ends(0, f"history --json {words}", err="")
+        assert (result.document["key"], len(runs(result))) == (key, 1), words
     for words in ("none.yaml", "./a", "a none", "a b .", "stack none"):
         reconciler.ends(64, f"history {words}", err="no such path")
 
@@ -255,8 +255,8 @@ def test_html_page_has_a_lane_per_key_and_text_is_unchanged(applied: Reconciler)
     text = applied("history").out
     PAGE.write_text("old", encoding="utf-8")
     before = PAGE.stat().st_ino
-    said = applied("history --html page.html")
-    assert (said.code, said.out, said.err) == (0, text, "")
+    result = applied("history --html page.html")
+    assert (result.code, result.out, result.err) == (0, text, "")
     assert PAGE.stat().st_ino != before
     assert {one.name for one in Path().iterdir()} == {"page.html", "jobs.yaml", ".reconciler"}
     assert lanes() == ["Applies", "Drift checks", "a", "b"]
@@ -265,5 +265,5 @@ def test_html_page_has_a_lane_per_key_and_text_is_unchanged(applied: Reconciler)
     assert "1 no drift" in page
     applied.ends(0, "history b --html page.html")
     assert lanes()[2:] == ["b"]
-    said = applied("history --html nowhere/page.html")
-    assert (said.code, said.out, bool(said.err)) == (1, text, True)
+    result = applied("history --html nowhere/page.html")
+    assert (result.code, result.out, bool(result.err)) == (1, text, True)

@@ -39,12 +39,12 @@ def test_endless_policy_denies_within_the_time_limit(reconciler: Reconciler, com
     reconciler.patch.setattr(evaluator, "time", TIME_OF_CHILDREN)
     write_stack()
     before, begun_s = children(), children_ran_s()
-    said = reconciler(command)
+    result = reconciler(command)
     assert children_ran_s() - begun_s < 5
-    assert said.code == ExitCode.REFUSED
-    assert "it exceeds the limit of 10 s for the policies of a plan" in said.out + said.err
-    assert re.search("blocked +b .*denied by other|other denies b", said.out + said.err)
-    assert not re.search("blocked +a .*denied by other|other denies a", said.out + said.err)
+    assert result.code == ExitCode.REFUSED
+    assert "it exceeds the limit of 10 s for the policies of a plan" in result.out + result.err
+    assert re.search("blocked +b .*denied by other|other denies b", result.out + result.err)
+    assert not re.search("blocked +a .*denied by other|other denies a", result.out + result.err)
     assert children() <= before
 
 

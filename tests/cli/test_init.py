@@ -13,10 +13,10 @@ from tests.cli.conftest import Reconciler
 
 
 def test_generated_files_are_valid_formatted_and_plannable(reconciler: Reconciler, tmp_path: Path) -> None:
-    said = reconciler.ends(0, "init", "My Models")
+    result = reconciler.ends(0, "init", "My Models")
     expected = ["jobs.yaml", "src/train.py", ".github/workflows/reconciler.yml", ".gitignore"]
-    assert said.out.splitlines() == [f"My Models/{name}" for name in expected]
-    assert "Next:\n  cd 'My Models'\n  reconciler plan " in said.err
+    assert result.out.splitlines() == [f"My Models/{name}" for name in expected]
+    assert "Next:\n  cd 'My Models'\n  reconciler plan " in result.err
     reconciler.patch.chdir(tmp_path / "My Models")
     reconciler.ends(0, "fmt --check")
     assert "stack my-models" in reconciler("validate").out
@@ -32,9 +32,9 @@ def test_generated_files_are_valid_formatted_and_plannable(reconciler: Reconcile
 
 def test_existing_files_are_kept_and_named(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("mine\n", encoding="utf-8")
-    said = reconciler.ends(0, "init")
-    assert ".gitignore" not in said.out
-    assert "exists, not written: .gitignore" in said.err
+    result = reconciler.ends(0, "init")
+    assert ".gitignore" not in result.out
+    assert "exists, not written: .gitignore" in result.err
     assert (tmp_path / ".gitignore").read_text(encoding="utf-8") == "mine\n"
     reconciler.ends(0, "init", out="")
 

@@ -59,8 +59,8 @@ def interrupt(number: int, when: Callable[[], bool], run: Callable[[], Ended]) -
 
 def interrupted(reconciler: Reconciler, code: int, when: Callable[[], bool], line: str) -> None:
     number = next(number for number, own in EXITS.items() if own == code)
-    said = interrupt(number, when, lambda: reconciler(line))
-    assert (said.code, "Traceback" in said.err) == (code, False), said
+    result = interrupt(number, when, lambda: reconciler(line))
+    assert (result.code, "Traceback" in result.err) == (code, False), result
 
 
 class Late(BaseModel):

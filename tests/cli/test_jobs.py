@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.core.observed import unseen
 from reconciler.emulator import Effect, Job, Store
-from tests.cli.conftest import Reconciler, Said, World, manifest, write
+from tests.cli.conftest import Reconciler, Result, World, manifest, write
 from tests.modelarts.building import a_body
 
 OWNED = "reconciler.vision.resnet50.r1.a3f9a2c1b7d4e"
@@ -35,10 +35,10 @@ def put_tagged(world: World, name: str) -> Job:
     return job
 
 
-def names(said: Said) -> str:
-    assert said.code == 0, said.err
-    found = [item["metadata"]["name"] for item in said.document["items"]]
-    assert said.document["count"] == len(found)
+def names(result: Result) -> str:
+    assert result.code == 0, result.err
+    found = [item["metadata"]["name"] for item in result.document["items"]]
+    assert result.document["count"] == len(found)
     return "".join(found)
 
 
@@ -99,8 +99,8 @@ def test_time_filters_need_one_search(here: World, which: str) -> None:
         ("--created-after 99999d --created-before 99998d", ""),
     ):
         here.forget_requests()
-        said = here(f"jobs list --json {which} {times}")
-        assert (names(said), len(here.requests)) == (found, 1), times
+        result = here(f"jobs list --json {which} {times}")
+        assert (names(result), len(here.requests)) == (found, 1), times
     for times, found in (("--created-after 33d", "dc"), ("--created-before 40d", "ba")):
         here.forget_requests()
         if which:
@@ -114,9 +114,9 @@ def test_time_filters_need_one_search(here: World, which: str) -> None:
 def test_list_reads_no_more_pages_than_the_limit_needs(here: World) -> None:
     for n in range(120):
         put(here, f"{n:03}")
-    said = here("jobs list --limit 60 --json")
-    assert names(said) == "".join(f"{n:03}" for n in range(119, 59, -1))
-    assert (said.document["complete"], len(here.requests)) == (False, 2)
+    result = here("jobs list --limit 60 --json")
+    assert names(result) == "".join(f"{n:03}" for n in range(119, 59, -1))
+    assert (result.document["complete"], len(here.requests)) == (False, 2)
     here.ends(0, "jobs list --limit 60", err="--limit")
     assert here("jobs list --limit 500 --json").document["complete"] is True
 
@@ -144,8 +144,8 @@ def test_log_is_sanitized_for_terminal_and_ci(here: World) -> None:
     log = "".join(f"{line}\n" for line in shown).encode()
     here.patch.setattr("reconciler.emulator.Store.log", lambda *_: (log, len(log)))
     assert here("jobs logs resnet50").out.splitlines() == [*shown.values()]
-    said = here.ends(0, "jobs logs resnet50 --json", lacks=["##", "\u202e"])
-    assert said.document["log"].splitlines() == [*shown]
+    result = here.ends(0, "jobs logs resnet50 --json", lacks=["##", "\u202e"])
+    assert result.document["log"].splitlines() == [*shown]
 
 
 # ── show ───────────────────────────────────────────────────────────────────────────────────────────
@@ -192,8 +192,8 @@ def test_missing_job_is_1(here: World, verb: str) -> None:
 def test_logs_print_the_log_and_nothing_else(here: World) -> None:
     job = put(here)
     here.time.sleep(35)
-    said = here.ends(0, "jobs logs resnet50", err="")
-    texts = [line.partition("] ")[2] for line in said.out.splitlines()]
+    result = here.ends(0, "jobs logs resnet50", err="")
+    texts = [line.partition("] ")[2] for line in result.out.splitlines()]
     assert texts == [f"[worker-0] step {n}" for n in range(4)]
     last = here("jobs logs --task worker-1 --lines 1", job.id).out
     assert (last.endswith("[worker-1] step 3\n"), last.count("\n")) == (True, 1)
@@ -216,8 +216,8 @@ def run_for(world: World, name: str, seconds: int, result: str = "Completed") ->
 @pytest.mark.usefixtures("_growing_logs")
 def test_follow_prints_each_line_once_until_the_end(here: World) -> None:
     here.store.set_phase(run_for(here, "short", 95).id, "Pending")
-    said = here.ends(0, "jobs logs short --follow", err=["no log of worker-0 yet", "short is Completed."])
-    assert [line.rpartition(" ")[2] for line in said.out.splitlines()] == [str(n) for n in range(10)]
+    result = here.ends(0, "jobs logs short --follow", err=["no log of worker-0 yet", "short is Completed."])
+    assert [line.rpartition(" ")[2] for line in result.out.splitlines()] == [str(n) for n in range(10)]
     lines = here("jobs logs short --follow --lines 3 --json").events
     assert [line["line"].rpartition(" ")[2] for line in lines] == ["7", "8", "9"]
 
@@ -291,8 +291,8 @@ def test_force_does_not_override_illegal_phase_or_protection(
     here: World, verb: str, phase: str, flags: str, why: str
 ) -> None:
     put(here, phase=phase, description=flags and OWNED + flags)
-    said = here.ends(3, f"jobs {verb} resnet50 --yes --force", out="", err=why)
-    assert flags or "legal " in said.err
+    result = here.ends(3, f"jobs {verb} resnet50 --yes --force", out="", err=why)
+    assert flags or "legal " in result.err
     assert here.changes == []
 
 
@@ -300,8 +300,8 @@ def test_force_does_not_override_illegal_phase_or_protection(
 def test_all_jobs_are_checked_before_the_first_is_touched(here: World, verb: str) -> None:
     good, bad = ("Running", "Completed") if verb == "terminate" else ("Completed", "Running")
     jobs = [put(here, "one", good), put(here, "two", bad), put(here, "three", bad)]
-    said = here.ends(3, f"jobs {verb} --yes", *(job.id for job in jobs))
-    assert said.err.count("error: cannot ") == 2
+    result = here.ends(3, f"jobs {verb} --yes", *(job.id for job in jobs))
+    assert result.err.count("error: cannot ") == 2
     here.ends(1, f"jobs {verb} one --yes", NO_ID)
     assert here.changes == []
 
@@ -360,9 +360,9 @@ def test_termination_succeeds_without_records(here: World) -> None:
 def test_terminate_of_a_job_already_terminating_succeeds(here: World) -> None:
     job = put(here)
     here.fail("StopTrainingJob", Effect.ANSWER_AFTER, status=409, code="ModelArts.2796")
-    said = here.ends(0, "jobs terminate resnet50 --yes --json")
+    outcome = here.ends(0, "jobs terminate resnet50 --yes --json")
     result = {"id": job.id, "name": "resnet50", "result": "terminating", "error": None}
-    assert said.document["jobs"] == [result]
+    assert outcome.document["jobs"] == [result]
 
 
 def test_job_that_cannot_be_terminated_stops_no_other(here: World) -> None:
@@ -399,9 +399,9 @@ def test_lost_answer_to_a_delete_is_looked_up(here: World, jobs: str) -> None:
 
 def test_wait_ends_when_all_are_completed(here: World) -> None:
     ids = [run_for(here, "short", 30).id, run_for(here, "long", 300).id]
-    said = here.ends(0, "jobs wait short", ids[1], err="short: Running -> Completed")
+    result = here.ends(0, "jobs wait short", ids[1], err="short: Running -> Completed")
     expected = [f"short {ids[0]}: Completed (30 s elapsed)", f"long {ids[1]}: Completed (5 min elapsed)"]
-    assert said.out.splitlines() == expected
+    assert result.out.splitlines() == expected
     assert 300 < sum(here.time.slept) < 330
 
 
@@ -423,15 +423,15 @@ def test_wait_ends_when_all_are_completed(here: World) -> None:
 )
 def test_wait_ends_at_its_goal(here: World, goal: str, phase: str, code: int, result: str) -> None:
     put(here, phase=phase)
-    said = here.ends(code, f"jobs wait resnet50 --for {goal} --timeout 1m --json")
-    assert said.document["jobs"][0]["result"] == result
+    outcome = here.ends(code, f"jobs wait resnet50 --for {goal} --timeout 1m --json")
+    assert outcome.document["jobs"][0]["result"] == result
 
 
 @pytest.mark.usefixtures("_growing_logs")
 def test_job_that_ends_badly_shows_the_end_of_its_log(here: World) -> None:
     run_for(here, "resnet50", 500, "Failed")
-    said = here.ends(10, "jobs wait resnet50", err="[worker-0] step 50", lacks="[worker-0] step 30\n")
-    assert said.out.startswith("ended badly: resnet50")
+    result = here.ends(10, "jobs wait resnet50", err="[worker-0] step 50", lacks="[worker-0] step 30\n")
+    assert result.out.startswith("ended badly: resnet50")
     [told] = here("jobs wait resnet50 --json").document["jobs"]
     assert (told["result"], told["phase"], told["duration_s"]) == ("ended_badly", "Failed", 500.0)
     assert len(told["log"]) == 20
@@ -440,8 +440,8 @@ def test_job_that_ends_badly_shows_the_end_of_its_log(here: World) -> None:
 @pytest.mark.parametrize(("timeout", "slept"), [("0s", 0), ("40s", 40)])
 def test_timed_out_wait_is_9(here: World, timeout: str, slept: float) -> None:
     put(here)
-    said = here.ends(9, f"jobs wait resnet50 --timeout {timeout}")
-    assert said.out.startswith("timed out: resnet50")
+    result = here.ends(9, f"jobs wait resnet50 --timeout {timeout}")
+    assert result.out.startswith("timed out: resnet50")
     assert sum(here.time.slept) == pytest.approx(slept)
     put(here, "broken", "Failed")
     told = here.ends(10, "jobs wait resnet50 broken --timeout 30s --json").document["jobs"]
@@ -464,8 +464,8 @@ def test_job_deleted_during_the_wait_is_unknown(here: World) -> None:
 
 
 def test_flavors_and_engines(here: World) -> None:
-    said = here.ends(0, "flavors --type ascend", out="192 arm64  768 GB   8 x Ascend-910 (32GB)")
-    assert " ".join(said.out.splitlines()[0].split()) == "FLAVOR TYPE CORES MEMORY CARDS MAX NODES"
+    result = here.ends(0, "flavors --type ascend", out="192 arm64  768 GB   8 x Ascend-910 (32GB)")
+    assert " ".join(result.out.splitlines()[0].split()) == "FLAVOR TYPE CORES MEMORY CARDS MAX NODES"
     flavors = here("flavors --json").document["flavors"]
     assert {flavor["flavor_type"] for flavor in flavors} == {"CPU", "GPU", "Ascend"}
     assert flavors[0]["attributes"]["is_multi_nodes_supported"] == "true"
@@ -552,9 +552,9 @@ def test_large_workspace_costs_a_name_one_more_search_and_hides_no_adopted_job(h
 
 def test_revision_of_another_stack_is_a_job_of_that_name_only(here: World) -> None:
     foreign = put(here, "a", description="reconciler.vision.a.r1.a3f9a2c1b7d4e").id
-    said = here("jobs show a --json")
-    assert said.document["metadata"]["id"] == foreign
-    assert said.err == f"a is a key without a job of the stack; using {foreign}, which has that name.\n"
+    result = here("jobs show a --json")
+    assert result.document["metadata"]["id"] == foreign
+    assert result.err == f"a is a key without a job of the stack; using {foreign}, which has that name.\n"
 
 
 @pytest.mark.parametrize(
@@ -618,7 +618,7 @@ def test_every_command_says_that_emulated_jobs_are_pretended(reconciler: Reconci
     reconciler.apply(manifest("a"))
     with Store(".reconciler/local.sqlite3") as local:
         local.set_phase(local.jobs()[0].id, "Running")
-    said = reconciler(line)
-    assert (said.out + said.err).count("on there (emulator: jobs are pretended)") == 1
+    result = reconciler(line)
+    assert (result.out + result.err).count("on there (emulator: jobs are pretended)") == 1
     if line not in {"export a"}:
         assert "pretended" not in reconciler(f"{line} --json").err

@@ -311,15 +311,15 @@ def test_slow_read_is_a_line_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, say_after_s: float, is_silenced: bool, lines: list[str]
 ) -> None:
     monkeypatch.setattr(reading_module, "SAY_AFTER_S", say_after_s)
-    said: list[str] = []
-    monkeypatch.setattr(console, "say", lambda text, level="info": said.append(text))
+    messages: list[str] = []
+    monkeypatch.setattr(console, "say", lambda text, level="info": messages.append(text))
     reading = Reading()
     with reading.silenced() if is_silenced else nullcontext(), reading() as tell_jobs:
         tell_jobs(300)
         tell_jobs(50)
         if lines:
-            _until(lambda: said)
-    assert said == lines
+            _until(lambda: messages)
+    assert messages == lines
 
 
 @pytest.mark.parametrize("columns", [40, 80])

@@ -25,8 +25,8 @@ def test_every_command_uses_the_records_beside_a_local_target(reconciler: Reconc
         *("plan --out plan.json", "apply --yes --plan plan.json", "plan", "drift", "history", "history a"),
         *("unlock --yes", "doctor", "destroy --yes"),
     ):
-        said = reconciler.ends(0, f"{line} {options}")
-        assert "127.0.0.1" not in said.err, line
+        result = reconciler.ends(0, f"{line} {options}")
+        assert "127.0.0.1" not in result.err, line
     assert json.loads(Path("plan.json").read_text(encoding="utf-8"))["options"].get("records") is None
     assert RECORDS.exists()
     assert len(reconciler("history --json").document["runs"]) == 3

@@ -30,13 +30,13 @@ def test_possible_secret_in_a_removed_value_is_in_no_output_of_a_fresh_checkout(
     shutil.rmtree(".reconciler")
     write(now)
     text = world("plan --out saved.plan")
-    said = [text.out, world("plan --json").out, Path("saved.plan").read_text(encoding="utf-8")]
-    said.append(world("show saved.plan").out)
-    assert not [one for one in said if VALUE in one]
+    outputs = [text.out, world("plan --json").out, Path("saved.plan").read_text(encoding="utf-8")]
+    outputs.append(world("show saved.plan").out)
+    assert not [one for one in outputs if VALUE in one]
     assert all(
-        "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)" in one for one in said
+        "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)" in one for one in outputs
     )
-    assert all("INFO" in one for one in said)
+    assert all("INFO" in one for one in outputs)
     assert VALUE in world("jobs show a --json").out  # the remedy named in the message
 
 

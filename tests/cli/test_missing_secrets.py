@@ -45,9 +45,9 @@ def test_only_commands_that_may_create_need_the_values_of_secrets(world: World) 
     for line in ("plan", "apply --yes"):
         world.ends(65, line, err="variable without a value")
     for line in NEEDS_NONE:
-        said = world(line)
-        assert said.code in (0, 5), said.err  # the emulator's clock stands still, so termination may lag
-        assert "without a value" not in said.err
+        result = world(line)
+        assert result.code in (0, 5), result.err  # the emulator's clock stands still, so termination may lag
+        assert "without a value" not in result.err
     assert world.requests.count("StopTrainingJob") == 2
     text = with_secrets(world.manifest("a", "b", more=VARIABLES))
     write(text.replace(", sensitive: true", "", 1))
@@ -67,15 +67,15 @@ def test_drift_compares_fields_without_secrets_if_values_are_missing(world: Worl
         metadata["description"] = "by hand " + metadata["description"].partition(" of the test ")[2]
 
     world.store.edit(job.id, edit)
-    said = world.ends(2, "drift --json")
-    assert [(found["key"], found["class"]) for found in said.document["drift"]] == [("a", "modified")]
-    assert SECRET not in said.out
+    result = world.ends(2, "drift --json")
+    assert [(found["key"], found["class"]) for found in result.document["drift"]] == [("a", "modified")]
+    assert SECRET not in result.out
 
 
 def test_records_url_with_a_missing_secret_does_not_block_destroy_without_records(world: World) -> None:
     records = "records: 'postgresql://u:${var.token}@127.0.0.1:9/d'\n"
     write(with_secrets(world.manifest("a", "b", more=VARIABLES + records)))
     world.ends(1, "destroy --yes --timeout 1s", err="variable without a value")
-    said = world("destroy --yes --timeout 1s --without-records")
-    assert said.code in (0, 5), said.err
+    result = world("destroy --yes --timeout 1s --without-records")
+    assert result.code in (0, 5), result.err
     assert world.requests.count("StopTrainingJob") == 2

@@ -203,10 +203,10 @@ def test_secret_that_the_service_repeats_is_in_no_notification(
     machine = TimeMachine((), signal.SIGTERM)  # which comes after the first check
     machine.take_place(world.patch)
     if kind == "apply_failed":
-        said = f"no: {FORMS[form]}"
-        world.fail(UPDATE, status=400, code="x", message=said, count=None)
+        refusal = f"no: {FORMS[form]}"
+        world.fail(UPDATE, status=400, code="x", message=refusal, count=None)
     world(*COMMANDS[kind])
     [message] = receiver.messages["chat"]
-    said = json.dumps(message, ensure_ascii=False)
-    assert any(mark in said for mark in ("(sensitive)", "(masked: ", "…"))
-    assert leak_of(HUSH, said) is None
+    text = json.dumps(message, ensure_ascii=False)
+    assert any(mark in text for mark in ("(sensitive)", "(masked: ", "…"))
+    assert leak_of(HUSH, text) is None

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Reconciler, Said, World, manifest, write
+from tests.cli.conftest import Reconciler, Result, World, manifest, write
 
 
-def keys(said: Said) -> list[str]:
-    actions: list[dict[str, Any]] = said.document["actions"]
+def keys(result: Result) -> list[str]:
+    actions: list[dict[str, Any]] = result.document["actions"]
     return [action["key"] for action in actions]
 
 
@@ -19,8 +19,8 @@ def test_keys_are_separated_by_commas_options_or_spaces_in_the_environment(
 ) -> None:
     write(manifest("a", "b", "c"))
     for only in (["a,b"], ["a, b"], ["a", "b"], ["b,a", "a"], ["[ab]"], ["a*,b*"]):
-        said = reconciler("plan --json", *(f"--only={one}" for one in only))
-        assert (said.code, keys(said)) == (0, ["a", "b"]), only
+        result = reconciler("plan --json", *(f"--only={one}" for one in only))
+        assert (result.code, keys(result)) == (0, ["a", "b"]), only
     for value in ("", ",", "a,", ",a", "a,,b", " "):  # never every key
         reconciler.ends(64, "apply -y --only", value, err="empty key")
     for value in ("a,b", "a b", "a, b"):
@@ -50,8 +50,8 @@ def test_matrix_entry_selects_all_its_members(world: World) -> None:
     world.time.sleep(60)
     write(text.replace("4, 6", "4"))
     members = [f"s-lr-{number}" for number in (3, 1, 2, 5, 4)]
-    said = world.ends(0, "plan --json --show-keep --only s")
-    assert [action["key"] for action in said.document["actions"]] == sorted(members)
+    result = world.ends(0, "plan --json --show-keep --only s")
+    assert [action["key"] for action in result.document["actions"]] == sorted(members)
     world.ends(0, "status s", out=members, lacks="\nlone ")
 
     keep = "5 jobs: keep (unchanged): running\n        s-lr-{3,1,2,5,4}\n"
@@ -86,10 +86,10 @@ def test_rerun_starts_the_next_revision_of_an_ended_job(world: World) -> None:
     world.ends(64, "plan --rerun c", err='"c" is not a declared key of stack')
     world.ends(64, "plan --only b --rerun a", err='--rerun names "a", but --only leaves it out')
     world.set_phase("Completed", "a")
-    said = world.ends(
+    result = world.ends(
         0, "plan --rerun * --out p.json", out="a  r2   rerun requested; runs finished work again"
     )
-    assert "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 1 to keep." in said.out
+    assert "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 1 to keep." in result.out
     world.ends(64, "apply --plan p.json --rerun a", err="--rerun: already set in the saved plan")
     world.ends(0, "apply --yes --plan p.json")
     assert world.job("a-r2").life.phase == "Creating"
@@ -103,8 +103,8 @@ def test_key_outside_of_path_is_named_with_its_file(reconciler: Reconciler) -> N
     write(manifest("b").partition("jobs:")[1] + manifest("b").partition("jobs:")[2], "stack/b.yaml")
     reconciler.ends(0, "apply -y stack")
     for command in ("plan", "drift", "status"):
-        said = reconciler.ends(64, command, "stack/a.yaml", "--only", "b")
-        assert 'PATH does not include "b", which stack/b.yaml declares' in said.err
+        result = reconciler.ends(64, command, "stack/a.yaml", "--only", "b")
+        assert 'PATH does not include "b", which stack/b.yaml declares' in result.err
     reconciler.ends(64, "destroy -y stack/a.yaml --only b")
     assert keys(reconciler("plan --json stack --only b")) == ["b"]
 
@@ -118,16 +118,16 @@ def test_number_of_keys_out_of_view_is_always_shown(
 ) -> None:
     write(manifest("a", "b", "c"))
     reconciler("apply -y")
-    said = reconciler(command, "--only", only)
-    assert f"{count} declared but not in view" in said.out
+    result = reconciler(command, "--only", only)
+    assert f"{count} declared but not in view" in result.out
 
 
 def test_owned_undeclared_key_out_of_only_is_left_alone(reconciler: Reconciler) -> None:
     write(manifest("a", "b", "c"))
     reconciler.ends(0, "apply --yes --only a --only b*")
     write(manifest("a", "c"))
-    said = reconciler("plan --only a")
-    assert said.out.splitlines()[-1].endswith(" 0 to terminate, 1 to keep.")
-    assert said.out.count("warning: partial view: ") == 1
-    assert "declared but not in view; 1 key is owned but not in view; left alone" in said.out
+    result = reconciler("plan --only a")
+    assert result.out.splitlines()[-1].endswith(" 0 to terminate, 1 to keep.")
+    assert result.out.count("warning: partial view: ") == 1
+    assert "declared but not in view; 1 key is owned but not in view; left alone" in result.out
     reconciler.ends(0, "plan --only b")

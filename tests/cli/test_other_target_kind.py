@@ -104,12 +104,12 @@ def _all_walks() -> list[Walk]:
 @pytest.mark.parametrize("walk", _all_walks(), ids=lambda walk: " ".join(walk.arguments))
 def test_command_works_or_names_the_missing_operation(reconciler: Reconciler, walk: Walk) -> None:
     reconciler.ends(ExitCode.DONE, "apply --yes")
-    said = reconciler(*walk.arguments)
+    result = reconciler(*walk.arguments)
     if walk.code is None:
-        assert said.code == ExitCode.DONE or LACKS in said.err, f"{said.err}: give it a row of WALKS"
+        assert result.code == ExitCode.DONE or LACKS in result.err, f"{result.err}: give it a row of WALKS"
     else:
-        assert said.code == walk.code, said.err
-    assert walk.says in said.out + said.err
+        assert result.code == walk.code, result.err
+    assert walk.says in result.out + result.err
 
 
 def test_saved_plan_is_shown_and_applied(reconciler: Reconciler) -> None:
@@ -136,9 +136,9 @@ def test_failed_job_is_reported_without_its_log(reconciler: Reconciler, memory: 
     reconciler("apply --yes")
     [job_id] = memory.jobs
     memory.end(job_id, "Failed")
-    said = reconciler.ends(ExitCode.ENDED_BADLY, "jobs wait", KEY, "--for", "completed")
-    assert "error" not in said.err
-    assert "ended badly" in said.out
+    result = reconciler.ends(ExitCode.ENDED_BADLY, "jobs wait", KEY, "--for", "completed")
+    assert "error" not in result.err
+    assert "ended badly" in result.out
 
 
 def test_undeclared_key_is_found_without_a_search(reconciler: Reconciler) -> None:
@@ -159,5 +159,5 @@ def test_session_names_the_missing_operation(reconciler: Reconciler) -> None:
 
 def test_unknown_kind_lists_the_available_kinds(reconciler: Reconciler) -> None:
     write(manifest(KEY).replace("{kind: local}", "{kind: memroy}"))
-    said = reconciler.ends(ExitCode.INVALID, "validate", err=f"must be one of {', '.join(TARGET_KINDS)}")
-    assert 'did you mean "memory"?' in said.err
+    result = reconciler.ends(ExitCode.INVALID, "validate", err=f"must be one of {', '.join(TARGET_KINDS)}")
+    assert 'did you mean "memory"?' in result.err

@@ -19,9 +19,9 @@ def test_apply_and_replace_converge(reconciler: Reconciler) -> None:
     assert "succeeded create a" in reconciler("apply --yes").out
     assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
     write(manifest("a", lr="0.01"))
-    said = reconciler("plan")
-    assert said.out.splitlines()[-1] == LAST_LINE.format(0, 0, 1, 0, 0)
-    assert 'algorithm.parameters.lr: "0.1" -> "0.01"  # forces a new job' in said.out
+    result = reconciler("plan")
+    assert result.out.splitlines()[-1] == LAST_LINE.format(0, 0, 1, 0, 0)
+    assert 'algorithm.parameters.lr: "0.1" -> "0.01"  # forces a new job' in result.out
     reconciler.ends(0, "apply --yes")
     assert reconciler("plan --show-keep").out.count("= keep") == 1
     assert reconciler("plan --json").document["actions"][0]["before"]["name"] == "a-r2"
@@ -46,20 +46,20 @@ def test_plan_an_hour_later_differs_only_in_elapsed_times(world: World) -> None:
 
 def test_apply_reports_its_steps_as_json_lines(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    said = reconciler("apply --yes --json")
+    result = reconciler("apply --yes --json")
     expected = ["version", "planned", "action_started", "action_completed", "apply_completed"]
-    assert [event["type"] for event in said.events] == expected
-    assert [event["sequence"] for event in said.events] == [1, 2, 3, 4, 5]
-    started, completed = said.events[2:4]
+    assert [event["type"] for event in result.events] == expected
+    assert [event["sequence"] for event in result.events] == [1, 2, 3, 4, 5]
+    started, completed = result.events[2:4]
     assert (started["key"], started["action"], started["job"]) == ("a", "create", None)
     assert re.fullmatch("[0-9a-f-]{36}", completed["job"])
-    assert said.events[-1]["summary"]["done"] == 1
+    assert result.events[-1]["summary"]["done"] == 1
 
 
 def test_last_event_is_apply_completed_even_if_unconfirmed(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    said = reconciler.ends(3, "apply --json")
-    assert said.events[-1]["type"] == "apply_completed"
+    result = reconciler.ends(3, "apply --json")
+    assert result.events[-1]["type"] == "apply_completed"
 
 
 def test_failed_action_quotes_the_service(world: World) -> None:
@@ -75,8 +75,8 @@ def test_partial_path_terminates_nothing(reconciler: Reconciler) -> None:
     write("jobs:\n" + manifest("b").split("jobs:\n")[1], "stack/more/b.yaml")
     reconciler.ends(0, "apply --yes stack")
     write("jobs: {}\n", "stack/more/b.yaml")
-    said = reconciler("plan stack/root.yaml")
-    assert said.out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
+    result = reconciler("plan stack/root.yaml")
+    assert result.out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
     assert reconciler("plan stack").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 1, 1)
 
 
@@ -123,9 +123,9 @@ def test_common_option_may_precede_the_command(
     while line.startswith("RECONCILER_"):
         variable, line = line.split(" ", 1)
         monkeypatch.setenv(*variable.split("=", 1))
-    said = reconciler.ends(0, line)
-    assert ("\x1b[" in said.out) is is_coloured
-    assert ('"level": "debug"' in said.err) is ("-v" in line)
+    result = reconciler.ends(0, line)
+    assert ("\x1b[" in result.out) is is_coloured
+    assert ('"level": "debug"' in result.err) is ("-v" in line)
     reconciler.ends(0, "--help", out=("--no-color", "--log-format", "-v, --verbose"))
     for command in ("plan", "jobs", "jobs list"):
         reconciler.ends(0, f"{command} --help", lacks=("--no-color", "--color", "--log-format", "--verbose"))
@@ -144,8 +144,8 @@ def test_options_can_be_given_by_the_environment(reconciler: Reconciler) -> None
     write(manifest("a"))
     reconciler.setenv("RECONCILER_DETAILED_EXITCODE", "1")
     reconciler.setenv("RECONCILER_JSON", "1")
-    said = reconciler.ends(2, "plan")
-    assert said.document["stack"] == "test"
+    result = reconciler.ends(2, "plan")
+    assert result.document["stack"] == "test"
 
 
 def test_sweep_members_are_always_listed_in_matrix_order(reconciler: Reconciler) -> None:
@@ -160,12 +160,12 @@ def test_sweep_members_are_always_listed_in_matrix_order(reconciler: Reconciler)
 def test_unbounded_create_is_reported_if_there_is_a_budget(reconciler: Reconciler, limits: str) -> None:
     write(manifest("a", "b", more=f"limits: {{{limits}}}\n"))
     has_budget = not limits.startswith("lost")
-    said = reconciler("plan --out plan.json --allow budget")
+    result = reconciler("plan --out plan.json --allow budget")
     count = 3 if has_budget else 0
-    assert said.out.count("unbounded node-hours") == count
+    assert result.out.count("unbounded node-hours") == count
     assert reconciler("show plan.json").out.count("unbounded node-hours") == count
-    said = reconciler("plan")
-    assert ("why: blocks a, b: unbounded node-hours would be started\n" in said.err) is has_budget
+    result = reconciler("plan")
+    assert ("why: blocks a, b: unbounded node-hours would be started\n" in result.err) is has_budget
 
 
 def test_history_is_listed_on_request(world: World) -> None:
@@ -173,9 +173,9 @@ def test_history_is_listed_on_request(world: World) -> None:
     world.set_phase("Completed")
     world.apply(world.manifest("a", lr="0.2"))
     world.ends(0, "plan", out=["Stack test", "1 to keep"], lacks="history")
-    said = world.ends(0, "plan --show-history")
-    assert [line.split() for line in said.out.splitlines() if "history" in line] == [
+    result = world.ends(0, "plan --show-history")
+    assert [line.split() for line in result.out.splitlines() if "history" in line] == [
         [".", "history", "a", "r1", "a", "is", "Completed"],
         [".", "history", "b", "r1", "b", "is", "Completed"],
     ]
-    assert said.out.endswith("1 to keep.\n")
+    assert result.out.endswith("1 to keep.\n")

@@ -46,8 +46,8 @@ def test_show_lists_store_and_values_before_the_plan(world: World, plan: dict[st
     sources = {"token": {"env": "A_TOKEN"}, "other": {"file": "values.yaml"}, "third": {"given": True}}
     sources |= {"header": {"text": "Key ${var.token}"}}
     edit(plan, records=records, sources=sources, root=".")
-    said = world.ends(0, SHOW, lacks="tell-nobody-9")
-    head, _, shown = said.out.partition("\n\n")
+    result = world.ends(0, SHOW, lacks="tell-nobody-9")
+    head, _, shown = result.out.partition("\n\n")
     assert head == (
         f"Root: .\nRecords: {records}\n"
         "Values to look up:\n"
@@ -61,8 +61,8 @@ def test_show_lists_store_and_values_before_the_plan(world: World, plan: dict[st
     assert shown.splitlines()[1].startswith("Stack test on there")
     assert shown.endswith("Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep.\n")
     # With other formats they go to stderr.
-    said = world.ends(0, f"{SHOW} --json", err="${var.token} from the environment variable A_TOKEN")
-    assert said.document["stack"] == "test"
+    result = world.ends(0, f"{SHOW} --json", err="${var.token} from the environment variable A_TOKEN")
+    assert result.document["stack"] == "test"
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,18 @@ def test_password_in_the_address_of_the_store_is_masked(
     world.setenv("X", "x")
     edit(plan, records=records)
     for line in (SHOW, f"{SHOW} --json", APPLY):
-        said = world(line)
-        assert "s3cr3t-word" not in said.out + said.err
-        assert line == APPLY or "(sensitive)" in said.out + said.err
+        result = world(line)
+        assert "s3cr3t-word" not in result.out + result.err
+        assert line == APPLY or "(sensitive)" in result.out + result.err
 
 
 def test_escapes_in_sources_are_sanitized(world: World, plan: dict[str, Any]) -> None:
     sources = {"token": {"env": "A\x1b[2J\n::error::B"}}
     edit(plan, records="sqlite:///a\x1b]0;x\x07\nRecords: b", root="\x1b[1A", sources=sources)
-    said = world(SHOW)
-    assert "\x1b" not in said.out + said.err
-    assert "\nRecords: b" not in said.out
-    assert "\n::error" not in said.out
+    result = world(SHOW)
+    assert "\x1b" not in result.out + result.err
+    assert "\nRecords: b" not in result.out
+    assert "\n::error" not in result.out
 
 
 # ── prompts ────────────────────────────────────────────────────────────────────────────────────────
@@ -124,8 +124,8 @@ def test_prompt_confirms_the_store_before_the_plan(
     edit(plan, records="sqlite:///elsewhere.db")
     world.patch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
     asked = ["sqlite:///elsewhere.db, which is not the stack's own store", "Use that store?"]
-    said = world.ends(code, APPLY)
-    assert all(text in " ".join(said.err.split()) for text in asked)
+    result = world.ends(code, APPLY)
+    assert all(text in " ".join(result.err.split()) for text in asked)
     assert len(world.store.jobs()) == len(world.changes) == (code == 0)
     is_used = answers[:1] == ("y",)
-    assert Path("elsewhere.db").exists() is ("1 to create" in said.out) is bool(world.requests) is is_used
+    assert Path("elsewhere.db").exists() is ("1 to create" in result.out) is bool(world.requests) is is_used

@@ -39,13 +39,13 @@ DENIED = "denied by one-node: one is enough"
 def test_denied_key_is_shown_with_policy_message_and_location_in_every_format(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
     error = "error: denied by a policy\n  --> jobs.yaml:5:29  policies.one-node\n"
-    said = reconciler.ends(
+    outcome = reconciler.ends(
         3,
         "plan --detailed-exitcode -o text -o json=p.json -o sarif=p.sarif -o junit=p.xml",
         out=f"  ! blocked   b       {DENIED}; blocks create\n",
         err=error,
     )
-    assert said.out.splitlines()[-1].endswith(
+    assert outcome.out.splitlines()[-1].endswith(
         " 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep. 1 blocked."
     )
     document = json.loads(Path("p.json").read_text(encoding="utf-8"))
@@ -68,8 +68,8 @@ def test_denied_key_is_shown_with_policy_message_and_location_in_every_format(re
 def test_apply_executes_all_but_the_denied_key(world: World) -> None:
     write(stack("a", "b", two_nodes="b", url=world.url))
     for options in ("", "--force", "--allow budget", "--allow lost-work"):
-        said = world.ends(3, f"apply --yes {options}", out=DENIED)
-        assert (said.out + said.err).count("one is enough") == 1
+        result = world.ends(3, f"apply --yes {options}", out=DENIED)
+        assert (result.out + result.err).count("one is enough") == 1
         assert [*world.phases()] == ["a"]
 
 
@@ -87,9 +87,9 @@ def test_policies_apply_to_the_plan_of_apply_but_not_to_destroy(world: World) ->
 def test_github_annotates_each_denied_job_at_its_location(reconciler: Reconciler, command: str) -> None:
     write(stack("a"), "base/jobs.yaml")
     write(stack("a", "b", two_nodes="b"), "head/jobs.yaml")
-    said = reconciler.ends(3, f"{command} -o github")
+    result = reconciler.ends(3, f"{command} -o github")
     error = "::error file=head/jobs.yaml,line=16,col=3,title=denied b::policy one-node: one is enough"
-    assert [line for line in said.out.splitlines() if line.startswith("::error ")] == [error]
+    assert [line for line in result.out.splitlines() if line.startswith("::error ")] == [error]
 
 
 def test_saved_plan_keeps_the_policies_it_was_made_with(world: World) -> None:
@@ -145,8 +145,8 @@ def example(tmp_path: Path) -> Path:
 def test_example_policy_cases_pass_and_each_policy_has_a_denied_case(
     reconciler: Reconciler, example: Path
 ) -> None:
-    said = reconciler.ends(0, "policies test policies", out="  passed policies/cases/nine-nodes.yaml\n")
-    assert said.out.endswith("Policies of policies: 6 passed, 0 failed.\n")
+    result = reconciler.ends(0, "policies test policies", out="  passed policies/cases/nine-nodes.yaml\n")
+    assert result.out.endswith("Policies of policies: 6 passed, 0 failed.\n")
     document = reconciler("policies test policies --json").document
     assert (document["stack"], document["passed"], document["failed"]) == ("policies", 6, 0)
     name = "policies/cases/expensive-flavor.yaml"

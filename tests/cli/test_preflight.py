@@ -34,16 +34,16 @@ def nothing_was_changed(world: World) -> bool:
 
 def test_finding_has_key_location_value_and_fix(world: World) -> None:
     write(stack(world.service, "a", "b", typo="b"))
-    said = world.ends(ExitCode.REFUSED, "plan --detailed-exitcode")
+    result = world.ends(ExitCode.REFUSED, "plan --detailed-exitcode")
     detail = f'spec.resource.flavor_id "{TYPO}" is not offered by the target'
     hint = "use one of: reconciler flavors --target there"
     where = "error: flavor not offered\n  --> jobs.yaml:15:3  jobs.b.spec.resource.flavor_id\n"
-    assert f"  ! blocked   b       pre-flight: {detail}; {hint}; blocks create\n" in said.out
-    assert said.err == where
+    assert f"  ! blocked   b       pre-flight: {detail}; {hint}; blocks create\n" in result.out
+    assert result.err == where
     assert world("plan --json").err == f"{where}  why: b: {detail}\n  fix: {hint}\n"
     assert nothing_was_changed(world)
-    said = world.ends(ExitCode.REFUSED, "apply --yes", out="skipped   blocked b: pre-flight\n")
-    assert (said.out + said.err).count("not offered by") == 1
+    result = world.ends(ExitCode.REFUSED, "apply --yes", out="skipped   blocked b: pre-flight\n")
+    assert (result.out + result.err).count("not offered by") == 1
 
 
 def test_catalog_is_read_once_if_a_job_would_start(world: World) -> None:
@@ -62,11 +62,11 @@ def test_catalog_is_read_once_if_a_job_would_start(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "code", "said"),
+    ("option", "code", "message"),
     [("", ExitCode.REFUSED, "not offered"), ("--no-preflight", ExitCode.PARTIAL, "a was left unchanged")],
 )
 def test_replace_is_blocked_by_a_finding_and_rechecked_at_apply(
-    world: World, option: str, code: ExitCode, said: str
+    world: World, option: str, code: ExitCode, message: str
 ) -> None:
     write(stack(world.service, "a"))
     world.ends(0, "apply --yes")
@@ -76,7 +76,7 @@ def test_replace_is_blocked_by_a_finding_and_rechecked_at_apply(
     found = [one["key"] for one in plan.document["preflight"] or ()]
     assert (plan.code, found) == ((0, []) if option else (ExitCode.REFUSED, ["a"]))
     world.forget_requests()
-    world.ends(code, f"apply --yes {option}", out=said)
+    world.ends(code, f"apply --yes {option}", out=message)
     assert {job.name: job.life.phase for job in world.store.jobs()} == {"a": "Running", "b": "Creating"}
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == ([1, 1, 0] if option else [1, 1, 1])
 
@@ -102,13 +102,13 @@ def test_apply_skips_a_key_with_a_finding_even_if_forced(world: World) -> None:
     world.time.sleep(10)
     write(stack(world.service, "a", "b", typo="b"))
     world.forget_requests()
-    said = world.ends(ExitCode.REFUSED, "apply --yes --json --force")
-    [skipped] = [event for event in said.events if event["type"] == "action_skipped"]
+    result = world.ends(ExitCode.REFUSED, "apply --yes --json --force")
+    [skipped] = [event for event in result.events if event["type"] == "action_skipped"]
     assert (skipped["key"], skipped["action"]) == ("b", "blocked")
     assert skipped["detail"].startswith(f'pre-flight: spec.resource.flavor_id "{TYPO}"')
     expected = {"a": "Creating", "gone": "Terminating"}
     assert {job.name: job.life.phase for job in world.store.jobs()} == expected
-    assert "jobs.yaml:15:3" in said.err
+    assert "jobs.yaml:15:3" in result.err
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
 
 
@@ -116,8 +116,8 @@ def test_nonexistent_pool_is_refused(world: World) -> None:
     object.__setattr__(world.service.app.settings, "strict_catalogue", True)
     for pool, code in (("poolfaf38d76", 0), ("poolfaf38d67", ExitCode.REFUSED)):
         write(world.manifest("a").replace(f"flavor_id: {FLAVOR}", f"pool_id: {pool}"))
-        said = world.ends(code, "plan")
-        assert ("pool rejected" in said.err) is bool(code)
+        result = world.ends(code, "plan")
+        assert ("pool rejected" in result.err) is bool(code)
     assert asked(world, FLAVORS, POOL) == [0, 2]
 
 
@@ -137,8 +137,8 @@ def test_saved_plan_is_blocked_by_current_findings(world: World) -> None:
     write(stack(world.service, "a", "b"))
     world.ends(0, "plan --out plan.json")
     world.store.quota = 1
-    said = world.ends(ExitCode.REFUSED, "apply --plan plan.json --yes")
-    assert "pre-flight: 1 of 1 job records are left in the project, and 2 would be created" in said.out
+    result = world.ends(ExitCode.REFUSED, "apply --plan plan.json --yes")
+    assert "pre-flight: 1 of 1 job records are left in the project, and 2 would be created" in result.out
     assert nothing_was_changed(world)
     world.store.quota = 2
     world.ends(0, "apply --plan plan.json --yes")
@@ -160,8 +160,8 @@ def test_findings_of_a_saved_plan_are_shown_and_block_its_keys(world: World) -> 
 
 def test_local_target_takes_what_its_catalog_lacks(reconciler: Reconciler) -> None:
     write(manifest("a").replace(FLAVOR, TYPO))
-    said = reconciler("why a")
-    assert (said.code, "not applied" in said.out, "not offered" in said.out) == (0, False, False)
+    result = reconciler("why a")
+    assert (result.code, "not applied" in result.out, "not offered" in result.out) == (0, False, False)
     reconciler.ends(0, "plan", lacks="not offered")
     reconciler.ends(0, "apply --yes")
 

@@ -53,18 +53,18 @@ def code(reconciler: Reconciler) -> None:
 
 def test_declared_job_runs_and_the_next_plan_is_empty(reconciler: Reconciler) -> None:
     write(MANIFEST + job("a") + job("b", "needs: [a]"))
-    said = reconciler.ends(
+    result = reconciler.ends(
         ExitCode.DONE, "plan", out=["1 to create", "flavor, pool and engine have no effect"]
     )
-    assert said.out.count("have no effect") == 1
+    assert result.out.count("have no effect") == 1
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="2 succeeded")
     assert Path("store/b/out/b/model").read_text(encoding="utf-8") == "m"
     reconciler.ends(ExitCode.DONE, "plan --detailed-exitcode", out="2 to keep")
     reconciler.ends(ExitCode.DONE, "drift", out="Drift: none")
     reconciler.ends(ExitCode.DONE, "jobs logs a", out=["--text=of a", "return code: 0"])
     reconciler.ends(ExitCode.DONE, "jobs events a", out="[worker-0] Training finished. Exit code 0.")
-    said = reconciler.ends(ExitCode.DONE, "jobs metrics a --json").document["metrics"]
-    assert {one["metric"] for one in said} >= {"cpuUsage", "memUsage"}
+    metrics = reconciler.ends(ExitCode.DONE, "jobs metrics a --json").document["metrics"]
+    assert {one["metric"] for one in metrics} >= {"cpuUsage", "memUsage"}
     reconciler.ends(ExitCode.DONE, "jobs metrics a", out=["METRIC", "memUsage"], lacks="gpuUtil")
     reconciler.ends(ExitCode.DONE, "status", out=["Completed", "2 Completed"])
 
@@ -103,9 +103,9 @@ def test_command_of_an_image_is_blocked_and_the_others_go_on(reconciler: Reconci
     spec: {resource: {flavor_id: any}}
 """
     write(MANIFEST + job("a") + image)
-    said = reconciler.ends(ExitCode.REFUSED, "apply --yes --wait completed", out="1 succeeded")
-    assert "needs its container image" in said.err
-    assert "set `images: host` on target laptop" in " ".join(said.out.split())
+    result = reconciler.ends(ExitCode.REFUSED, "apply --yes --wait completed", out="1 succeeded")
+    assert "needs its container image" in result.err
+    assert "set `images: host` on target laptop" in " ".join(result.out.split())
     write((MANIFEST + job("a") + image).replace("slots: 2", "images: host"))
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed", out="1 succeeded")
     assert Path("store/b/said/said").read_text(encoding="utf-8") == "hello\n"
@@ -129,9 +129,9 @@ def test_missing_packages_are_a_plan_warning(reconciler: Reconciler) -> None:
     own_code("")
     Path("src/requirements.txt").touch()
     write(MANIFEST + OWN_CODE + OWN_CODE.replace("  own:", "  too:"))
-    said = reconciler.ends(ExitCode.DONE, "plan", out="its code has a requirements.txt")
-    assert said.out.count("packages are not installed") == said.out.count("own, too: packages") == 1
-    assert "set `install_requirements: true` on target laptop" in " ".join(said.out.split())
+    result = reconciler.ends(ExitCode.DONE, "plan", out="its code has a requirements.txt")
+    assert result.out.count("packages are not installed") == result.out.count("own, too: packages") == 1
+    assert "set `install_requirements: true` on target laptop" in " ".join(result.out.split())
     write((MANIFEST + OWN_CODE).replace("slots: 2", "install_requirements: true"))
     reconciler.ends(ExitCode.DONE, "plan", lacks="requirements.txt")
 
@@ -143,9 +143,9 @@ def test_log_of_any_bytes_is_sanitized_and_cut_at_5_mb(reconciler: Reconciler) -
         "sys.stdout.flush(); sys.stdout.buffer.write(b'\\x1b[2J\\xff\\x00end\\n')\n"
     )
     reconciler.ends(ExitCode.DONE, "apply --yes --wait completed")
-    said = reconciler.ends(ExitCode.DONE, "jobs logs own", out=["end\n", "return code: 0"])
-    assert not {"\x1b", "\0"} & set(said.out)
-    assert 5_000_000 < len(said.out) <= 5 * 1024 * 1024 + 1000
+    result = reconciler.ends(ExitCode.DONE, "jobs logs own", out=["end\n", "return code: 0"])
+    assert not {"\x1b", "\0"} & set(result.out)
+    assert 5_000_000 < len(result.out) <= 5 * 1024 * 1024 + 1000
 
 
 def test_two_applies_at_once_start_a_job_once(reconciler: Reconciler) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.manifest import git as git_module
-from tests.cli.conftest import Reconciler, Said, manifest
+from tests.cli.conftest import Reconciler, Result, manifest
 from tests.git_repository import Git, commit, write
 
 ONE, TWO = manifest("a"), manifest("a", "b")
@@ -31,14 +31,14 @@ def _nothing_is_left(temporary: Path, reconciler: Reconciler) -> object:
     assert list(temporary.iterdir()) == []
 
 
-def documented(said: Said) -> dict[str, object]:
-    assert said.code == 0, said.err
-    found: dict[str, object] = said.document
+def documented(result: Result) -> dict[str, object]:
+    assert result.code == 0, result.err
+    found: dict[str, object] = result.document
     return found
 
 
-def keys(said: Said) -> list[tuple[str, str]]:
-    return [(job["key"], job["change"]) for job in documented(said)["jobs"]]  # type: ignore[attr-defined]
+def keys(result: Result) -> list[tuple[str, str]]:
+    return [(job["key"], job["change"]) for job in documented(result)["jobs"]]  # type: ignore[attr-defined]
 
 
 # ── what BASE and HEAD are ─────────────────────────────────────────────────────────────────────────
@@ -47,8 +47,8 @@ def keys(said: Said) -> list[tuple[str, str]]:
 def test_two_directories_or_files_are_compared(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ONE, "new/jobs.yaml": TWO})
     assert keys(reconciler("review old/jobs.yaml new/jobs.yaml --json")) == [("b", "added")]
-    said = reconciler("review old new -o json=review.json -o text")
-    assert said.out.splitlines()[-1].startswith("Review: 1 added, 0 removed")
+    result = reconciler("review old new -o json=review.json -o text")
+    assert result.out.splitlines()[-1].startswith("Review: 1 added, 0 removed")
     assert json.loads(Path("review.json").read_text(encoding="utf-8"))["summary"]["added"] == 1
 
 
@@ -56,11 +56,11 @@ def test_two_revisions_are_compared_without_a_checkout(reconciler: Reconciler, g
     first = commit(git, {"jobs.yaml": ONE})
     second = commit(git, {"jobs.yaml": TWO})
     write({"jobs.yaml": "broken: ["})
-    said = reconciler("review HEAD~1 main --json")
-    assert keys(said) == [("b", "added")]
-    assert [said.document[one]["commit"] for one in ("base", "head")] == [first, second]
-    assert said.document["jobs"][0]["source"]["file"] == "jobs.yaml"
-    assert reconciler("review HEAD~1 main --json") == said
+    result = reconciler("review HEAD~1 main --json")
+    assert keys(result) == [("b", "added")]
+    assert [result.document[one]["commit"] for one in ("base", "head")] == [first, second]
+    assert result.document["jobs"][0]["source"]["file"] == "jobs.yaml"
+    assert reconciler("review HEAD~1 main --json") == result
     assert git("status", "--porcelain") == "M jobs.yaml"
 
 
@@ -71,8 +71,8 @@ def test_each_side_has_the_files_that_its_root_file_includes(reconciler: Reconci
     commit(git, {"jobs.yaml": root, "more/b.yaml": other, "values.yaml": "bucket: data\n"})
     commit(git, {"jobs.yaml": root.replace("jobs/", "more/")})
     assert keys(reconciler("review HEAD~1 HEAD --json")) == [("b", "added")]
-    said = reconciler("review HEAD . --json")
-    assert (keys(said), said.document["warnings"]) == ([], [])
+    result = reconciler("review HEAD . --json")
+    assert (keys(result), result.document["warnings"]) == ([], [])
     commit(git, {"jobs.yaml": manifest("a"), "values.yaml": "{}"})
     assert "notes: it is a link to /elsewhere" in reconciler("review HEAD .").out
 
@@ -89,8 +89,8 @@ def test_directory_wins_over_a_revision_of_that_name(reconciler: Reconciler, git
     commit(git, {"jobs.yaml": ONE})
     git("branch", "other")
     write({"other/jobs.yaml": TWO.replace("stack: test", "stack: elsewhere")})
-    said = reconciler("review main other --json")
-    assert documented(said)["head"]["commit"] is None  # type: ignore[index]
+    result = reconciler("review main other --json")
+    assert documented(result)["head"]["commit"] is None  # type: ignore[index]
 
 
 def test_stack_is_the_one_of_the_current_directory(reconciler: Reconciler, git: Git) -> None:
@@ -106,9 +106,9 @@ def test_stack_is_the_one_of_the_current_directory(reconciler: Reconciler, git: 
 def test_stack_missing_from_base_is_all_added(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"README": "nothing yet"})
     commit(git, {"stacks/one/jobs.yaml": ONE})
-    said = reconciler("review HEAD~1 HEAD stacks/one --json")
-    assert keys(said) == [("a", "added")]
-    assert said.document["base"]["stack"] is None
+    result = reconciler("review HEAD~1 HEAD stacks/one --json")
+    assert keys(result) == [("a", "added")]
+    assert result.document["base"]["stack"] is None
 
 
 # ── exit codes ─────────────────────────────────────────────────────────────────────────────────────
@@ -127,8 +127,8 @@ def test_nonexistent_revision_or_path_is_wrong_usage(reconciler: Reconciler, git
 def test_revision_without_a_repository_is_wrong_usage(reconciler: Reconciler) -> None:
     reconciler.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
     write({"new/jobs.yaml": ONE})
-    said = reconciler.ends(64, "review main new")
-    assert "'main' is not a directory, and no git repository was found here" in said.err
+    result = reconciler.ends(64, "review main new")
+    assert "'main' is not a directory, and no git repository was found here" in result.err
 
 
 def test_several_stacks_are_wrong_usage_and_named_relative_to_the_repository(
@@ -143,10 +143,10 @@ def test_problems_of_both_sides_are_reported_with_repository_paths(
 ) -> None:
     commit(git, {"stack/jobs.yaml": ONE.replace("lr: 0.1", "lr: ${var.x}")})
     commit(git, {"stack/jobs.yaml": ONE.replace("boot_file", "bootfile")})
-    said = reconciler.ends(65, "review main~1 main stack", err="--> main~1:stack/jobs.yaml:12:")
-    assert "--> main:stack/jobs.yaml:10:" in said.err
-    assert str(temporary) not in said.err
-    assert said.out == ""
+    result = reconciler.ends(65, "review main~1 main stack", err="--> main~1:stack/jobs.yaml:12:")
+    assert "--> main:stack/jobs.yaml:10:" in result.err
+    assert str(temporary) not in result.err
+    assert result.out == ""
 
 
 def test_root_file_above_the_copy_is_never_read(reconciler: Reconciler, git: Git, temporary: Path) -> None:
@@ -154,9 +154,9 @@ def test_root_file_above_the_copy_is_never_read(reconciler: Reconciler, git: Git
     stray = temporary / "stray.yaml"
     stray.write_text(TWO, encoding="utf-8")
     commit(git, {"jobs.yaml": "jobs: {}\n"})
-    said = reconciler("review HEAD HEAD")
+    result = reconciler("review HEAD HEAD")
     stray.unlink()
-    assert (said.code, "no root file" in said.err) == (65, True)
+    assert (result.code, "no root file" in result.err) == (65, True)
 
 
 # ── variables and targets ──────────────────────────────────────────────────────────────────────────
@@ -166,8 +166,8 @@ WITH_VARIABLE = manifest("a", lr="${var.lr}", more="variables: {lr: {}}\n")
 
 def test_variable_declared_by_one_side_only_may_be_given(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ONE, "new/jobs.yaml": WITH_VARIABLE})
-    said = reconciler("review old new --var lr=0.1 --json")
-    assert keys(said) == []
+    result = reconciler("review old new --var lr=0.1 --json")
+    assert keys(result) == []
     reconciler.ends(65, "review old new --var lr=0.1 --var oops=1")
 
 
@@ -208,9 +208,9 @@ ON_TARGETS = manifest("a", lr="${var.lr}", more="target: dev\nvariables: {lr: {}
 )
 
 
-def targets(said: Said) -> list[tuple[list[str], list[str]]]:
+def targets(result: Result) -> list[tuple[list[str], list[str]]]:
     """Return the target groups of a review, with the keys that differ there."""
-    found = said.document
+    found = result.document
     return [(one["targets"], [job["key"] for job in one["jobs"]]) for one in (found, *found["others"])]
 
 
@@ -242,14 +242,14 @@ def test_every_target_is_reviewed_and_equal_ones_are_grouped(
 ) -> None:
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace(old, new)})
     assert targets(reconciler("review old new --json")) == reviewed
-    said = reconciler.ends(
+    result = reconciler.ends(
         0, "review old new", out=[f"Stack test on {', '.join(names)}:" for names, _ in reviewed]
     )
-    assert said.out.splitlines()[-1].startswith(last_line)
+    assert result.out.splitlines()[-1].startswith(last_line)
     if "NOT_SET" in new:
         for line in ("review old new", "review new old"):
-            said = reconciler.ends(0, line, out='the target "prod" was not checked: NOT_SET is not set')
-            assert said.out.count("warning:") == 1
+            result = reconciler.ends(0, line, out='the target "prod" was not checked: NOT_SET is not set')
+            assert result.out.count("warning:") == 1
     for format_ in ("markdown", "html", "junit"):
         shown = reconciler("review old new -o", format_).out
         assert ("(target prod)" in shown) is (len(reviewed) > 1 and reviewed[1][0] == ["prod"])
@@ -258,13 +258,13 @@ def test_every_target_is_reviewed_and_equal_ones_are_grouped(
 def test_policy_denying_on_one_target_refuses_the_review(reconciler: Reconciler) -> None:
     policies = "policies: [{name: dev-only, deny: target.name == 'prod', message: not yet}]\n"
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("train.py", "b.py") + policies})
-    said = reconciler.ends(3, "review old new --json", err="dev-only denies a: not yet")
-    assert [len(one["denied"]) for one in (said.document, *said.document["others"])] == [0, 1]
+    result = reconciler.ends(3, "review old new --json", err="dev-only denies a: not yet")
+    assert [len(one["denied"]) for one in (result.document, *result.document["others"])] == [0, 1]
     reconciler.ends(0, "review old new -t dev")
 
 
 @pytest.mark.parametrize(
-    ("spec", "nodes", "said"),
+    ("spec", "nodes", "message"),
     [
         ("", 2, "Cost of all jobs per hour: CNY 1.50 -> 3.00 (+1.50)"),
         ("    auto_stop: 8h\n", 3, "Cost of all jobs at most: CNY 12.00 -> 36.00 (+24.00)"),
@@ -273,20 +273,20 @@ def test_policy_denying_on_one_target_refuses_the_review(reconciler: Reconciler)
     ],
 )
 def test_change_shows_its_additional_cost(
-    reconciler: Reconciler, spec: str | None, nodes: int, said: str
+    reconciler: Reconciler, spec: str | None, nodes: int, message: str
 ) -> None:
     flavor = "elsewhere" if spec is None else "modelarts.vm.cpu.2u"
     one = manifest("a", more=f"prices: {{currency: CNY, node_hour: {{{flavor}: 1.5}}}}\n")
     one = one.replace("    spec:\n", f"    spec:\n  {spec}") if spec else one
     write({"old/jobs.yaml": one, "new/jobs.yaml": one.replace("cpu.2u}", f"cpu.2u, node_count: {nodes}}}")})
-    reconciler.ends(0, "review old new", out=said)
+    reconciler.ends(0, "review old new", out=message)
     cost = reconciler("review old new --json").document["cost"]
     assert (cost["currency"], cost["cost_max"]["after"]) == ("CNY", 12.0 * nodes if spec else None)
 
 
 def test_manifests_can_be_compared_on_one_target(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("lr: 0.2", "lr: 0.3")})
-    said = reconciler("review old new -t prod --json")
-    assert keys(said) == [("a", "changed")]
+    result = reconciler("review old new -t prod --json")
+    assert keys(result) == [("a", "changed")]
     # Variable values of targets may be secrets; their effect shows in the jobs.
-    assert (said.document["target"], said.document["settings"]) == ("prod", [])
+    assert (result.document["target"], result.document["settings"]) == ("prod", [])

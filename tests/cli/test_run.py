@@ -140,11 +140,11 @@ def test_missing_interpreter_is_named(reconciler: Reconciler) -> None:
 
 
 def test_print_shows_secrets_by_name_and_starts_nothing(reconciler: Reconciler) -> None:
-    said = reconciler.ends(
+    result = reconciler.ends(
         ExitCode.DONE, "run train --print", out=["--text=of train", "export TOKEN='${var.token}'"]
     )
-    assert "hunter2" not in said.out + said.err
-    assert "export MA_JOB_DIR=" in said.out
+    assert "hunter2" not in result.out + result.err
+    assert "export MA_JOB_DIR=" in result.out
 
 
 def test_print_shows_a_secret_of_the_caller_by_its_name(
@@ -152,15 +152,15 @@ def test_print_shows_a_secret_of_the_caller_by_its_name(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "hunter3-hunter3")
     write(MANIFEST.replace("storage: store", "storage: store, environment: {inherit: [WANDB_API_KEY]}"))
-    said = reconciler.ends(
+    result = reconciler.ends(
         ExitCode.DONE, "run own --print", out="export WANDB_API_KEY='${env.WANDB_API_KEY}'"
     )
-    assert "hunter3" not in said.out + said.err
+    assert "hunter3" not in result.out + result.err
 
 
 def test_input_is_the_output_of_the_newest_completed_revision(reconciler: Reconciler) -> None:
-    said = reconciler.ends(ExitCode.FAILED, "run next", err="train has not completed on this machine")
-    assert "fix: apply it first" in said.err
+    result = reconciler.ends(ExitCode.FAILED, "run next", err="train has not completed on this machine")
+    assert "fix: apply it first" in result.err
     reconciler.ends(ExitCode.DONE, "apply --yes --only train --wait completed")
     with started("next") as run:
         out, _ = run.communicate(timeout=60)

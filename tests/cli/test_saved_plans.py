@@ -84,13 +84,13 @@ def test_saved_plan_extends_the_plan_json_document(world: World) -> None:
     world.write("a", "b", "c")
     world("apply --yes --only a --only b")
     write(edited(world, "a", "c", of="a"))
-    said = world(f"plan --json --out {PLAN}")
+    result = world(f"plan --json --out {PLAN}")
     document = saved()
     more = {}
     for action in document["actions"]:
         more[action["key"]] = {name: action.pop(name) for name in list(action) if name not in ACTION_FIELDS}
     assert document.pop("options")["root"] == "."
-    assert document == said.document
+    assert document == result.document
     assert {key for key, added in more.items() if "desired" in added} == {"a", "c"}
     assert more["c"]["desired"]["algorithm"]["code_dir"] == "obs://b/code/"
     assert more["c"]["desired"]["metadata"]["description"].startswith("c of the test reconciler.test.c.r1.")
@@ -249,9 +249,9 @@ def test_show_lists_kept_keys_and_guard_refusals(world: World) -> None:
 
 
 def test_saved_plan_is_applied_without_a_manifest_and_recorded(world: World, every_action: Document) -> None:
-    said = world.ends(0, APPLY, out="Applied: 4 succeeded.")
+    result = world.ends(0, APPLY, out="Applied: 4 succeeded.")
     for what in ("replace change-r2", "update edit", "terminate gone", "create new"):
-        assert re.search(rf"^  succeeded {what}(: now Terminat\w+)?$", said.out, re.M)
+        assert re.search(rf"^  succeeded {what}(: now Terminat\w+)?$", result.out, re.M)
     assert world.job("change-r2").body["algorithm"]["parameters"][0]["value"] == "0.2"
     assert world.descriptions()["edit"].startswith("other words ")
     assert world.phases()["gone"] in ("Terminating", "Terminated")
@@ -332,14 +332,14 @@ def test_stale_plan_sends_nothing_and_lists_every_change(world: World, every_act
         "gone: gone is now protected",
         "new: the name new is taken",
     )
-    said = [
+    results = [
         world.ends(
             4, line, err=[f"  why: {why}\n  fix: nothing was changed; create a new plan\n" for why in moved]
         )
         for line in (APPLY, f"{APPLY} --json")
     ]
-    assert [bool(one.out) for one in said] == [False, True]
-    assert {one.err.count("error: stale plan") for one in said} == {3}
+    assert [bool(one.out) for one in results] == [False, True]
+    assert {one.err.count("error: stale plan") for one in results} == {3}
     assert world.changes == []
 
 
@@ -351,9 +351,9 @@ class Place(NamedTuple):
     plan: Document
     cleanup: ExitStack
 
-    def put(self, name: str, **said: Any) -> None:
+    def put(self, name: str, **members: Any) -> None:
         """Edit a member of the plan file, and reseal it."""
-        PLAN.write_text(json.dumps(sealed({**self.plan, name: self.plan[name] | said})), encoding="utf-8")
+        PLAN.write_text(json.dumps(sealed({**self.plan, name: self.plan[name] | members})), encoding="utf-8")
 
 
 #: Mismatch other than a changed job → exit code and words of the message; the last two stay damaged.
@@ -403,8 +403,8 @@ def test_another_project_in_the_environment_makes_the_plan_stale(world: World) -
     write(world.manifest("a").replace(", project_id: p1", ""))
     save(world)
     world.setenv("OS_PROJECT_ID", "p2")
-    said = world.ends(4, APPLY)
-    assert re.search("it was created for .*, project p1, .*; this is .*, project p2, ", said.err)
+    result = world.ends(4, APPLY)
+    assert re.search("it was created for .*, project p1, .*; this is .*, project p2, ", result.err)
     assert world.changes == []
     world.setenv("OS_PROJECT_ID", "p1")
     world.ends(0, APPLY)
@@ -445,9 +445,9 @@ def test_guard_decision_is_saved_with_the_plan(world: World, allowed: str, code:
     world.write("a")
     assert save(world, allowed, code=code)["applyable"] is (code == 0)
     world.forget_requests()
-    said = world.ends(code, APPLY)
-    assert ("too many terminations" in said.err) is bool(code)
-    assert ("Applied: 5 succeeded." in said.out) is bool(world.changes) is not bool(code)
+    result = world.ends(code, APPLY)
+    assert ("too many terminations" in result.err) is bool(code)
+    assert ("Applied: 5 succeeded." in result.out) is bool(world.changes) is not bool(code)
 
 
 def test_environment_options_used_for_the_plan_do_not_block_its_apply(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.emulator import Job
 from tests.apply.service import SharedTime
-from tests.cli.conftest import Reconciler, Said, World, write
+from tests.cli.conftest import Reconciler, Result, World, write
 from tests.cli.lock_helpers import held_by
 
 
@@ -30,15 +30,15 @@ def applied(world: World) -> Job:
     return job
 
 
-def rows(said: Said) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = said.document["jobs"]
+def rows(result: Result) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = result.document["jobs"]
     return found
 
 
 def row(reconciler: Reconciler, key: str = "a", *arguments: str) -> dict[str, Any]:
     """The one row of a key."""
-    said = reconciler("status --json", *arguments)
-    [found] = [one for one in rows(said) if one["key"] == key]
+    result = reconciler("status --json", *arguments)
+    [found] = [one for one in rows(result) if one["key"] == key]
     return found
 
 
@@ -47,8 +47,8 @@ def row(reconciler: Reconciler, key: str = "a", *arguments: str) -> dict[str, An
 
 def test_declared_key_without_a_job_is_waiting_for_apply(world: World) -> None:
     world.write("a")
-    said = world.ends(0, "status --json")
-    [one] = rows(said)
+    result = world.ends(0, "status --json")
+    [one] = rows(result)
     assert (one["revision"], one["job"], one["phase"], one["last_change"]) == (None, None, None, None)
     assert (one["nodes"], one["flavor"]) == (1, "modelarts.vm.cpu.2u")
     assert (one["waits_for"]["kind"], one["waits_for"]["action"]) == ("apply", "create")
@@ -103,11 +103,11 @@ def test_keys_and_paths_are_distinguished(world: World) -> None:
         ("--only a b", "ab"),
         ("--only [bc]", "bc"),
     ):
-        said = world.ends(0, f"status --json {words}")
-        assert [one["key"] for one in rows(said)] == [*keys], words
+        result = world.ends(0, f"status --json {words}")
+        assert [one["key"] for one in rows(result)] == [*keys], words
     Path("a").mkdir()
-    said = world.ends(0, "status --json a .")  # beside a path the name of a directory is a key
-    assert [one["key"] for one in rows(said)] == ["a"]
+    result = world.ends(0, "status --json a .")  # beside a path the name of a directory is a key
+    assert [one["key"] for one in rows(result)] == ["a"]
     assert rows(world.ends(0, "status --json a")) == []
     world.write("train")
     for word, why in (
@@ -133,9 +133,9 @@ def test_status_needs_no_secret_or_lock_and_reads_the_service_once(world: World)
 
 def test_unreadable_list_is_8_and_shown(world: World, applied: Job) -> None:
     world.fail("ListTrainingJobs", count=None, status=500)
-    said = world("status --json")
-    assert (said.code, said.document["complete"]) == (8, False)
-    [one] = rows(said)
+    result = world("status --json")
+    assert (result.code, result.document["complete"]) == (8, False)
+    [one] = rows(result)
     assert (one["revision"], one["phase"], one["aged_out"]) == (None, None, False)
     assert "could be read" in one["problem"] or "could not be read" in one["problem"]
     assert "1 unknown" in world("status").out
@@ -144,7 +144,7 @@ def test_unreadable_list_is_8_and_shown(world: World, applied: Job) -> None:
 # ── --watch ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def watched(reconciler: Reconciler, time: SharedTime, looks: int, *arguments: str) -> Said:
+def watched(reconciler: Reconciler, time: SharedTime, looks: int, *arguments: str) -> Result:
     """Return the output of a watch of a few checks, ended by Ctrl-C."""
 
     def interrupt() -> None:
@@ -159,8 +159,8 @@ def test_watch_prints_a_block_per_change_once_a_minute_at_most(
 ) -> None:
     world.store.hold(applied.id)
     time.at(150, lambda: world.store.set_phase(applied.id, "Running"))
-    said = watched(world, time, 10)
-    assert (said.code, said.out.count("Stack test on there")) == (130, 2)
+    result = watched(world, time, 10)
+    assert (result.code, result.out.count("Stack test on there")) == (130, 2)
     assert time.slept == [60.0] * 10
     # Growing ages are no change.
     world.write("a", lr="0.2")
@@ -168,8 +168,8 @@ def test_watch_prints_a_block_per_change_once_a_minute_at_most(
 
 
 def test_watch_json_prints_a_line_per_change(world: World, time: SharedTime, applied: Job) -> None:
-    said = watched(world, time, 20, "--json")
-    assert said.code == 130
-    phases = [json.loads(line)["jobs"][0]["phase"] for line in said.out.splitlines()]
+    result = watched(world, time, 20, "--json")
+    assert result.code == 130
+    phases = [json.loads(line)["jobs"][0]["phase"] for line in result.out.splitlines()]
     assert phases == ["Creating", "Running", "Completed"]
     world.ends(64, "status --watch -o html", out="", err="as text or JSON")

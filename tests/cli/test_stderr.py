@@ -11,7 +11,7 @@ import pytest
 from reconciler.cli import exits
 from reconciler.cli.console import console
 from reconciler.errors import ExitCode
-from tests.cli.conftest import Reconciler, Said, manifest, write
+from tests.cli.conftest import Reconciler, Result, manifest, write
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +19,8 @@ def _text_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "log_format", "text")
 
 
-def lines(said: Said) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.err.splitlines()]
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.err.splitlines()]
 
 
 def test_progress_of_an_apply_is_json_lines(reconciler: Reconciler) -> None:
@@ -32,8 +32,8 @@ def test_progress_of_an_apply_is_json_lines(reconciler: Reconciler) -> None:
 
 def test_error_is_a_json_line_with_what_where_why_and_fix(reconciler: Reconciler) -> None:
     write(manifest("a").replace("spec:", "spce:"))
-    said = reconciler.ends(65, "validate --log-format json")
-    errors = {line["message"]: line for line in lines(said)}
+    result = reconciler.ends(65, "validate --log-format json")
+    errors = {line["message"]: line for line in lines(result)}
     error = errors["unknown field"]
     assert error["level"] == "error"
     assert error["location"] == "jobs.yaml:13:5"
@@ -55,8 +55,8 @@ def test_error_is_a_json_line_with_what_where_why_and_fix(reconciler: Reconciler
     ],
 )
 def test_wrong_usage_is_a_json_line(reconciler: Reconciler, arguments: list[str], fix: str) -> None:
-    said = reconciler.ends(64, *arguments)
-    (line,) = lines(said)
+    result = reconciler.ends(64, *arguments)
+    (line,) = lines(result)
     assert line["level"] == "error"
     assert line["message"]
     assert line["fix"] == fix

@@ -35,12 +35,12 @@ def stack(reconciler: Reconciler) -> Reconciler:
 def test_refused_second_apply_names_holder_start_host_and_expiry(stack: Reconciler, command: str) -> None:
     fix = "fix: wait until it is released; if its process is gone: reconciler unlock"
     with held_by("bob"):
-        said = stack.ends(6, f"{command} --yes", out="", err=["error: another process holds the lock", fix])
+        result = stack.ends(6, f"{command} --yes", out="", err=["error: another process holds the lock", fix])
         stack.ends(0, "plan")  # reading needs no lock
     assert re.search(
         r"why: stack test: held by bob on laptop, process 7 since 20[\dT:-]+Z, for apply; "
         r"it expires in \d\d s unless renewed",
-        said.err,
+        result.err,
     )
 
 
@@ -49,9 +49,9 @@ def test_lock_error_equals_the_documented_one(reconciler: Reconciler) -> None:
     [shown] = re.findall(r"```text\n(error: another process holds .*?)```", page, re.S)
     write(manifest("a").replace("stack: test", "stack: vision"))
     with held_by("alice", stack="vision"):
-        said = reconciler("apply --yes").err
+        output = reconciler("apply --yes").err
     varying = r"20[\dT:-]+Z|process \d+|\d+ s "
-    assert re.sub(varying, "…", said) == re.sub(varying, "…", shown)
+    assert re.sub(varying, "…", output) == re.sub(varying, "…", shown)
 
 
 def test_lock_does_not_block_other_stacks_and_targets(world: World) -> None:
@@ -65,19 +65,19 @@ def test_lock_does_not_block_other_stacks_and_targets(world: World) -> None:
 
 def test_unlock_without_a_lock_needs_no_confirmation(stack: Reconciler) -> None:
     for number in range(2):  # without a store, which is not created; then with one
-        said = stack("unlock")
-        assert (said.code, said.out, said.err) == (0, FREE, "")
+        result = stack("unlock")
+        assert (result.code, result.out, result.err) == (0, FREE, "")
         assert Path(".reconciler").exists() == bool(number)
         stack("apply --yes")
 
 
 def test_unlock_without_a_terminal_needs_the_flag(stack: Reconciler) -> None:
     with held_by("bob"):
-        said = stack.ends(3, "unlock", err="fix: add --yes")
+        result = stack.ends(3, "unlock", err="fix: add --yes")
         assert re.match(
             r"Stack test on local \(emulator: jobs are pretended\) is locked by bob \(apply\) since "
             r"20[\dT:-]+Z, from laptop, process 7; the lease expires in \d\d s unless renewed\.\n",
-            said.err,
+            result.err,
         )
         stack.ends(6, "apply --yes")
         assert stack.ends(0, "unlock --yes").out == BROKEN
@@ -89,8 +89,8 @@ def test_unlock_without_a_terminal_needs_the_flag(stack: Reconciler) -> None:
 def test_unlock_prompts_before_breaking_the_lock(stack: Reconciler, text: str, code: int) -> None:
     with held_by("bob\x1b[2J"):
         stack.patch.setattr(sys, "stdin", Terminal(text))
-        said = stack.ends(code, "unlock", err="Break the lock? [y/N]", lacks="\x1b")
-        assert said.out == ("" if code else BROKEN)
+        result = stack.ends(code, "unlock", err="Break the lock? [y/N]", lacks="\x1b")
+        assert result.out == ("" if code else BROKEN)
         assert (stack("apply --yes").code == 6) == bool(code)
 
 
@@ -142,10 +142,10 @@ def test_apply_with_a_broken_lock_starts_nothing_more(reconciler: Reconciler, se
     other = start("apply", "--yes", "--parallelism", "1")
     try:
         ends_s = time.monotonic() + 60
-        while (said := reconciler("unlock")).code != 3:
-            assert time.monotonic() < ends_s, said
+        while (result := reconciler("unlock")).code != 3:
+            assert time.monotonic() < ends_s, result
             time.sleep(0.02)
-        assert f"process {other.pid}" in said.err
+        assert f"process {other.pid}" in result.err
         reconciler.ends(6, "apply --yes")
         reconciler.ends(0, "unlock --yes")
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Said, Service, World, a_service, write
+from tests.cli.conftest import Result, Service, World, a_service, write
 
 UPDATE = "ChangeTrainingJobDescription"
 BELIEVED = "the service does not report spec.notification; assuming the value last sent"
@@ -33,12 +33,12 @@ def declare(world: World, *events: str, topic: str = "urn:smn:x", more: str = ""
     write(world.manifest("a", more=more) + (told if events else ""))
 
 
-def actions(said: Said) -> list[str]:
-    return [action["action"] for action in said.document["actions"]]
+def actions(result: Result) -> list[str]:
+    return [action["action"] for action in result.document["actions"]]
 
 
-def warnings(said: Said) -> list[str]:
-    return [warning["why"] for warning in said.document["warnings"]]
+def warnings(result: Result) -> list[str]:
+    return [warning["why"] for warning in result.document["warnings"]]
 
 
 def sent(service: Service) -> object:
@@ -60,9 +60,9 @@ def test_edit_of_an_unreported_field_is_sent_once(world: World, before: tuple[st
     world.ends(0, "apply --yes")
     assert sent(world.service) == {"topic_urn": "urn:smn:x", "events": ["JobCompleted"]}
     for _ in range(2):
-        said = world("plan --json")
-        assert actions(said) == ["keep"]
-        assert warnings(said) == ([BELIEVED] if world.store.unreported else [])
+        result = world("plan --json")
+        assert actions(result) == ["keep"]
+        assert warnings(result) == ([BELIEVED] if world.store.unreported else [])
         world.ends(0, "apply --yes")
     assert updates(world) == 1
 
@@ -73,8 +73,8 @@ def test_fresh_checkout_keeps_unreported_fields_with_a_warning(world: World) -> 
     world.ends(0, "apply --yes")
     shutil.rmtree(Path(".reconciler"))
     for _ in range(2):
-        said = world("plan --json --detailed-exitcode")
-        assert (said.code, actions(said), warnings(said)) == (0, ["keep"], [UNRECORDED])
+        result = world("plan --json --detailed-exitcode")
+        assert (result.code, actions(result), warnings(result)) == (0, ["keep"], [UNRECORDED])
 
 
 @only_unechoed
@@ -83,6 +83,6 @@ def test_unreported_field_is_no_drift(world: World) -> None:
     world.ends(0, "apply --yes")
     world.ends(0, "drift")
     declare(world, "JobCompleted")
-    said = world("drift --json")
-    assert (said.code, said.document["drift"]) == (0, [])
-    assert [pending["key"] for pending in said.document["pending"]] == ["a"]
+    result = world("drift --json")
+    assert (result.code, result.document["drift"]) == (0, [])
+    assert [pending["key"] for pending in result.document["pending"]] == ["a"]

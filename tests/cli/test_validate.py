@@ -63,6 +63,6 @@ def test_failed_command_writes_no_report(reconciler: Reconciler, command: str) -
     """Except metrics, which report the failure: tests/cli/test_run_metrics.py."""
     broken()
     formats = [name for name in FORMATS if name != "prometheus"]
-    said = reconciler(command, *(word for name in formats for word in ("-o", f"{name}=out.{name}")))
-    assert (said.code, said.out) == (65, "")
+    result = reconciler(command, *(word for name in formats for word in ("-o", f"{name}=out.{name}")))
+    assert (result.code, result.out) == (65, "")
     assert not [name for name in formats if Path(f"out.{name}").exists()]

@@ -151,8 +151,8 @@ def stack() -> Path:
     return write(manifest("a", "b"))
 
 
-def codes(said: Watched) -> list[int]:
-    return [check["exit_code"] for check in said.checks]
+def codes(result: Watched) -> list[int]:
+    return [check["exit_code"] for check in result.checks]
 
 
 @pytest.mark.usefixtures("stack")
@@ -161,9 +161,9 @@ def test_json_prints_a_line_for_each_check(watching: Watching) -> None:
         with load(".").connect() as session:
             session.apply(session.plan(only="a"))
 
-    said = watching("--json", between=[nothing, apply])
-    first, second, third = said.checks
-    assert (said.code, codes(said)) == (143, [2, 2, 0])
+    result = watching("--json", between=[nothing, apply])
+    first, second, third = result.checks
+    assert (result.code, codes(result)) == (143, [2, 2, 0])
     assert list(first) == ["type", "ts", "number", "exit_code", "summary", "new", "gone"]
     assert (first["type"], first["number"], first["summary"]["missing"]) == ("check", 1, 2)
     assert [(one["class"], one["key"]) for one in first["new"]] == [("missing", "a"), ("missing", "b")]
@@ -182,9 +182,9 @@ def test_text_is_a_line_for_each_check_and_the_new_drift(watching: Watching) -> 
 @pytest.mark.usefixtures("stack")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_signal_ends_the_watch_cleanly(watching: Watching, number: int, code: int) -> None:
-    said = watching(number=number)
-    assert (said.code, "Traceback" in said.err) == (code, False)
-    assert "check 1" in said.out
+    result = watching(number=number)
+    assert (result.code, "Traceback" in result.err) == (code, False)
+    assert "check 1" in result.out
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_signal_ends_the_watch_cleanly(watching: Watching, number: int, code: in
 )
 @pytest.mark.usefixtures("stack")
 def test_wrong_usage_ends_the_watch_at_once(watching: Watching, arguments: list[str], words: str) -> None:
-    said = watching(*arguments, between=[nothing])
-    assert (said.code, "check 2" in said.out) == (64, False)
-    assert words in said.err
+    result = watching(*arguments, between=[nothing])
+    assert (result.code, "check 2" in result.out) == (64, False)
+    assert words in result.err
 
 
 INVALID = "stack: test\njobs: {a: {n: 1}}\n"
@@ -215,19 +215,19 @@ INVALID = "stack: test\njobs: {a: {n: 1}}\n"
 
 def test_initially_invalid_manifest_ends_the_watch(watching: Watching) -> None:
     write(INVALID)
-    said = watching("--json", between=[nothing])
-    assert (said.code, len(said.checks)) == (65, 1)
-    assert "jobs.yaml:2:" in said.err
+    result = watching("--json", between=[nothing])
+    assert (result.code, len(result.checks)) == (65, 1)
+    assert "jobs.yaml:2:" in result.err
 
 
 @pytest.mark.usefixtures("stack")
 def test_manifest_is_reread_and_an_invalid_one_fails_the_check(watching: Watching) -> None:
-    said = watching("--json", between=[lambda: write(INVALID), lambda: write(manifest("a"))])
-    assert codes(said) == [2, 65, 2]
-    assert (said.checks[1]["summary"], said.checks[1]["new"]) == ({}, [])
-    assert said.checks[1]["problem"]
-    assert "jobs.yaml:2:" in said.err
-    assert [one["key"] for one in said.checks[2]["gone"]] == ["b"]
+    result = watching("--json", between=[lambda: write(INVALID), lambda: write(manifest("a"))])
+    assert codes(result) == [2, 65, 2]
+    assert (result.checks[1]["summary"], result.checks[1]["new"]) == ({}, [])
+    assert result.checks[1]["problem"]
+    assert "jobs.yaml:2:" in result.err
+    assert [one["key"] for one in result.checks[2]["gone"]] == ["b"]
 
 
 # ── --apply ────────────────────────────────────────────────────────────────────────────────────────
@@ -235,19 +235,19 @@ def test_manifest_is_reread_and_an_invalid_one_fails_the_check(watching: Watchin
 
 @pytest.mark.usefixtures("stack")
 def test_unattended_apply_executes_each_action_once_without_prompting(watching: Watching) -> None:
-    said = watching("--apply", "--json", between=[nothing])
-    assert [check["applied"] for check in said.checks] == ["applied: 2 done", "nothing to apply"]
-    assert (codes(said), jobs()) == ([2, 0], ["a", "b"])
+    result = watching("--apply", "--json", between=[nothing])
+    assert [check["applied"] for check in result.checks] == ["applied: 2 done", "nothing to apply"]
+    assert (codes(result), jobs()) == ([2, 0], ["a", "b"])
 
 
 @pytest.mark.usefixtures("stack")
 def test_plan_with_more_actions_than_allowed_is_refused(
     watching: Watching, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = watching("--apply", "--max-actions", "1", "--json")
-    [check] = said.checks
+    result = watching("--apply", "--max-actions", "1", "--json")
+    [check] = result.checks
     assert (check["exit_code"], check["applied"]) == (3, "refused: too many actions")
-    assert "the plan has 2 actions; --max-actions allows 1" in said.err
+    assert "the plan has 2 actions; --max-actions allows 1" in result.err
     assert jobs() == []
     run(cli, ["history", "--json"])
     runs = json.loads(capfd.readouterr().out)["runs"]
@@ -267,10 +267,10 @@ def test_denied_job_hides_no_other_from_an_unattended_apply(watching: Watching) 
     policy = "policies:\n  - {name: not-a, deny: job.key == 'a', message: not today}\n"
     keys = [f"job-{number:02}" for number in range(19)]
     write(manifest("a", *keys, more=policy))
-    said = watching("--apply", "--json", between=[nothing])
-    assert (codes(said), jobs()) == ([3, 3], keys)
-    assert said.checks[1]["applied"] == "nothing to apply, 1 blocked"
-    assert "not today" in said.err
+    result = watching("--apply", "--json", between=[nothing])
+    assert (codes(result), jobs()) == ([3, 3], keys)
+    assert result.checks[1]["applied"] == "nothing to apply, 1 blocked"
+    assert "not today" in result.err
 
 
 def test_plan_guard_refuses_an_unattended_apply(watching: Watching) -> None:
@@ -294,8 +294,8 @@ def test_foreign_lock_blocks_the_apply_but_not_the_drift_check(watching: Watchin
 def test_signal_during_an_apply_ends_it_cleanly(watching: Watching, service: Service) -> None:
     write(manifest("a", url=service.url))
     throttled(service, CREATE)
-    said = interrupt(signal.SIGTERM, lambda: asked(service, CREATE) == 1, lambda: watching("--apply"))
-    assert (said.code, asked(service, CREATE)) == (143, 1), said.err
+    result = interrupt(signal.SIGTERM, lambda: asked(service, CREATE) == 1, lambda: watching("--apply"))
+    assert (result.code, asked(service, CREATE)) == (143, 1), result.err
     assert service.store.jobs() == []
 
 
@@ -308,20 +308,20 @@ def test_timed_out_check_is_ended_and_reported(watching: Watching, monkeypatch: 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         write(manifest("a", url=f"http://127.0.0.1:{listening.getsockname()[1]}"))
         began_s = time.monotonic()
-        said = watching("--check-timeout", "1s", "--json")
+        result = watching("--check-timeout", "1s", "--json")
     assert time.monotonic() - began_s < 20
-    assert codes(said) == [8]
-    assert "--check-timeout" in said.checks[0]["problem"]
-    assert "the check timed out" in said.err
+    assert codes(result) == [8]
+    assert "--check-timeout" in result.checks[0]["problem"]
+    assert "the check timed out" in result.err
 
 
 def test_check_that_reads_nothing_says_why(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "t")
     write(manifest("a", url="http://127.0.0.1:9"))
-    said = watching("--json")
-    assert codes(said) == [8]
-    assert "the service cannot be reached: http://127.0.0.1:9" in said.err
-    assert "error: not everything could be read" in said.err
+    result = watching("--json")
+    assert codes(result) == [8]
+    assert "the service cannot be reached: http://127.0.0.1:9" in result.err
+    assert "error: not everything could be read" in result.err
 
 
 # ── reports, metrics, notifications ────────────────────────────────────────────────────────────────
@@ -346,8 +346,8 @@ def test_files_are_written_after_each_check(watching: Watching) -> None:
 def test_metrics_of_an_initially_failing_watch_name_the_stack(watching: Watching) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     assert codes(watching("--json", "-o", "prometheus=m.prom")) == [7]
-    said = Path("m.prom").read_text(encoding="utf-8")
-    assert 'reconciler_run_success{stack="test",target="there",command="watch"} 0.0' in said
+    text = Path("m.prom").read_text(encoding="utf-8")
+    assert 'reconciler_run_success{stack="test",target="there",command="watch"} 0.0' in text
 
 
 def test_working_url_is_not_notified_again_while_another_fails(watching: Watching) -> None:
@@ -357,6 +357,6 @@ def test_working_url_is_not_notified_again_while_another_fails(watching: Watchin
         entries = "".join(f"  - {{url: '{receiver.url(name)}'}}\n" for name in ("good", "broken"))
         write(manifest("a", more=f"notify:\n{entries}"))
         put_finished_job()
-        said = watching("--json", between=[nothing, nothing])
+        result = watching("--json", between=[nothing, nothing])
         assert [len(receiver.titles(name)) for name in ("good", "broken")] == [1, 3]
-    assert (codes(said), said.err.count("notification to ")) == ([2, 2, 2], 3)
+    assert (codes(result), result.err.count("notification to ")) == ([2, 2, 2], 3)

@@ -17,8 +17,8 @@ def test_why_shows_the_chain_from_manifest_to_action(world: World) -> None:
     world("apply --yes --only a,b")
     write(edited(world, "a", "b", "c", of="a"))
     led = ["  decided by the rule changed: Edited; active\n", "jobs.yaml:", "set `lifecycle.on_change: keep`"]
-    said = world.ends(0, "why a", out=led, lacks="unreadable")
-    assert said.out.startswith("a r2: replace (immutable_changed)")
+    result = world.ends(0, "why a", out=led, lacks="unreadable")
+    assert result.out.startswith("a r2: replace (immutable_changed)")
     world.ends(0, "why a -v", out=["  no   unreadable ", "  yes  changed "])
     assert why(world, "a")["rules"][-1] == {"name": "changed", "when": "Edited; active", "applies": True}
     world.ends(0, "why b", out="keep")
@@ -42,8 +42,8 @@ def test_settings_are_shown_in_manifest_form(world: World) -> None:
         "    lifecycle: {protect: true, retry_delay: 10m, ignore_changes: [spec.auto_stop, algorithm]}\n"
     )
     write(world.manifest("a").replace("  a:\n", "  a:\n" + settings))
-    said = ["protect: true\n", "retry_delay: 10 min\n", "ignore_changes: spec.auto_stop, algorithm\n"]
-    world.ends(0, "why a", out=said)
+    shown = ["protect: true\n", "retry_delay: 10 min\n", "ignore_changes: spec.auto_stop, algorithm\n"]
+    world.ends(0, "why a", out=shown)
 
 
 def test_key_of_another_target_is_named_with_its_target(world: World) -> None:

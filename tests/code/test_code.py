@@ -101,8 +101,8 @@ def test_file_ignored_by_git_is_no_code(tmp_path: Path) -> None:
         options = "-c core.excludesFile=/dev/null ls-files -coz --exclude-standard ."
         command = ["git", "-C", str(src), *options.split()]
         listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
-        wanted = sorted(path for path in listed if path and not path.endswith(".gitignore"))
-        assert (found(src) if wanted else []) == wanted, seed
+        expected = sorted(path for path in listed if path and not path.endswith(".gitignore"))
+        assert (found(src) if expected else []) == expected, seed
 
 
 def _fill(directory: Path, choice: random.Random, depth: int) -> None:
@@ -217,11 +217,11 @@ def test_digest_of_a_known_tree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "said"),
+    ("size", "text"),
     [(999, "999 B"), (1000, "1.0 kB"), (41_200, "41 kB"), (9_960_000, "10 MB"), (5 * 10**12, "5000 GB")],
 )
-def test_size_is_formatted_for_people(size: int, said: str) -> None:
-    assert format_size(size) == said
+def test_size_is_formatted_for_people(size: int, text: str) -> None:
+    assert format_size(size) == text
 
 
 @pytest.mark.parametrize(

@@ -276,9 +276,9 @@ def test_unreachable_store_is_distinguished_from_a_refusing_one(code: Code, obs:
 def test_store_response_with_secrets_is_not_repeated(obs: ObsServer, code: Code) -> None:
     for word in ("NewError", "InternalError", "SignatureDoesNotMatch", "AccessDenied"):
         obs.answers = [Answer(500, word, times=None)]
-        said = str(refused(obs, code, keys=lambda: Keys("AKIDENTIFIER", "SECRET", "TOKEN")))
+        text = str(refused(obs, code, keys=lambda: Keys("AKIDENTIFIER", "SECRET", "TOKEN")))
         for secret in ("AKIDENTIFIER", "SECRET", "TOKEN", "Signature=", "AWS4", "StringToSign"):
-            assert secret not in said
+            assert secret not in text
 
 
 @pytest.fixture(scope="module")

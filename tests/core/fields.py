@@ -94,10 +94,10 @@ FIELDS = tuple(Field(*row) for row in _ROWS)
 ABSENT = object()
 
 
-def declared(base: str, said: Mapping[Field, Any]) -> DesiredJob:
+def declared(base: str, values: Mapping[Field, Any]) -> DesiredJob:
     """Return the job of a base entry with these values; ABSENT removes a field, later fields win."""
     entry: dict[str, Any] = copy.deepcopy({**ENTRY, **BASES[base]})
-    for field, value in said.items():
+    for field, value in values.items():
         *parts, last = field.path.split("__")
         place = entry
         for part in parts:

@@ -35,10 +35,10 @@ def past(
     is_declared_known: bool = True,
     job: ObservedJob | None = None,
     is_stopped: bool = False,
-    **said: Any,
+    **members: Any,
 ) -> PastRevision:
     """A recorded revision of `desired`, or of `job` if given."""
-    job = job or seen(desired, revision=revision, phase=phase, **said)
+    job = job or seen(desired, revision=revision, phase=phase, **members)
     known = what_was_declared(declared or desired) if is_declared_known else None
     return PastRevision(
         key=desired.key,

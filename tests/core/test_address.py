@@ -34,7 +34,7 @@ def test_valid_endpoint_is_accepted(endpoint: str, insecure: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "said"),
+    ("endpoint", "message"),
     [
         ("", "not a valid URL"),
         ("modelarts.example.com", "not a valid URL"),
@@ -56,11 +56,11 @@ def test_valid_endpoint_is_accepted(endpoint: str, insecure: bool) -> None:
         ("http://localhost.example", "localhost.example unencrypted"),
     ],
 )
-def test_invalid_endpoint_is_refused_with_why_and_fix(endpoint: str, said: str) -> None:
+def test_invalid_endpoint_is_refused_with_why_and_fix(endpoint: str, message: str) -> None:
     problem = endpoint_problem(endpoint, insecure=False)
     assert problem is not None
     why, fix = problem
-    assert said in why
+    assert message in why
     assert fix
     assert "hunter2" not in why + fix
 

@@ -185,7 +185,7 @@ TERMINATING, DREAMING = (replace(FREE_JOB, phase_text=phase) for phase in ("Term
 
 
 @pytest.mark.parametrize(
-    ("desired", "jobs", "action", "reason", "said"),
+    ("desired", "jobs", "action", "reason", "message"),
     [
         (LR_9, [FREE_JOB], CONFLICT, Reason.DIFFERS, "parameters.lr; edit the entry, or add --accept"),
         (A, [seen(A)], Action.KEEP, OWNED, "a is already r1 of this key"),
@@ -203,25 +203,25 @@ TERMINATING, DREAMING = (replace(FREE_JOB, phase_text=phase) for phase in ("Term
     ],
 )
 def test_adoption_is_refused_with_action_and_reason(
-    desired: DesiredJob, jobs: list[ObservedJob], action: Action, reason: Reason, said: str
+    desired: DesiredJob, jobs: list[ObservedJob], action: Action, reason: Reason, message: str
 ) -> None:
     found = taken(desired, *jobs).action
     assert (found.action, found.reason, found.desired) == (action, reason, None)
-    assert said in found.detail
+    assert message in found.detail
 
 
 @pytest.mark.parametrize(
-    ("seen_as", "said"),
+    ("seen_as", "message"),
     [
         ({"problem": "gone"}, "could not be read"),
         ({"unreadable": (Unreadable("odd", name="a-r2"),)}, "odd; it may be a revision of this key"),
         ({"unreadable": (Unreadable("odd"),)}, "odd; it may be a revision of this key"),
     ],
 )
-def test_adoption_is_unknown_if_another_job_of_the_key_may_be_unread(seen_as: Any, said: str) -> None:
+def test_adoption_is_unknown_if_another_job_of_the_key_may_be_unread(seen_as: Any, message: str) -> None:
     found = taken(A, FREE_JOB, **seen_as).action
     assert (found.action, found.reason, found.desired) == (Action.UNKNOWN, Reason.UNREADABLE, None)
-    assert said in found.detail
+    assert message in found.detail
 
 
 def test_job_with_a_copied_marker_can_be_adopted() -> None:
@@ -317,7 +317,7 @@ def test_stack_rename_changes_only_the_stack_in_the_marker(job: ObservedJob, des
 
 
 @pytest.mark.parametrize(
-    ("jobs", "action", "said"),
+    ("jobs", "action", "message"),
     [
         ((of_old(phase=Phase.TERMINATING),), Action.BLOCKED, "Terminating"),
         ((of_old(phase="Dreaming"),), Action.BLOCKED, "Dreaming"),
@@ -327,11 +327,11 @@ def test_stack_rename_changes_only_the_stack_in_the_marker(job: ObservedJob, des
     ],
 )
 def test_revision_that_cannot_change_stack_says_why(
-    jobs: tuple[ObservedJob, ...], action: Action, said: str
+    jobs: tuple[ObservedJob, ...], action: Action, message: str
 ) -> None:
     [found] = moved(*jobs)
     assert found.action is action
-    assert said in found.detail
+    assert message in found.detail
 
 
 def test_revision_moved_earlier_does_not_block_the_stack_rename() -> None:

@@ -159,7 +159,7 @@ def test_costs_are_not_part_of_the_plan_digest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "message"),
     [
         (
             {"node_hours": 383},
@@ -170,21 +170,21 @@ def test_costs_are_not_part_of_the_plan_digest() -> None:
         ({}, None),
     ],
 )
-def test_create_over_budget_is_blocked(limits: dict[str, float], said: str | None) -> None:
+def test_create_over_budget_is_blocked(limits: dict[str, float], message: str | None) -> None:
     stack = a_stack(bounded(), prices=PRICES, limits=Limits.model_validate(limits))
     plan = plan_for(stack)
-    assert [str(said) in action.detail for action in plan.blocked] == ([True] if said else [])
-    assert plan.applyable is (said is None)
+    assert [str(message) in action.detail for action in plan.blocked] == ([True] if message else [])
+    assert plan.applyable is (message is None)
     assert plan_for(stack, allow=("budget",)).applyable
 
 
 @pytest.mark.parametrize("limits", [{"node_hours": 1e9}, {"cost": 1e9}])
 def test_job_without_auto_stop_exceeds_every_limit(limits: dict[str, float]) -> None:
     stack = a_stack(bounded("a"), a_job("endless"), prices=PRICES, limits=Limits.model_validate(limits))
-    said = (
+    text = (
         "endless may run indefinitely, which exceeds every limit; set spec.auto_stop, or add --allow budget"
     )
-    assert [said in action.detail for action in plan_for(stack).blocked] == [True, True]
+    assert [text in action.detail for action in plan_for(stack).blocked] == [True, True]
 
 
 def test_flavor_without_a_price_exceeds_a_limit_of_cost() -> None:

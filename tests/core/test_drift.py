@@ -64,8 +64,8 @@ UNAVAILABLE = HistorySnapshot(problem="unavailable")
 AGAIN, IN_NO_FILE = "declared again; r1 was stopped by us", a_stack(OTHER)
 
 
-def by_hand(desired: DesiredJob, **said: Any) -> ObservedJob:
-    return seen(desired, text="edited by hand", **said)
+def by_hand(desired: DesiredJob, **members: Any) -> ObservedJob:
+    return seen(desired, text="edited by hand", **members)
 
 
 def redacted(text: str) -> HistorySnapshot:
@@ -246,8 +246,8 @@ def test_never_applied_stack_is_pending() -> None:
 def test_active_revisions_of_a_removed_key_are_named_together() -> None:
     found = report(IN_NO_FILE, seen(OTHER), seen(APPLIED), seen(APPLIED, revision=2), memory=RAN)
     [pending] = found.pending
-    said = "no longer in the manifest; a (Running), a-r2 (Running) will be terminated"
-    assert (classes(found), pending.detail) == (["duplicate"], said)
+    text = "no longer in the manifest; a (Running), a-r2 (Running) will be terminated"
+    assert (classes(found), pending.detail) == (["duplicate"], text)
 
 
 @pytest.mark.parametrize(
@@ -472,8 +472,8 @@ def test_termination_is_stuck_an_hour_after_it_was_first_seen(
 def test_modified_without_history_compares_with_the_manifest() -> None:
     for memory in (NO_HISTORY, a_memory(past(APPLIED, 1, R, is_declared_known=False))):
         [item] = report(a_stack(AHEAD), seen(APPLIED), memory=memory).drift
-        said = 'differs from what is declared: description "declared anew" -> "applied"'
-        assert (item.class_.value, item.detail) == ("modified", said)
+        text = 'differs from what is declared: description "declared anew" -> "applied"'
+        assert (item.class_.value, item.detail) == ("modified", text)
 
 
 def test_modified_detail_names_both_sides_of_each_difference() -> None:

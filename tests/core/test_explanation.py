@@ -208,8 +208,8 @@ def test_policy_is_shown_with_expression_values_and_location(
     assert ("  not applied: denied by p\n" in text) is (effect is Effect.DENY)
     assert "hush" not in text + str(found.document())
     if policy.message:
-        said = f"    {NODES}\n    job.spec.resource.node_count: 9\n"
-        assert f"  p denies: too large (jobs.yaml:5:7)\n{said}" in text
+        output = f"    {NODES}\n    job.spec.resource.node_count: 9\n"
+        assert f"  p denies: too large (jobs.yaml:5:7)\n{output}" in text
         assert found.chosen is found.actions[0].blocked_action is Action.CREATE
         assert found.otherwise[0].startswith("change the job or the policy")
 

@@ -20,15 +20,15 @@ from tests.core.test_decision_table import DONE, OLD, TD, F, R, T, declared_as, 
 from tests.core.worlds import a_world
 
 
-def renamed(*old: str, **said: Any) -> DesiredJob:
+def renamed(*old: str, **members: Any) -> DesiredJob:
     """The key `new`, formerly `old`."""
-    return replace(a_job("new", **said), formerly=old or ("old",))
+    return replace(a_job("new", **members), formerly=old or ("old",))
 
 
-def was(key: str = "old", **said: Any) -> ObservedJob:
+def was(key: str = "old", **members: Any) -> ObservedJob:
     """A job of the same declaration, made under the old key."""
-    changed = said.pop("changed", {})
-    return seen(replace(a_job("new", **changed), key=key), **said)
+    changed = members.pop("changed", {})
+    return seen(replace(a_job("new", **changed), key=key), **members)
 
 
 def lines(plan: Plan) -> list[str]:

@@ -412,20 +412,20 @@ def test_lost_work_is_summed_without_the_allowed_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "action", "said"),
+    ("hours", "action", "message"),
     [
         ((2, 3, 4, 5, 6), Action.CONFLICT, "changed; would lose 160 node-hours; set `on_change: replace`"),
         ((0.1, 0.2, 0.3, 0.4, 0.5), Action.REPLACE, "changed; discards 12 node-hours of work"),
     ],
 )
 def test_same_change_on_many_jobs_states_their_total_loss(
-    hours: tuple[float, ...], action: Action, said: str
+    hours: tuple[float, ...], action: Action, message: str
 ) -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
     jobs = [seen(a_job(str(n), **OLD), ran_s=ran_h * HOUR, node_count=8) for n, ran_h in enumerate(hours)]
     [group] = group_by(plan_for(stack, *jobs, allow=("terminations",)).actions, grouping_key)
     assert group[0].action is action
-    assert said in explain_group(group)
+    assert message in explain_group(group)
 
 
 # --- reruns
@@ -492,7 +492,7 @@ def test_budget_counts_a_retry_that_is_due_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["lost-wrok"], 'did you mean "lost-work"?'),
         (["everything"], "lost-work, terminations, reruns, found-nothing, empty, budget"),
@@ -501,10 +501,10 @@ def test_budget_counts_a_retry_that_is_due_later() -> None:
         (["terminations=a"], "lost-work=KEY or reruns=KEY"),
     ],
 )
-def test_unknown_guard_name_is_refused(words: list[str], said: str) -> None:
+def test_unknown_guard_name_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match="lost-work") as error:
         Allowances.of(words)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 # --- protection

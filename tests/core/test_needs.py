@@ -40,8 +40,8 @@ STARTS = (Action.CREATE, Reason.NOT_FOUND)
 UP = a_job("up")
 
 
-def needing(*upstream: str, key: str = "down", **said: Any) -> DesiredJob:
-    return replace(a_job(key, **said), needs=upstream or ("up",))
+def needing(*upstream: str, key: str = "down", **members: Any) -> DesiredJob:
+    return replace(a_job(key, **members), needs=upstream or ("up",))
 
 
 def of(plan: Plan, key: str = "down") -> PlannedAction:

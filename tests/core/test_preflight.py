@@ -163,8 +163,8 @@ def test_action_starting_no_job_has_no_findings(plan: Plan) -> None:
 def test_insufficient_quota_blocks_every_create(records: int, keys: str) -> None:
     plan = plan_of(good("a"), good("b"), good("c"))
     assert found(plan, left(records)) == [(key, Why.QUOTA_EXCEEDED) for key in keys]
-    said = f"{records} of 10 job records are left in the project, and 3 would be created"
-    assert all(one.detail == said for one in find(jobs_to_start(plan.actions), left(records), "prod"))
+    text = f"{records} of 10 job records are left in the project, and 3 would be created"
+    assert all(one.detail == text for one in find(jobs_to_start(plan.actions), left(records), "prod"))
 
 
 def test_replaces_are_checked_and_counted_against_the_quota_like_creates() -> None:

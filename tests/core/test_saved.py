@@ -86,8 +86,8 @@ TAKEN_NOW: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.2, "1.20"
 RELEASED = made_by_0_1_0(a_job(**TAKEN_FIRST))
 
 
-def policed(**said: Any) -> DesiredJob:
-    return a_job(spec__schedule_policy=said)
+def policed(**members: Any) -> DesiredJob:
+    return a_job(spec__schedule_policy=members)
 
 
 #: The current declaration, the earlier one, and the phase of the job.
@@ -203,9 +203,9 @@ def test_saved_plan_holds_despite_changes_to_keys_it_does_not_execute(kind: Acti
     assert moved(stack, [then], MOVEMENTS[movement]) == ()
 
 
-def queued(**said: Any) -> ObservedJob:
-    priority, text = said.pop("priority", 1), said.pop("text", "")
-    return seen(a_job(spec__schedule_policy={"priority": priority}), phase=P, text=text, **said)
+def queued(**members: Any) -> ObservedJob:
+    priority, text = members.pop("priority", 1), members.pop("text", "")
+    return seen(a_job(spec__schedule_policy={"priority": priority}), phase=P, text=text, **members)
 
 
 URGENT = a_job(spec__schedule_policy={"priority": 2})
@@ -335,7 +335,7 @@ UP_DONE = seen(UP, phase=DONE)
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "message"),
     [
         ([UP_DONE], ""),
         ([seen(UP, phase=DONE, text="mine")], ""),
@@ -351,7 +351,7 @@ UP_DONE = seen(UP, phase=DONE)
 )
 @pytest.mark.parametrize("is_in_view", [True, False])
 def test_saved_plan_is_stale_when_the_needs_of_an_action_are_no_longer_met(
-    now: list[ObservedJob], said: str, is_in_view: bool
+    now: list[ObservedJob], message: str, is_in_view: bool
 ) -> None:
     stack = a_stack(UP, DOWN)
     if not is_in_view:
@@ -360,7 +360,7 @@ def test_saved_plan_is_stale_when_the_needs_of_an_action_are_no_longer_met(
     assert [a.key for a in plan.actions] == (["down", "up"] if is_in_view else ["down"])
     found = failed_preconditions(plan, a_look(stack, *now), NOW)
     if is_in_view:
-        assert "; ".join(found) == said.format(id=UP_DONE.id)
+        assert "; ".join(found) == message.format(id=UP_DONE.id)
     else:  # out of view only its newest revision counts
         assert bool(found) is (not now or now[-1].phase is not DONE or now[-1].marker is None)
 
@@ -502,8 +502,8 @@ def test_replace_beyond_the_lost_time_limit_is_stale(
 RENAMED = replace(a_job("new"), formerly=("old", "older"))
 
 
-def was(key: str, **said: Any) -> ObservedJob:
-    return seen(replace(a_job("new"), key=key), **said)
+def was(key: str, **members: Any) -> ObservedJob:
+    return seen(replace(a_job("new"), key=key), **members)
 
 
 @pytest.mark.parametrize("phase", [R, T, DONE])

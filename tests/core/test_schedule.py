@@ -156,7 +156,7 @@ def test_extreme_time_raises_nothing(at_s: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("zone", "time", "now", "said"),
+    ("zone", "time", "now", "text"),
     [
         ("UTC", "2026-03-29T02:00Z", None, "2026-03-29T02:00 UTC"),
         (BERLIN, "2026-03-28T01:00Z", None, "2026-03-28T02:00 Europe/Berlin"),
@@ -172,10 +172,10 @@ def test_extreme_time_raises_nothing(at_s: float) -> None:
     ],
 )
 def test_time_is_spelled_in_its_zone_or_as_seen_from_now(
-    zone: str, time: str, now: str | None, said: str
+    zone: str, time: str, now: str | None, text: str
 ) -> None:
     spelled = spell_relative(at(time), at(now), zone) if now else Schedule("0 2 * * *", zone).spell(at(time))
-    assert spelled == said
+    assert spelled == text
 
 
 # --- effect

@@ -36,7 +36,7 @@ def test_invalid_duration_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0, "0 s"),
         (45, "45 s"),
@@ -47,8 +47,8 @@ def test_invalid_duration_is_refused(text: str) -> None:
         (864_000, "10 d"),
     ],
 )
-def test_duration_is_formatted_for_people(seconds: float, said: str) -> None:
-    assert format_duration(seconds) == said
+def test_duration_is_formatted_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
 
 
 @given(st.text())

@@ -43,8 +43,8 @@ BEFORE = sweep(lr=[0.1, 0.01])
 AFTER = sweep(lr=[0.1, 0.01], batch=[64])
 
 
-def running(jobs: Collection[DesiredJob], ran_s: float = LONG, **said: Any) -> list[ObservedJob]:
-    return [seen(job, ran_s=ran_s, **said) for job in jobs]
+def running(jobs: Collection[DesiredJob], ran_s: float = LONG, **members: Any) -> list[ObservedJob]:
+    return [seen(job, ran_s=ran_s, **members) for job in jobs]
 
 
 def left_over(plan: Plan) -> list[PlannedAction]:

@@ -238,12 +238,12 @@ def test_secret_echoed_by_the_service_is_redacted_by_every_command(
             (tmp_path / "stack" / "wrong.yaml").write_text(wrong, encoding="utf-8")
         takes_variables = command.split()[0] in ("plan", "apply", "validate", "status", "drift", "destroy")
         code = run(cli, [*command.split(), *(GIVEN if takes_variables else ())])
-        said = capsys.readouterr()
-        assert code != 70, (command, said.err)
-        shown += said.out
-        assert code in CODES[refuses or command.split()[0]], (command, code, said.err)
-        assert said.out + said.err
-        looked_through += look_through({command: said.out, f"{command} (stderr)": said.err}, ALL, 2)
+        text = capsys.readouterr()
+        assert code != 70, (command, text.err)
+        shown += text.out
+        assert code in CODES[refuses or command.split()[0]], (command, code, text.err)
+        assert text.out + text.err
+        looked_through += look_through({command: text.out, f"{command} (stderr)": text.err}, ALL, 2)
     looked_through += look_through(written_files(tmp_path), ALL, 1)
     assert REDACTED in shown
     row = "secrets in outputs"

@@ -118,12 +118,12 @@ class Wire:
 
 
 def _read(sock: socket.socket) -> tuple[str, str, dict[str, str], bytes] | None:
-    said = b""
-    while b"\r\n\r\n" not in said:
+    text = b""
+    while b"\r\n\r\n" not in text:
         if not (piece := sock.recv(65536)):
             return None
-        said += piece
-    head, _, body = said.partition(b"\r\n\r\n")
+        text += piece
+    head, _, body = text.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     while len(body) < int(headers.get("content-length", "0")):

@@ -63,9 +63,9 @@ def test_non_json_number_is_refused_in_any_field(place: Place, line: str, number
 @pytest.mark.parametrize("number", NO_NUMBERS[:-1])
 def test_infinite_number_is_refused_in_settings(place: Place, number: str) -> None:
     limits = ("terminations", "reruns", "terminations_percent", "lost_time", "lost_node_hours")
-    said = ", ".join(f"{name}: {number}" for name in limits)
+    text = ", ".join(f"{name}: {number}" for name in limits)
     lifecycle = f"lifecycle: {{max_retries: {number}, retry_delay: {number}}}"
-    place.write(f"{HEAD}limits: {{{said}}}\njobs:\n  a:{body_with(lifecycle)}")
+    place.write(f"{HEAD}limits: {{{text}}}\njobs:\n  a:{body_with(lifecycle)}")
     assert {problem.path for problem in place.problems()} == {
         *(f"limits.{name}" for name in limits),
         *("jobs.a.lifecycle.max_retries", "jobs.a.lifecycle.retry_delay"),

@@ -171,8 +171,8 @@ def test_value_no_longer_available_is_refused_with_a_fix(
 
 def test_every_missing_value_is_reported(tmp_path: Path) -> None:
     sources = {"a": VariableSource(env="A"), "b": VariableSource(given=True), "c": VariableSource(env="C")}
-    told = refused(["${var.c} ${var.a}", "${var.b}"], sources, environ={"C": "c"})
-    assert [problem.fix for problem in told] == [
+    problems = refused(["${var.c} ${var.a}", "${var.b}"], sources, environ={"C": "c"})
+    assert [problem.fix for problem in problems] == [
         "export A=VALUE, or pass --var a=VALUE",
         "pass --var b=VALUE",
     ]

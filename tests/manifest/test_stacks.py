@@ -161,6 +161,6 @@ def check(place: Place, manifest: str, behind: list[str]) -> None:
             for line in lines:
                 check_value(loaded, line)
         else:
-            told = [f"> {line_of(problem, place.root)}" for problem in place.problems(**options)]
-            assert told == lines
-            assert "hunter2" not in " ".join(told)
+            reported = [f"> {line_of(problem, place.root)}" for problem in place.problems(**options)]
+            assert reported == lines
+            assert "hunter2" not in " ".join(reported)

@@ -77,10 +77,10 @@ def a_socket(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 def a_request(connection: socket.socket) -> bytes:
     """Read a whole request with a JSON body: closing earlier may discard the response."""
-    said = b""
-    while not said.endswith(b"}") and (piece := connection.recv(65536)):
-        said += piece
-    return said
+    text = b""
+    while not text.endswith(b"}") and (piece := connection.recv(65536)):
+        text += piece
+    return text
 
 
 @contextmanager

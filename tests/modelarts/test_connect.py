@@ -23,12 +23,12 @@ from reconciler.modelarts.target import Connected, Runtime, connected
 from tests.modelarts.building import PROJECT, TOKEN
 
 
-def a_target(**said: Any) -> Target:
-    return Target.model_validate({"kind": "modelarts", "project_id": PROJECT, **said})
+def a_target(**members: Any) -> Target:
+    return Target.model_validate({"kind": "modelarts", "project_id": PROJECT, **members})
 
 
 @pytest.mark.parametrize(
-    ("said", "endpoint"),
+    ("entry", "endpoint"),
     [
         ({"region": "cn-north-4"}, "https://modelarts.cn-north-4.myhuaweicloud.com"),
         ({"region": "ap-southeast-1"}, "https://modelarts.ap-southeast-1.myhuaweicloud.cn"),
@@ -41,12 +41,12 @@ def a_target(**said: Any) -> Target:
         ({"endpoint": "http://10.0.0.1", "insecure": True}, "http://10.0.0.1"),
     ],
 )
-def test_endpoint_follows_from_target_and_region(said: dict[str, Any], endpoint: str) -> None:
-    assert endpoint_of(a_target(**said)) == endpoint
+def test_endpoint_follows_from_target_and_region(entry: dict[str, Any], endpoint: str) -> None:
+    assert endpoint_of(a_target(**entry)) == endpoint
 
 
 @pytest.mark.parametrize(
-    "said",
+    "entry",
     [
         {},
         {"region": "evil.example/"},
@@ -62,16 +62,16 @@ def test_endpoint_follows_from_target_and_region(said: dict[str, Any], endpoint:
         {"endpoint": "https://"},
     ],
 )
-def test_forbidden_endpoint_is_refused(said: dict[str, Any]) -> None:
+def test_forbidden_endpoint_is_refused(entry: dict[str, Any]) -> None:
     with pytest.raises(ManifestInvalid) as problem:
-        endpoint_of(a_target(**said))
+        endpoint_of(a_target(**entry))
     fix = problem.value.diagnostics[0].fix or ""
-    assert "insecure: true" in fix if said.get("endpoint", "").startswith("http://") else fix
+    assert "insecure: true" in fix if entry.get("endpoint", "").startswith("http://") else fix
     assert "secret" not in str(problem.value)
 
 
 @pytest.mark.parametrize(
-    ("said", "environ", "project"),
+    ("entry", "environ", "project"),
     [
         ({"project_id": "p1"}, {"OS_PROJECT_ID": "p3"}, "p1"),
         ({"project_id": None}, {"HUAWEICLOUD_SDK_PROJECT_ID": "p2", "OS_PROJECT_ID": "p3"}, "p2"),
@@ -79,9 +79,9 @@ def test_forbidden_endpoint_is_refused(said: dict[str, Any]) -> None:
     ],
 )
 def test_project_comes_from_the_target_or_else_the_environment(
-    said: dict[str, Any], environ: dict[str, str], project: str
+    entry: dict[str, Any], environ: dict[str, str], project: str
 ) -> None:
-    assert project_of(a_target(**said), environ) == project
+    assert project_of(a_target(**entry), environ) == project
 
 
 @pytest.mark.parametrize("project_id", [None, "../other", "a b"])
@@ -91,7 +91,7 @@ def test_missing_or_invalid_project_is_refused(project_id: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "endpoint", "cloud"),
+    ("entry", "endpoint", "cloud"),
     [
         ({}, "https://modelarts.eu-de.otc.t-systems.com", Cloud.OTC),
         ({}, "https://modelarts.cn-north-4.myhuaweicloud.com", Cloud.HUAWEI),
@@ -100,8 +100,8 @@ def test_missing_or_invalid_project_is_refused(project_id: str | None) -> None:
         ({"cloud": "huawei"}, "https://modelarts.eu-de.otc.t-systems.com", Cloud.HUAWEI),
     ],
 )
-def test_cloud_follows_from_target_and_endpoint(said: dict[str, Any], endpoint: str, cloud: Cloud) -> None:
-    assert cloud_of(a_target(**said), endpoint) is cloud
+def test_cloud_follows_from_target_and_endpoint(entry: dict[str, Any], endpoint: str, cloud: Cloud) -> None:
+    assert cloud_of(a_target(**entry), endpoint) is cloud
 
 
 @pytest.mark.parametrize(

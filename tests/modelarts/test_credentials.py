@@ -192,13 +192,13 @@ def test_failed_login_sends_no_request(clock: StoppedClock, status: int, failure
 
 
 def test_project_comes_from_the_token() -> None:
-    learnt: list[str] = []
+    secrets: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "endpoint": "https://private.example"})
     with running(Iam()) as url:
         environ = {**LOGIN, "OS_AUTH_URL": f"{url}/v3"}
-        with connect(target, environ, SessionOptions(add_secrets=learnt.extend)) as backend:
+        with connect(target, environ, SessionOptions(add_secrets=secrets.extend)) as backend:
             assert backend.project_id == "p1"
-    assert {PASSWORD, "token-1"} <= set(learnt)
+    assert {PASSWORD, "token-1"} <= set(secrets)
 
 
 def test_password_is_not_sent_unencrypted() -> None:

@@ -83,15 +83,15 @@ def test_secret_with_white_space_is_redacted(secret: str, form: Callable[[str], 
 
 
 @pytest.mark.parametrize(
-    ("said", "secret", "message"),
+    ("message", "secret", "shown"),
     [
         ("no: my  secret\n words", "my secret words", "no: (sensitive)"),  # widened by the service
         (f"{TOKEN} and Manifest1", "Manifest1", "(sensitive) and (sensitive)"),  # and its own credentials
     ],
 )
-def test_secret_in_an_error_is_redacted(said: str, secret: str, message: str) -> None:
-    answer = (400, json.dumps({"error_msg": said}))
-    assert failure_of(a_session(answer, redact=Redactor([secret]))).message == message
+def test_secret_in_an_error_is_redacted(message: str, secret: str, shown: str) -> None:
+    answer = (400, json.dumps({"error_msg": message}))
+    assert failure_of(a_session(answer, redact=Redactor([secret]))).message == shown
 
 
 def test_part_of_a_hidden_value_does_not_show_the_rest() -> None:
@@ -141,17 +141,19 @@ def test_invalid_unicode_text_is_not_sent_and_not_shown() -> None:
     ],
 )
 def test_unusable_proxy_error_does_not_show_its_password(proxy: str, message: str) -> None:
-    learnt: list[str] = []
+    secrets: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4", "project_id": PROJECT})
     environ = {"MODELARTS_AUTH_TOKEN": TOKEN, "HTTPS_PROXY": proxy}
-    with connect(target, environ, SessionOptions(add_secrets=learnt.extend, clock=StoppedClock())) as backend:
+    with connect(
+        target, environ, SessionOptions(add_secrets=secrets.extend, clock=StoppedClock())
+    ) as backend:
         failure = failure_of(backend.session)
     assert isinstance(failure, Unreachable)
     assert message in failure.message
     assert "HTTPS_PROXY" in (failure.diagnostics[0].fix or "")
     hidden = ("S3cret", "127.0.0.1", "99999") if message == "invalid proxy" else ("S3cret",)
     assert not any(part in all_of(failure) for part in hidden)
-    assert "S3cretPass" in learnt
+    assert "S3cretPass" in secrets
 
 
 @pytest.mark.parametrize("password", ["p/a#s?s", "p@ssw0rd", "p:a:s:s"])
@@ -165,7 +167,7 @@ def test_proxy_password_with_any_characters_is_a_known_secret(password: str) -> 
 
 
 @pytest.mark.parametrize(
-    "said",
+    "header",
     [
         "99999999999999999999",
         "9" * 5000,
@@ -179,8 +181,8 @@ def test_proxy_password_with_any_characters_is_a_known_secret(password: str) -> 
         ", , , :",
     ],
 )
-def test_absurd_retry_after_and_date_are_ignored_or_bounded(said: str) -> None:
-    session = a_session((429, "", {"Retry-After": said, "Date": said}))
+def test_absurd_retry_after_and_date_are_ignored_or_bounded(header: str) -> None:
+    session = a_session((429, "", {"Retry-After": header, "Date": header}))
     failure = failure_of(session)
     assert isinstance(failure, Throttled)
     assert failure.retry_after_s is None or 0 <= failure.retry_after_s <= 3600
@@ -277,7 +279,7 @@ def packed(*encodings: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("encodings", "said"),
+    ("encodings", "announced"),
     [
         (("gzip",), ("gzip",)),
         (("deflate",), ("deflate",)),
@@ -288,11 +290,11 @@ def packed(*encodings: str) -> bytes:
     ids=["gzip", "deflate", "gzip gzip", "deflate gzip", "gzip, said a hundred times"],
 )
 def test_inflating_answer_is_refused_before_decompression(
-    encodings: tuple[str, ...], said: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    encodings: tuple[str, ...], announced: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A decompression bomb costs no memory: the reason for the lower bound of urllib3."""
     monkeypatch.setattr(bodies, "LONGEST_ANSWER", 2 * MB)
-    app = Canned((200, packed(*encodings), {"Content-Encoding": ", ".join(said)}))
+    app = Canned((200, packed(*encodings), {"Content-Encoding": ", ".join(announced)}))
     with running(app) as url, session_to(url) as session:
         tracemalloc.start()
         try:

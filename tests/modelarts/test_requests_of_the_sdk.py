@@ -82,8 +82,8 @@ class Recorder:
             (served,) = self.app.requests
             assert 200 <= served.status < 300
             (sent,) = self.sent
-        told = json.dumps(sent.body).replace(job_id, "{id}")
-        return sent._replace(path=sent.path.replace(job_id, "{id}"), body=json.loads(told))
+        body = json.dumps(sent.body).replace(job_id, "{id}")
+        return sent._replace(path=sent.path.replace(job_id, "{id}"), body=json.loads(body))
 
 
 class Sides(NamedTuple):

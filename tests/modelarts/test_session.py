@@ -29,8 +29,8 @@ OK = (200, "{}")
 EMPTY_PAGE = b'{"items": [], "total": 0}'
 
 
-def connected(url: str, environ: dict[str, str] | None = None, **said: Any) -> ModelArtsBackend:
-    target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT, **said})
+def connected(url: str, environ: dict[str, str] | None = None, **members: Any) -> ModelArtsBackend:
+    target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT, **members})
     options = SessionOptions(clock=StoppedClock())
     return connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN, **(environ or {})}, options)
 
@@ -86,10 +86,10 @@ def test_netrc_adds_no_header_and_cookies_are_not_kept(
 
 
 def test_listener_is_called_for_each_request() -> None:
-    told: list[tuple[str, str, int | None]] = []
-    session = a_session((503, ""), OK, listener=lambda m, p, s, seconds: told.append((m, p, s)))
+    calls: list[tuple[str, str, int | None]] = []
+    session = a_session((503, ""), OK, listener=lambda m, p, s, seconds: calls.append((m, p, s)))
     assert session.call("GET", "/x", query={"a": 1}, repeat=RetryPolicy.SAFE).requests == 2
-    assert told == [("GET", "/x", 503), ("GET", "/x", 200)]
+    assert calls == [("GET", "/x", 503), ("GET", "/x", 200)]
 
 
 # ── what an answer means ───────────────────────────────────────────────────────────────────────────
@@ -114,11 +114,11 @@ def test_non_json_answer_is_unreadable() -> None:
 def test_json_that_breaks_the_parser_is_unreadable(text: str) -> None:
     answer = a_session((200, text.encode("utf-8", "surrogatepass"))).call("GET", "/x")
     try:
-        told = answer.json()
+        body = answer.json()
     except UnreadableAnswer:
         return
     # Only the containing value is affected.
-    assert told in ({}, {"a": "\ud800"}) or math.isnan(told)
+    assert body in ({}, {"a": "\ud800"}) or math.isnan(body)
 
 
 @pytest.mark.parametrize("packed", [gzip.compress(b'{"a": 1}'), b"not gzip"], ids=["gzip", "other"])
@@ -143,7 +143,7 @@ def test_retry_after_date_counts_by_the_clock_of_the_service(behind_s: float | N
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "said"),
+    ("retry_after", "message"),
     [
         ("90", "; the service asks to retry after 90 s"),
         ("7", "; the service asks to retry after 7 s"),
@@ -151,11 +151,11 @@ def test_retry_after_date_counts_by_the_clock_of_the_service(behind_s: float | N
         (None, ""),
     ],
 )
-def test_throttled_error_has_the_retry_after_of_the_service(retry_after: str | None, said: str) -> None:
+def test_throttled_error_has_the_retry_after_of_the_service(retry_after: str | None, message: str) -> None:
     headers = {"Retry-After": retry_after} if retry_after else {}
     with pytest.raises(Throttled) as failure:
         a_session((429, '{"error_code": "APIGW.0308", "error_msg": "Too many."}', headers)).call("POST", "/x")
-    assert failure.value.message == f"Too many.{said}"
+    assert failure.value.message == f"Too many.{message}"
 
 
 # ── which connections are used ─────────────────────────────────────────────────────────────────────

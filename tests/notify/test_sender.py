@@ -52,9 +52,9 @@ def test_failure_of_one_url_is_reported_without_it_and_blocks_no_other(
     assert [bool(problem) for problem in problems] == [True, False, True, True, True]
     assert "500" in problems[0]
     assert receiver.titles("good") == ["title"]
-    said = "".join((*problems, caplog.text, *capfd.readouterr()))
-    assert SECRET not in said
-    assert PUNCTUATED not in said
+    text = "".join((*problems, caplog.text, *capfd.readouterr()))
+    assert SECRET not in text
+    assert PUNCTUATED not in text
 
 
 def test_service_that_does_not_answer_in_time_has_failed(receiver: Receiver) -> None:

@@ -126,9 +126,9 @@ def done(action: PlannedAction | None = None, job: str = "job-a") -> Outcome:
     return Outcome(action or an_action(), Status.DONE, job=job)
 
 
-def owned(key: str = "a", number: int = 1, **said: Any) -> Revision:
+def owned(key: str = "a", number: int = 1, **members: Any) -> Revision:
     """An owned revision, as taken by `remember`."""
-    job = seen(key=key, revision=number, **{"digest": DIGEST, **said})
+    job = seen(key=key, revision=number, **{"digest": DIGEST, **members})
     assert job.marker is not None
     return Revision(job, job.marker)
 

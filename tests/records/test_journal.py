@@ -265,8 +265,8 @@ def test_secrets_are_not_written_to_the_record_files(sqlite: Place) -> None:
         {"spec": {"notification": SecretText(f"Bearer {SECRET}", "Bearer ${var.token}")}},
         f"about {SECRET}",
     )
-    told = replace(ALICE, command=f"apply --var token={SECRET}")
-    with records.locked(SCOPE, told, lease_s=LEASE_S, on_lost=nothing_lost):
+    holder = replace(ALICE, command=f"apply --var token={SECRET}")
+    with records.locked(SCOPE, holder, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = records.begin(a_run(command=f"apply --var token={SECRET}"))
         line = journal.before(a_step(declared=declared))
         journal.after(line, StepEnd(ok=False, code=SECRET, message=f"bad token {SECRET}", request_id=SECRET))
@@ -332,13 +332,13 @@ PRIORITY = replace(DECLARED, mutable={"spec": {"priority": "3"}})
 
 
 @pytest.mark.parametrize(
-    ("digest", "said", "declared"), [(OTHER_DIGEST, PRIORITY, PRIORITY), (DIGEST, None, DECLARED)]
+    ("digest", "recorded", "declared"), [(OTHER_DIGEST, PRIORITY, PRIORITY), (DIGEST, None, DECLARED)]
 )
 def test_update_replaces_the_recorded_declaration_if_it_has_one(
-    records: Records, journal: StoredJournal, digest: str, said: Declared | None, declared: Declared
+    records: Records, journal: StoredJournal, digest: str, recorded: Declared | None, declared: Declared
 ) -> None:
     journal.outcome(done(), DECLARED)
-    journal.outcome(done(an_action("a", Action.UPDATE, digest=digest)), said)
+    journal.outcome(done(an_action("a", Action.UPDATE, digest=digest)), recorded)
     [revision] = records.revisions(SCOPE, "a")
     assert (revision.digest, revision.declared) == (digest, declared)
 

@@ -66,11 +66,11 @@ def test_held_lock_error_names_holder_start_and_expiry(place: Place) -> None:
         place.advance(18)
         with pytest.raises(LockHeld) as refused:
             _locked(place.open(), holder=BOB)
-    (told,) = refused.value.diagnostics
-    assert told.what == "another process holds the lock"
-    assert "held by alice on laptop since 2027-01-15T08:00:00Z, for reconciler apply" in told.why
-    assert "it expires in 42 s unless renewed" in told.why
-    assert "reconciler unlock" in (told.fix or "")
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.what == "another process holds the lock"
+    assert "held by alice on laptop since 2027-01-15T08:00:00Z, for reconciler apply" in diagnostic.why
+    assert "it expires in 42 s unless renewed" in diagnostic.why
+    assert "reconciler unlock" in (diagnostic.fix or "")
 
 
 def test_held_lock_error_has_no_terminal_escapes(place: Place) -> None:

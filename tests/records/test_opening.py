@@ -163,9 +163,9 @@ def test_store_of_a_newer_schema_version_is_refused(place: Place) -> None:
         database.prepare(create=True, migrations=NEXT)
     with pytest.raises(RecordsUnavailable) as refused:
         place.open()
-    (told,) = refused.value.diagnostics
-    assert told.what == "the record store needs a newer reconciler"
-    assert f"schema version {NEXT_VERSION} is newer than {latest()}" in told.why
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.what == "the record store needs a newer reconciler"
+    assert f"schema version {NEXT_VERSION} is newer than {latest()}" in diagnostic.why
 
 
 def test_invalid_store_url_is_refused(sqlite: Place) -> None:

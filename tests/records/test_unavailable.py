@@ -33,9 +33,9 @@ from tests.records.locations import (
 def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
     with pytest.raises(RecordsUnavailable) as unavailable:
         open_records(url, clock=clock, redact=Redactor([SECRET]), create=create)
-    (told,) = unavailable.value.diagnostics
+    (diagnostic,) = unavailable.value.diagnostics
     assert unavailable.value.__cause__ is None
-    return told
+    return diagnostic
 
 
 # --- a file
@@ -44,18 +44,19 @@ def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
 def test_non_database_file_is_refused_with_a_fix(sqlite: Place) -> None:
     assert sqlite.path is not None
     sqlite.path.write_text("these are not the records you are looking for" * 100)
-    told = _refusal(sqlite.url, sqlite.clock, create=False)
-    assert told.what == "the record store cannot be read"
-    assert told.why == f"sqlite://{sqlite.path}: file is not a database"
+    diagnostic = _refusal(sqlite.url, sqlite.clock, create=False)
+    assert diagnostic.what == "the record store cannot be read"
+    assert diagnostic.why == f"sqlite://{sqlite.path}: file is not a database"
     assert (
-        told.fix == f"move it away; the next apply creates a new one: mv {sqlite.path} {sqlite.path}.broken"
+        diagnostic.fix
+        == f"move it away; the next apply creates a new one: mv {sqlite.path} {sqlite.path}.broken"
     )
 
 
 def test_file_at_the_store_directory_is_refused(sqlite: Place) -> None:
-    told = _refusal(f"sqlite://{sqlite.clock.path}/records.db", sqlite.clock)
-    assert told.what == "the record store cannot be reached"
-    assert "Not a directory" in told.why or "File exists" in told.why
+    diagnostic = _refusal(f"sqlite://{sqlite.clock.path}/records.db", sqlite.clock)
+    assert diagnostic.what == "the record store cannot be reached"
+    assert "Not a directory" in diagnostic.why or "File exists" in diagnostic.why
 
 
 @pytest.mark.parametrize(("of_file", "of_directory"), [(0o000, 0o755), (0o644, 0o000)])
@@ -70,13 +71,13 @@ def test_unreadable_file_is_not_a_missing_one(clock: FileClock, of_file: int, of
         try:
             if is_root:
                 os.seteuid(65534)
-            told = _refusal(f"sqlite://{file}", clock, create=False)
+            diagnostic = _refusal(f"sqlite://{file}", clock, create=False)
         finally:
             if is_root:
                 os.seteuid(0)
             file.parent.chmod(0o755)
-    assert told.what == "the record store cannot be reached"
-    assert told.fix
+    assert diagnostic.what == "the record store cannot be reached"
+    assert diagnostic.fix
 
 
 def test_file_locked_by_another_writer_raises_unavailable(
@@ -88,9 +89,9 @@ def test_file_locked_by_another_writer_raises_unavailable(
         first.begin(a_run())  # another thread of ours
     with first.writing(), pytest.raises(RecordsUnavailable) as unavailable:
         second.begin(a_run())
-    (told,) = unavailable.value.diagnostics
-    assert told.what == "the record store cannot be written"
-    assert told.fix == f"another process is writing; retry. To see which one: fuser {sqlite.path}"
+    (diagnostic,) = unavailable.value.diagnostics
+    assert diagnostic.what == "the record store cannot be written"
+    assert diagnostic.fix == f"another process is writing; retry. To see which one: fuser {sqlite.path}"
 
 
 def test_full_disk_is_named_with_a_fix(sqlite: Place) -> None:
@@ -104,10 +105,10 @@ def test_full_disk_is_named_with_a_fix(sqlite: Place) -> None:
 
     with pytest.raises(RecordsUnavailable) as unavailable:
         fill_it()
-    (told,) = unavailable.value.diagnostics
-    assert told.what == "the record store cannot be written"
-    assert "is full" in told.why
-    assert told.fix == f"free up space on the disk of {sqlite.path}"
+    (diagnostic,) = unavailable.value.diagnostics
+    assert diagnostic.what == "the record store cannot be written"
+    assert "is full" in diagnostic.why
+    assert diagnostic.fix == f"free up space on the disk of {sqlite.path}"
 
 
 # --- a server
@@ -122,21 +123,23 @@ def _port_of_nobody() -> int:
 
 @pytest.mark.parametrize("create", [True, False])
 def test_missing_postgresql_server_is_unreachable(clock: FileClock, create: bool) -> None:
-    told = _refusal(f"postgresql://ann:hunter22@127.0.0.1:{_port_of_nobody()}/records", clock, create=create)
-    assert told.what == "the record store cannot be reached"
-    assert "refused" in told.why
-    assert (told.fix or "").startswith(
+    diagnostic = _refusal(
+        f"postgresql://ann:hunter22@127.0.0.1:{_port_of_nobody()}/records", clock, create=create
+    )
+    assert diagnostic.what == "the record store cannot be reached"
+    assert "refused" in diagnostic.why
+    assert (diagnostic.fix or "").startswith(
         "check that the server is running and reachable: psql postgresql://ann@"
     )
-    assert "hunter22" not in str(told)
+    assert "hunter22" not in str(diagnostic)
 
 
 def test_wrong_password_is_refused_and_not_shown(postgresql: Path, clock: FileClock) -> None:
     url = server.url(postgresql, user=f"{server.CAREFUL}:hunter22")
-    told = _refusal(url, clock)
-    assert "password authentication failed" in told.why
-    assert "PGPASSWORD" in (told.fix or "")
-    assert "hunter22" not in str(told)
+    diagnostic = _refusal(url, clock)
+    assert "password authentication failed" in diagnostic.why
+    assert "PGPASSWORD" in (diagnostic.fix or "")
+    assert "hunter22" not in str(diagnostic)
 
 
 def test_right_password_connects_and_missing_permission_is_named(postgresql: Path, clock: FileClock) -> None:
@@ -144,15 +147,15 @@ def test_right_password_connects_and_missing_permission_is_named(postgresql: Pat
 
     url = server.url(postgresql, user=f"{server.CAREFUL}:{quote(server.PASSWORD, safe='')}")
     assert open_records(url, clock=clock, redact=str, create=False) is None
-    told = _refusal(url, clock)  # since PostgreSQL 15 not every user may create tables
-    assert "permission denied" in told.why
-    assert (told.fix or "").startswith("GRANT")
-    assert server.PASSWORD not in str(told)
+    diagnostic = _refusal(url, clock)  # since PostgreSQL 15 not every user may create tables
+    assert "permission denied" in diagnostic.why
+    assert (diagnostic.fix or "").startswith("GRANT")
+    assert server.PASSWORD not in str(diagnostic)
 
 
 def test_missing_database_is_named(postgresql: Path, clock: FileClock) -> None:
-    told = _refusal(server.url(postgresql).replace("/records?", "/nowhere?"), clock)
-    assert 'database "nowhere" does not exist' in told.why
+    diagnostic = _refusal(server.url(postgresql).replace("/records?", "/nowhere?"), clock)
+    assert 'database "nowhere" does not exist' in diagnostic.why
 
 
 def test_dropped_postgresql_connection_is_reopened(on_postgresql: Place, postgresql: Path) -> None:
@@ -196,9 +199,9 @@ def test_connections_are_limited_and_waiting_for_one_times_out(
 
 def test_missing_driver_is_named_with_a_fix(clock: FileClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    told = _refusal("postgresql://h/d", clock)
-    assert told.why == "psycopg, which keeps records on PostgreSQL, is not installed"
-    assert told.fix == "pip install 'reconciler[postgres]'"
+    diagnostic = _refusal("postgresql://h/d", clock)
+    assert diagnostic.why == "psycopg, which keeps records on PostgreSQL, is not installed"
+    assert diagnostic.fix == "pip install 'reconciler[postgres]'"
 
 
 def test_database_errors_are_redacted(sqlite: Place) -> None:

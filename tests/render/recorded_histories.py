@@ -110,9 +110,9 @@ def a_quarter() -> HistoryReport:
     run(52, kind="adopt", command="adopt", actions=(adopted,))
     released_s = begin_s + 79 * DAY_S
     add(run(70), "llm-align", 70, HOUR_S, None, phase_text="Running", released_at_s=released_s)
-    said = "the name is held by a job that this account cannot see"
+    text = "the name is held by a job that this account cannot see"
     for at in (13.1, 14.1):
-        taken = PastAction("llm-reward", "conflict", "name_taken", "skipped", said)
+        taken = PastAction("llm-reward", "conflict", "name_taken", "skipped", text)
         run(at, result="partial", actions=(taken,))
     failed = PastAction("llm-reward", "create", "not_found", "failed", "sold out", code="ModelArts.2815")
     run(44, result="partial", actions=(failed,))
