@@ -471,6 +471,15 @@ def test_step_outputs_of_an_apply_count_the_actions_of_its_plans(world: World) -
     assert outputs["summary"].startswith("Fleet: 2 stacks, 1 with changes; 1 succeeded")
 
 
+def test_step_outputs_of_stale_plans_still_tell_their_changes(world: World) -> None:
+    put(world.url, one="a")
+    world.setenv("GITHUB_OUTPUT", "outputs")
+    answering(world, lambda: put(world.url, one="b"))
+    world.ends(4, "apply --fleet -o github")
+    outputs = dict(line.split("=", 1) for line in Path("outputs").read_text(encoding="utf-8").splitlines())
+    assert (outputs["has_changes"], outputs["create"]) == ("true", "1")
+
+
 def test_status_and_history_accept_keys_of_any_stack(reconciler: Reconciler) -> None:
     put(one="a", two="b")
     reconciler("apply --fleet --yes")
