@@ -708,7 +708,7 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
     problem = comparison.problem
     # A warning about all records may name the same problem.
     if problem is not None and not any(problem in warning.why for warning in report.warnings):
-        why = f"{problem}; when drift was first seen is unknown"
+        why = f"{problem}; it is unknown when the drift was first seen"
         warning = PlanWarning(what="the last check could not be read", why=why)
         update["warnings"] = (*report.warnings, warning)
     return report.model_copy(update=update)

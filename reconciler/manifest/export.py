@@ -38,8 +38,8 @@ WORKFLOW_FILE = ".github/workflows/reconciler.yml"
 IGNORE_FILE = ".gitignore"
 
 _MANIFEST = """\
-# The training jobs of one team or project. Check this file with `reconciler validate`, see what would be done
-# with `reconciler plan`, and do it with `reconciler apply`.
+# The training jobs of one team or project. Check this file with `reconciler validate`, preview changes
+# with `reconciler plan`, and make them with `reconciler apply`.
 apiVersion: reconciler/v1
 stack: {stack}{space}# the owner of the jobs; two stacks never touch each other's jobs
 target: laptop            # the default; `--target prod` chooses another
@@ -48,11 +48,11 @@ include: ["*.yaml", "jobs/**/*.yaml"]   # which files are manifests
 targets:
   laptop: {{kind: process}} # jobs are processes of this machine; all they write is in .reconciler/
   local: {{kind: local}}    # an embedded emulator: its jobs are pretended
-  prod:                   # what the workflow in .github/workflows plans and applies
+  prod:                   # planned and applied by the workflow in .github/workflows
     kind: modelarts
     region: cn-north-4      # or endpoint: https://modelarts.eu-de.otc.t-systems.com
     project_id: ${{env.HUAWEICLOUD_SDK_PROJECT_ID}}
-    code_store: obs://${{var.bucket}}/code/   # where the code of the jobs is uploaded to
+    code_store: obs://${{var.bucket}}/code/   # where the code of the jobs is uploaded
 
 variables:
   bucket: {{default: my-bucket, description: where code and models are}}
@@ -71,7 +71,7 @@ jobs:
       parameters: {{epochs: 100, lr: 0.1}}  # train.py --epochs=100 --lr=0.1
       outputs: {{train_url: "obs://${{var.bucket}}/hello/r${{job.revision}}/"}}
     lifecycle:
-      on_change: replace    # a change ends what runs and starts the job anew; keep leaves it running
+      on_change: replace    # an edit replaces a running job; keep leaves it running
       on_failure: keep      # retry starts a failed job again
 """
 

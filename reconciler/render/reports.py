@@ -58,7 +58,7 @@ def drift_sections(report: DriftReport) -> list[tuple[str, Sequence[Drift], str]
     if not report.since_last or comparison is None:
         return [("", report.drift, "")]
     if comparison.problem is not None:
-        return [("The last check could not be read; whether this is new is unknown:", report.drift, "")]
+        return [("The last check could not be read, so it is unknown whether this is new:", report.drift, "")]
     at_s = comparison.compared_with_s
     since = "" if at_s is None else f" since {timestamp(at_s)}"
     unread = tuple(entry for entry in report.drift if entry.class_ is DriftClass.UNKNOWN)

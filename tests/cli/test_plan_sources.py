@@ -100,7 +100,7 @@ def test_foreign_store_is_not_connected_without_confirmation(world: World, plan:
     world.patch.setattr(psycopg, "connect", connect)
     records = "postgresql://me:${env.A_TOKEN}@db.example.com/r"
     edit(plan, records=records)
-    world.ends(3, APPLY, err=[records, "no terminal to ask on", "add --yes"])
+    world.ends(3, APPLY, err=[records, "no terminal to ask for confirmation", "add --yes"])
     assert world.requests == []
     # A store given now needs no confirmation.
     world.ends(3, f"{APPLY} --records sqlite:///{Path.cwd()}/own.db", err="add --yes", lacks="own store")
