@@ -36,7 +36,7 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _signals_are_heard() -> None:
+def _default_signal_handlers() -> None:
     """Restore handlers: background jobs ignore SIGINT and SIGQUIT, and nohup ignores SIGHUP."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -44,7 +44,7 @@ def _signals_are_heard() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nobodys_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """An empty home, and an environment without credentials or options (the live suite keeps its own)."""
     home: Path = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -87,7 +87,7 @@ def _growing_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def _nobody_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the pauses between retries."""
     monkeypatch.setattr("reconciler.modelarts.clock.SystemClock.sleep", lambda clock, seconds: None)
 

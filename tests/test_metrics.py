@@ -125,13 +125,13 @@ def test_slow_connection_is_closed(served: Served, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(metrics, "REQUEST_TIMEOUT_S", 0.2)
     client = served.connect(b"GET /met")
     client.settimeout(0.05)
-    said, ends_s = b"?", time.monotonic() + END_S
-    while said and time.monotonic() < ends_s:
+    received, ends_s = b"?", time.monotonic() + END_S
+    while received and time.monotonic() < ends_s:
         with suppress(TimeoutError, ConnectionResetError):
-            said = client.recv(1)
+            received = client.recv(1)
         with suppress(OSError):
             client.send(b"x")
-    assert said == b""
+    assert received == b""
 
 
 def test_server_releases_its_port() -> None:

@@ -145,7 +145,7 @@ def test_missing_or_wrong_credentials_are_unauthorized(
     assert run(cli, ["plan", str(service.root)]) == caught.value.exit_code == ExitCode.UNAUTHORIZED
 
 
-@pytest.mark.usefixtures("_nobody_sleeps")
+@pytest.mark.usefixtures("_no_retry_delay")
 def test_unreachable_service_leaves_the_plan_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

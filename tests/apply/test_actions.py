@@ -56,7 +56,7 @@ class Case(NamedTuple):
     timeout_s: float = 600
     status: Status = DONE
     #: Text in the detail, and the error's code, which always comes with a request id.
-    said: str = ""
+    detail: str = ""
     code: str = ""
     #: The name of the job in the outcome.
     job: str = ""
@@ -263,7 +263,7 @@ for effect in NO_ANSWER:
         fails(effect, CREATE),
         LOOK_UP_FAILS,
         status=UNKNOWN,
-        said="it is unknown whether a was created",
+        detail="it is unknown whether a was created",
         code="ModelArts.0010",
         sent="C",
     )
@@ -275,8 +275,8 @@ case("look-up fails", A, answers(FIND, 503, "ModelArts.4302"), status=FAILED, co
 
 # --- create: the name
 
-case("made by us before", A, applied(A), said="already created", job="a", phases="a")
-case("made by us at once", A, before(CREATE, put("a", OURS)), said="already created", job="a", phases="a")
+case("made by us before", A, applied(A), detail="already created", job="a", phases="a")
+case("made by us at once", A, before(CREATE, put("a", OURS)), detail="already created", job="a", phases="a")
 STRANGERS = {
     "unmanaged": ("somebody's", "unmanaged"),
     "other stack": (marker("a", 1, A.digest, stack="other"), "owned by key a of stack other"),
@@ -295,7 +295,7 @@ for who, (text, whose) in STRANGERS.items():
             A,
             *deeds,
             status=CONFLICT,
-            said=f" ({whose})",
+            detail=f" ({whose})",
             job="a",
             sent=sent,
             descriptions={"a": text},
@@ -305,14 +305,18 @@ case("name of another case", A, put("A", "by hand"), status=CONFLICT, clouds=HUA
 HIDDEN = "a is held by a job that this account cannot see"
 for answer in (None, *NO_ANSWER):
     lost = fails(answer, CREATE) if answer else nothing
-    case(f"hidden: {answer}", A, put_hidden("a"), lost, status=CONFLICT, said=HIDDEN, sent="C", clouds=HUAWEI)
-case("hidden", A, put_hidden("a"), status=CONFLICT, said=HIDDEN, code="ModelArts.2751", sent="C", clouds=OTC)
+    case(
+        f"hidden: {answer}", A, put_hidden("a"), lost, status=CONFLICT, detail=HIDDEN, sent="C", clouds=HUAWEI
+    )
+case(
+    "hidden", A, put_hidden("a"), status=CONFLICT, detail=HIDDEN, code="ModelArts.2751", sent="C", clouds=OTC
+)
 
 
-def is_told_alike(service: Service, outcome: Outcome) -> None:
+def event_equals_outcome(service: Service, outcome: Outcome) -> None:
     failed = next(event for event in service.events if event.type is EventType.ACTION_FAILED)
-    told = failed.document()
-    assert (told.get("detail"), told["job"]) == (outcome.detail, outcome.job)
+    event = failed.document()
+    assert (event.get("detail"), event["job"]) == (outcome.detail, outcome.job)
     assert (failed.code, failed.message, failed.request_id) == (
         outcome.code,
         outcome.message,
@@ -320,7 +324,15 @@ def is_told_alike(service: Service, outcome: Outcome) -> None:
     )
 
 
-case("taken", A, taken, status=CONFLICT, said="a is taken by job", code="ModelArts.2751", check=is_told_alike)
+case(
+    "taken",
+    A,
+    taken,
+    status=CONFLICT,
+    detail="a is taken by job",
+    code="ModelArts.2751",
+    check=event_equals_outcome,
+)
 
 # --- create: refusals
 
@@ -342,9 +354,18 @@ throttled = answers(CREATE, 429, THROTTLED, count=1, retry_after_s=3000)
 case("throttled for long", A, throttled, timeout_s=60, check=sleeps_no_longer_than_it_may)
 case("throttled every time", A, answers(CREATE, 429, THROTTLED), status=FAILED, code=THROTTLED)
 case("not sent", A, before(CREATE, nobody_listens), check=asks(CHECK_NAME, 0))
-case("never sent", A, never_reached, status=FAILED, said="cannot be reached", phases="")
+case("never sent", A, never_reached, status=FAILED, detail="cannot be reached", phases="")
 quota = answers(CREATE, 400, "ModelArts.2815", message="quota")
-case("refused", A, quota, status=FAILED, said="quota", code="ModelArts.2815", sent="C", check=is_told_alike)
+case(
+    "refused",
+    A,
+    quota,
+    status=FAILED,
+    detail="quota",
+    code="ModelArts.2815",
+    sent="C",
+    check=event_equals_outcome,
+)
 case("forbidden", A, answers(CREATE, 403, "ModelArts.2771"), status=Status.DENIED, code="ModelArts.2771")
 
 # --- create: a further revision
@@ -356,12 +377,12 @@ case(
     RETRIED,
     is_now("Pending"),
     status=CONFLICT,
-    said="a is Pending again",
+    detail="a is Pending again",
     sent="",
     **RETRY,
 )
-said = "a has completed in the meantime"
-case("completed since", RETRIED, is_now("Completed"), said=said, job="a", phases="a=Completed", **RETRY)
+detail = "a has completed in the meantime"
+case("completed since", RETRIED, is_now("Completed"), detail=detail, job="a", phases="a=Completed", **RETRY)
 case("deleted since", CHANGED, is_deleted(), had=A, first=is_now("Completed"), phases="a-r2", clouds=HUAWEI)
 ENDING = {"had": A, "first": applied(absent()), "clouds": HUAWEI}
 case("terminating", A, phases="a=Terminated a-r2=Creating", check=a_ended_before("a-r2"), **ENDING)
@@ -419,7 +440,7 @@ def is_ending_after_54_minutes(service: Service) -> None:
 
 AUTO_STOP = {"first": is_ending_after_54_minutes, "clouds": HUAWEI}
 ends = at(4 * 60, lambda service: service.store.release(service.job("a").id))
-own = {"said": "a is Terminated: stopped by its own auto_stop", "job": "a", "phases": "a=Terminated"}
+own = {"detail": "a is Terminated: stopped by its own auto_stop", "job": "a", "phases": "a=Terminated"}
 case("own auto_stop", auto_stopped(1), ends, had=auto_stopped(1), **own, **AUTO_STOP)
 two = "a=Terminated a-r2=Creating"
 case("long before auto_stop", auto_stopped(2), ends, had=auto_stopped(2), phases=two, **AUTO_STOP)
@@ -453,8 +474,8 @@ def goes_on_once_it_ends(service: Service, _: Outcome) -> None:
     assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
 
 
-said = "a is still Terminating after 120 s"
-late_end = {"timeout_s": 120, "status": late, "said": said, "job": "a", "phases": "a=Terminating"}
+detail = "a is still Terminating after 120 s"
+late_end = {"timeout_s": 120, "status": late, "detail": detail, "job": "a", "phases": "a=Terminating"}
 case("old one does not end", CHANGED, hangs(), had=A, check=goes_on_once_it_ends, **late_end)
 for phase in ("Completed", "Failed", "Terminated", "Terminating"):
     case(f"old one {phase}", CHANGED, is_now(phase), had=A, sent="C")
@@ -513,7 +534,7 @@ for phase in ("Failed", "Abnormal", "Terminated"):
         at(1, is_now(phase, "a-r2")),
         had=A,
         status=FAILED,
-        said=f"a-r2 ended as {phase}; the old job is kept",
+        detail=f"a-r2 ended as {phase}; the old job is kept",
         job="a-r2",
         phases=f"a=Running a-r2={phase}",
         check=is_kept,
@@ -553,7 +574,7 @@ for phase in ("Completed", "Failed", "Terminated", "Abnormal", "Terminating"):
     for when, operation in (("before the look", SHOW), ("before the mark", UPDATE), ("before the end", STOP)):
         ended = before(operation, hangs_as(phase))
         unmarked = {"a": OURS} if operation == SHOW else {}
-        row: dict[str, Any] = {"said": f"now {phase}", "phases": f"a={phase}", "descriptions": unmarked}
+        row: dict[str, Any] = {"detail": f"now {phase}", "phases": f"a={phase}", "descriptions": unmarked}
         case(f"{phase} {when}", GONE, ended, **row, **END)
 moved = answers(STOP, 409, "ModelArts.2878", count=1)
 case(
@@ -562,7 +583,7 @@ case(
 moves = answers(STOP, 409, "ModelArts.2878")
 case("status always moves", GONE, moves, status=FAILED, code="ModelArts.2878", phases="a=Running", **END)
 ended = at_the(4, STOP, is_now("Completed"))
-case("ended before the last attempt", GONE, moved, moved, moved, ended, said="now Completed", **END)
+case("ended before the last attempt", GONE, moved, moved, moved, ended, detail="now Completed", **END)
 for operation in (STOP, UPDATE, SHOW):
     for effect in (*NO_ANSWER, Effect.TRUNCATED if operation == SHOW else Effect.UNREADABLE):
         lost = fails(effect, operation, status=503)
@@ -577,7 +598,7 @@ for operation in (STOP, UPDATE):
     case(f"terminate: {operation} never answered", GONE, lost, descriptions=STOPPED, **END)
 for operation in (SHOW, UPDATE, STOP):
     deleted = before(operation, is_deleted())
-    case(f"deleted at {operation}", GONE, deleted, said="its record no longer exists", **END)
+    case(f"deleted at {operation}", GONE, deleted, detail="its record no longer exists", **END)
 for operation in (UPDATE, STOP):
     # Only a details request proves that a job is gone.
     once, always = (answers(operation, 400, "ModelArts.2775", count=count) for count in (1, None))
@@ -598,7 +619,7 @@ for what, text in MOVED.items():
     case(f"not terminated: {what}", GONE, says(text), **row, **END)
 protect = after(UPDATE, says(f"{OURS}.protected.stopped"))
 case("protected before the second try", GONE, moved, protect, status=CONFLICT, phases="a=Running", **END)
-case("unknown phase", GONE, is_now("Hibernating"), status=FAILED, said="Hibernating", sent="", **END)
+case("unknown phase", GONE, is_now("Hibernating"), status=FAILED, detail="Hibernating", sent="", **END)
 
 
 class Killed(BaseException):
@@ -629,7 +650,7 @@ WRITTEN = {"a": f"new {OURS}"}
 case("updated", EDITED, had=OLD, descriptions=WRITTEN, is_settled=True, check=requests(SHOW, UPDATE, SHOW))
 undone = after(UPDATE, says(f"old {OURS}"))
 no_effect = "the service did not apply description"
-case("update without effect", EDITED, undone, had=OLD, status=FAILED, said=no_effect)
+case("update without effect", EDITED, undone, had=OLD, status=FAILED, detail=no_effect)
 URGENT = a_job(spec__schedule_policy={"priority": 3})
 PENDING = {"first": all_of(applied(A), sleeps(1.5)), "clouds": HUAWEI}
 
@@ -639,7 +660,9 @@ def forgets_the_priority(service: Service) -> None:
 
 
 forgotten = after(UPDATE, forgets_the_priority)
-case("priority forgotten", URGENT, forgotten, status=FAILED, said="spec.schedule_policy.priority", **PENDING)
+case(
+    "priority forgotten", URGENT, forgotten, status=FAILED, detail="spec.schedule_policy.priority", **PENDING
+)
 
 
 def has_priority(service: Service, _: Outcome) -> None:
@@ -660,7 +683,7 @@ def is_deferred(service: Service, outcome: Outcome) -> None:
 
 
 too_late = "spec.schedule_policy.priority cannot be changed while the job is Running"
-by_now = {"descriptions": WRITTEN, "is_settled": True, "check": is_deferred, "said": too_late}
+by_now = {"descriptions": WRITTEN, "is_settled": True, "check": is_deferred, "detail": too_late}
 case("runs by now", BOTH, sleeps(10), **by_now, **PENDING)
 for effect in NO_ANSWER:
     lost = fails(effect, UPDATE, status=503)
@@ -671,7 +694,7 @@ case("update always fails", EDITED, broken, had=A, status=FAILED, code="ModelArt
 lost = fails(Effect.LOST_AFTER, UPDATE, count=None)
 case("update never answered", EDITED, lost, had=A, descriptions=WRITTEN)
 ending = hangs_as("Terminating")
-case("update of a terminating job", EDITED, ending, had=A, status=FAILED, said="Terminating", sent="")
+case("update of a terminating job", EDITED, ending, had=A, status=FAILED, detail="Terminating", sent="")
 case("update of a deleted job", EDITED, is_deleted(), had=A, status=FAILED, code="ModelArts.2775")
 for protect_ in (True, False):
     said_ = {"a": f"{OURS}.protected" if protect_ else OURS}
@@ -744,7 +767,7 @@ def adopts_next_time(service: Service, outcome: Outcome) -> None:
 lost = fails(Effect.LOST_BEFORE, UPDATE, count=None)
 case("adoption lost", TEXT, lost, status=FAILED, check=adopts_next_time, clouds=HUAWEI, **BY_HAND)
 undone = after(UPDATE, says("their text", "by-hand"))
-case("adoption without effect", TEXT, undone, status=FAILED, said=no_effect, clouds=HUAWEI, **BY_HAND)
+case("adoption without effect", TEXT, undone, status=FAILED, detail=no_effect, clouds=HUAWEI, **BY_HAND)
 
 
 def is_adopted_elsewhere(service: Service) -> None:
@@ -768,7 +791,7 @@ case("adoption of a terminating job", TEXT, ending, status=FAILED, sent="", clou
 RIVAL = {"a": f"a text {marker('a', 1, A.digest, stack='rival')}"}
 RELEASE = {"had": TEXT, "plan": lambda service: release_plan(service.context(a_stack(TEXT)), "a")}
 case("released", TEXT, descriptions={"a": "a text"}, **RELEASE)
-case("released before", TEXT, says("a text"), said="its marker is already gone", **RELEASE)
+case("released before", TEXT, says("a text"), detail="its marker is already gone", **RELEASE)
 moved_away = says(RIVAL["a"])
 case("not released: moved since", TEXT, moved_away, status=CONFLICT, descriptions=RIVAL, **RELEASE)
 
@@ -801,7 +824,7 @@ def test_every_action_has_its_outcome(cloud: Cloud, case: Case) -> None:
         service.forget_requests()
         outcome = the_only(service.carry_out(plan, timeout_s=case.timeout_s))
         assert outcome.status is case.status, outcome
-        assert case.said in outcome.detail
+        assert case.detail in outcome.detail
         assert not case.code or (outcome.code, bool(outcome.request_id)) == (case.code, True)
         assert not case.job or outcome.job == service.job(case.job).id
         assert case.sent is None or "".join(LETTERS[one] for one in service.changes) == case.sent

@@ -112,8 +112,8 @@ def test_replace_with_a_typo_leaves_the_running_job(
     actions = tuple(action.model_copy(update={"source": source}) for action in plan.actions)
     outcome = the_only(either.carry_out(plan.model_copy(update={"actions": actions})))
     assert (outcome.status, outcome.job) == (Status.FAILED, old.id)
-    for said in (f'{path} "{value}"', "(jobs.yaml:7:3); a was left unchanged"):
-        assert said in outcome.detail
+    for text in (f'{path} "{value}"', "(jobs.yaml:7:3); a was left unchanged"):
+        assert text in outcome.detail
     assert (service.changes, service.phases(), either.warnings) == ([], {"a": "Running"}, [])
 
 

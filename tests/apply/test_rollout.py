@@ -39,7 +39,7 @@ def service() -> Iterator[Service]:
 
 
 @dataclass
-class Told:
+class Applied:
     """An apply with a wait, and everything reported meanwhile."""
 
     service: Service
@@ -72,21 +72,21 @@ def rollout(
     lock: StackLock | None = None,
     stack: Stack | None = None,
     allowances: Allowances = EVERY_GUARD,
-) -> Told:
+) -> Applied:
     """Apply jobs and wait; a given plan is applied as a saved one, without a manifest."""
     if stack is None:
         stack = replace(a_stack(*jobs), whole=a_stack(*jobs).jobs) if jobs else saved(plan)
     context = service.context(stack, only=only)
     context = context._replace(recording=recording or context.recording, rerun=rerun)
-    began_s, told = service.time.now(), Told(service, Result(), 0.0)
-    stream = EventStream(service.time, told.events.append)
+    began_s, applied = service.time.now(), Applied(service, Result(), 0.0)
+    stream = EventStream(service.time, applied.events.append)
     service.forget_requests()
     run = Rollout(
-        context, RunKind.APPLY, stream, service.stop, timeout_s, allowances, goal, told.shown.append, lock
+        context, RunKind.APPLY, stream, service.stop, timeout_s, allowances, goal, applied.shown.append, lock
     )
-    told.result = run.run(plan or reconcile.plan(context, allowances))
-    told.took_s = service.time.now() - began_s
-    return told
+    applied.result = run.run(plan or reconcile.plan(context, allowances))
+    applied.took_s = service.time.now() - began_s
+    return applied
 
 
 def saved(plan: Plan | None) -> Stack:
@@ -125,11 +125,11 @@ CHAIN = (needing("a", key="b", **RERUN), needing("b", key="c", **RERUN))
 def test_apply_waits_for_its_goal(
     service: Service, goal: Goal | None, phase: str, at_least_s: float, at_most_s: float
 ) -> None:
-    told = rollout(service, a_job(), goal=goal)
+    applied = rollout(service, a_job(), goal=goal)
     assert service.phases() == {"a": phase}
-    assert at_least_s <= told.took_s <= at_most_s
-    assert told.ends == ({} if goal is None else {"a": "reached"})
-    assert told.done == [("a", Action.CREATE)]
+    assert at_least_s <= applied.took_s <= at_most_s
+    assert applied.ends == ({} if goal is None else {"a": "reached"})
+    assert applied.done == [("a", Action.CREATE)]
 
 
 def runs_for(seconds: float) -> dict[str, Any]:
@@ -422,12 +422,12 @@ def test_wait_of_an_apply_ends_as_expected(service: Service, case: Case) -> None
             fault
         )
     jobs = () if case.is_saved else case.jobs
-    told = rollout(service, *jobs, goal=case.goal, timeout_s=case.timeout_s, plan=plan, rerun=case.rerun)
-    assert told.ends == case.ends
-    assert case.done is None or told.done == case.done
+    applied = rollout(service, *jobs, goal=case.goal, timeout_s=case.timeout_s, plan=plan, rerun=case.rerun)
+    assert applied.ends == case.ends
+    assert case.done is None or applied.done == case.done
     assert case.phases is None or service.phases() == case.phases
-    assert case.word is None or told.result.word == case.word
-    assert case.took_s[0] <= told.took_s <= case.took_s[1]
+    assert case.word is None or applied.result.word == case.word
+    assert case.took_s[0] <= applied.took_s <= case.took_s[1]
 
 
 def test_saved_plan_waits_for_the_revision_that_it_kept(service: Service) -> None:
@@ -444,9 +444,9 @@ def test_upstream_out_of_view_is_waited_for_until_the_timeout(service: Service) 
     assert rollout(service, *PIPELINE[:2], only=("b",)).ends == {"b": REACHED}
     service.store.set_phase(service.job("a").id, "Running")
     service.store.hold(service.job("a").id)
-    told = rollout(service, A, needing("a", key="d"), only=("d",), timeout_s=30)
-    assert told.ends == {"d": LATE}
-    assert 30 <= told.took_s <= 31
+    applied = rollout(service, A, needing("a", key="d"), only=("d",), timeout_s=30)
+    assert applied.ends == {"d": LATE}
+    assert 30 <= applied.took_s <= 31
 
 
 def test_kept_job_is_waited_for_beside_a_newer_one_whose_end_is_blocked(service: Service) -> None:
@@ -454,10 +454,10 @@ def test_kept_job_is_waited_for_beside_a_newer_one_whose_end_is_blocked(service:
     service.put_job("a-r2", marker("a", 2, a_job().digest))
     service.time.sleep(10)
     stack = replace(a_stack(a_job()), limits=Limits(lost_node_hours=0))
-    told = rollout(service, stack=stack, allowances=NO_ALLOWANCES, goal=Goal.RUNNING)
-    [waited] = told.result.waits
+    applied = rollout(service, stack=stack, allowances=NO_ALLOWANCES, goal=Goal.RUNNING)
+    [waited] = applied.result.waits
     assert (waited.job and waited.job.name, waited.end) == ("a", WaitEnd.REACHED)
-    assert told.result.count(Status.SKIPPED) == 1
+    assert applied.result.count(Status.SKIPPED) == 1
 
 
 def test_newest_of_several_revisions_is_waited_for(service: Service) -> None:
@@ -469,8 +469,8 @@ def test_newest_of_several_revisions_is_waited_for(service: Service) -> None:
     # The old revision's marker cannot be written: its rename fails and is planned again.
     of_r1 = service.job("old").id
     service.fail(Fault(Effect.ANSWER, operation=UPDATE, path=f"*{of_r1}*", status=400, code="x", count=None))
-    told = rollout(service, replace(a_job("new"), formerly=("old",)))
-    assert told.ends == {"new": "reached"}
+    applied = rollout(service, replace(a_job("new"), formerly=("old",)))
+    assert applied.ends == {"new": "reached"}
     assert service.phases() == {"old": "Failed", "old-r2": "Completed"}
 
 
@@ -479,8 +479,8 @@ def test_newest_of_several_revisions_is_waited_for(service: Service) -> None:
 
 def test_key_in_conflict_is_not_waited_for(service: Service) -> None:
     service.put_job("a", "by hand")
-    told = rollout(service, a_job(), a_job("b"))
-    assert told.ends == {"a": "blocked", "b": "reached"}
+    applied = rollout(service, a_job(), a_job("b"))
+    assert applied.ends == {"a": "blocked", "b": "reached"}
 
 
 # --- interrupted
@@ -489,10 +489,10 @@ def test_key_in_conflict_is_not_waited_for(service: Service) -> None:
 @pytest.mark.parametrize("at_s", [2, 10, 23], ids=["queued", "running", "with the look that shows the end"])
 def test_interrupt_ends_the_wait_and_starts_and_ends_no_job(service: Service, at_s: float) -> None:
     service.time.at(at_s, service.stop.set)
-    told = rollout(service, a_job(), needing("a", key="b"))
-    assert told.result.interrupted
-    assert told.ends == {"a": "reached" if at_s == 23 else "waiting", "b": "waiting"}
-    assert at_s <= told.took_s <= at_s + 10
+    applied = rollout(service, a_job(), needing("a", key="b"))
+    assert applied.result.interrupted
+    assert applied.ends == {"a": "reached" if at_s == 23 else "waiting", "b": "waiting"}
+    assert at_s <= applied.took_s <= at_s + 10
     assert set(service.phases()) == {"a"}
     assert service.changes == [CREATE]
 
@@ -503,8 +503,8 @@ def test_interrupt_ends_the_wait_and_starts_and_ends_no_job(service: Service, at
 def test_retry_delay_doubles_and_exhausted_retries_end_badly(service: Service) -> None:
     bad = {"EMULATOR_RESULT": "Failed"}
     lifecycle = {"on_failure": "retry", "retry_delay": "1m", "max_retries": 3}
-    told = rollout(service, a_job(lifecycle=lifecycle, algorithm__environments=bad))
-    assert told.ends == {"a": "ended_badly"}
+    applied = rollout(service, a_job(lifecycle=lifecycle, algorithm__environments=bad))
+    assert applied.ends == {"a": "ended_badly"}
     assert service.phases() == dict.fromkeys(["a", "a-r2", "a-r3", "a-r4"], "Failed")
     jobs = [service.job(name) for name in service.phases()]
     waited = [(later.create_ms - sooner.life.ended_ms) / 1000 for sooner, later in pairwise(jobs)]
@@ -515,14 +515,14 @@ def test_retry_delay_doubles_and_exhausted_retries_end_badly(service: Service) -
 
 
 def test_pipeline_of_three_jobs_runs_within_one_apply(service: Service) -> None:
-    told = rollout(service, *PIPELINE, timeout_s=40)
-    assert told.ends == {"a": "reached", "b": "reached", "c": "reached"}
-    assert told.done == [("a", Action.CREATE), ("b", Action.CREATE), ("c", Action.CREATE)]
-    assert len(told.result.outcomes) == 3, "what was deferred first counts once"
-    assert told.result.word == "complete"
+    applied = rollout(service, *PIPELINE, timeout_s=40)
+    assert applied.ends == {"a": "reached", "b": "reached", "c": "reached"}
+    assert applied.done == [("a", Action.CREATE), ("b", Action.CREATE), ("c", Action.CREATE)]
+    assert len(applied.result.outcomes) == 3, "what was deferred first counts once"
+    assert applied.result.word == "complete"
     jobs = [service.job(key) for key in "abc"]
     assert all(sooner.life.ended_ms <= later.create_ms for sooner, later in pairwise(jobs))
-    assert told.took_s <= 3 * (3 + RUNS_S + 10)
+    assert applied.took_s <= 3 * (3 + RUNS_S + 10)
 
 
 @pytest.mark.parametrize("goal", [Goal.COMPLETED, Goal.RUNNING])
@@ -531,9 +531,9 @@ def test_reruns_are_carried_through_by_one_wait(service: Service, goal: Goal) ->
     left, right = needing("a", key="l", **runs_for(100), **RERUN), needing("a", key="r", **RERUN)
     jobs = *CHAIN, left, right, needing("l", "r", key="z", **RERUN)
     rollout(service, a_job("a"), *jobs)
-    told = rollout(service, a_job("a", **NEW), *jobs, goal=goal)
-    assert sorted(told.done) == [(key, Action.CREATE) for key in "abclrz"]
-    assert set(told.ends.values()) == {"reached"}
+    applied = rollout(service, a_job("a", **NEW), *jobs, goal=goal)
+    assert sorted(applied.done) == [(key, Action.CREATE) for key in "abclrz"]
+    assert set(applied.ends.values()) == {"reached"}
     assert set(service.phases()) == {name for key in "abclrz" for name in (key, f"{key}-r2")}
     for needed, key in ("ab", "bc", "al", "ar", "lz", "rz"):
         assert service.job(f"{needed}-r2").life.ended_ms <= service.job(f"{key}-r2").create_ms
@@ -545,17 +545,17 @@ def test_chain_of_reruns_waits_for_a_retry_of_its_first_link(service: Service) -
     retried = a_job("a", lifecycle={"on_failure": "retry", "retry_delay": "1m"}, **NEW)
     rollout(service, a_job("a"), *CHAIN)
     service.time.at(8, failing(service, "a-r2"))
-    told = rollout(service, retried, *CHAIN)
-    assert told.done == [*[("a", Action.CREATE)] * 2, ("b", Action.CREATE), ("c", Action.CREATE)]
-    assert set(told.ends.values()) == {"reached"}
+    applied = rollout(service, retried, *CHAIN)
+    assert applied.done == [*[("a", Action.CREATE)] * 2, ("b", Action.CREATE), ("c", Action.CREATE)]
+    assert set(applied.ends.values()) == {"reached"}
 
 
 def test_chain_of_reruns_is_blocked_where_its_first_link_fails(service: Service) -> None:
     rollout(service, a_job("a"), *CHAIN)
     service.time.at(8, failing(service, "a-r2"))
-    told = rollout(service, a_job("a", **NEW), *CHAIN, timeout_s=3600)
-    assert told.ends == {"a": "ended_badly", "b": "blocked", "c": "blocked"}
-    assert {waited.key: waited.detail for waited in told.result.waits if waited.key != "a"} == {
+    applied = rollout(service, a_job("a", **NEW), *CHAIN, timeout_s=3600)
+    assert applied.ends == {"a": "ended_badly", "b": "blocked", "c": "blocked"}
+    assert {waited.key: waited.detail for waited in applied.result.waits if waited.key != "a"} == {
         "b": "not run again, since a did not complete; b stays Completed",
         "c": "not run again, since b did not complete; c stays Completed",
     }
@@ -566,13 +566,13 @@ def test_chain_of_reruns_is_blocked_where_its_first_link_fails(service: Service)
 def test_stage_denied_by_a_policy_blocks_the_pipeline(service: Service) -> None:
     policy = Policy("not-b", PolicyEffect.DENY, 'job.key == "b"', "not now")
     stack = a_stack(*PIPELINE, policies=(policy,))
-    told = rollout(service, stack=replace(stack, whole=stack.jobs))
-    assert told.ends == {"a": "reached", "b": "blocked", "c": "blocked"}
-    assert told.done == [("a", Action.CREATE)]
-    assert told.took_s < 60
-    waited = next(one for one in told.result.waits if one.key == "b")
+    applied = rollout(service, stack=replace(stack, whole=stack.jobs))
+    assert applied.ends == {"a": "reached", "b": "blocked", "c": "blocked"}
+    assert applied.done == [("a", Action.CREATE)]
+    assert applied.took_s < 60
+    waited = next(one for one in applied.result.waits if one.key == "b")
     assert waited.detail == "denied by not-b: not now; blocks create"
-    [blocked] = [o for o in told.result.outcomes if o.action.key == "b"]
+    [blocked] = [o for o in applied.result.outcomes if o.action.key == "b"]
     assert (blocked.status, blocked.action.action) == (Status.SKIPPED, Action.BLOCKED)
 
 
@@ -595,14 +595,14 @@ def test_unauthorized_read_during_the_wait_raises_and_closes_the_run(
 
 
 def test_progress_is_reported_on_change_and_every_ten_seconds_and_not_more_often(service: Service) -> None:
-    told = rollout(service, a_job("a", **runs_for(100)), *PIPELINE[1:2])
-    phases = [(e.detail or "").partition(" ")[0] for e in told.progress("a")]
+    applied = rollout(service, a_job("a", **runs_for(100)), *PIPELINE[1:2])
+    phases = [(e.detail or "").partition(" ")[0] for e in applied.progress("a")]
     assert list(dict.fromkeys(phases)) == ["Creating", "Pending", "Running", "Completed"]
-    assert told.progress("a")[-1].detail == "Completed (3 s queued, 100 s elapsed)"
-    first = told.progress("b")[0]
+    assert applied.progress("a")[-1].detail == "Completed (3 s queued, 100 s elapsed)"
+    first = applied.progress("b")[0]
     assert (first.detail, first.job) == ("waiting for a, then create", None)
     for key in "ab":
-        events = told.progress(key)
+        events = applied.progress(key)
         times = [datetime.fromisoformat(e.ts).timestamp() for e in events]
         for (sooner, later), (one, other) in zip(pairwise(times), pairwise(events), strict=True):
             assert later - sooner <= 11, "times are told in whole seconds"
@@ -623,9 +623,9 @@ def test_lagging_list_causes_no_second_create_and_no_request_burst(service: Serv
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service.backend, "observe", observe)
-        told = rollout(service, a_job())
-    assert told.ends == {"a": "reached"}
-    assert told.done == [("a", Action.CREATE)]
+        applied = rollout(service, a_job())
+    assert applied.ends == {"a": "reached"}
+    assert applied.done == [("a", Action.CREATE)]
     assert service.asked(CREATE) == 1
     assert len(service.app.requests) <= 200
 

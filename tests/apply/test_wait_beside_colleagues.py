@@ -19,7 +19,7 @@ from reconciler.decide.plan import EVERY_GUARD, Action
 from reconciler.errors import Diagnostic, LockHeld
 from reconciler.records.recording import Recording
 from tests.apply.service import CREATE, FIND, PROJECT, Service, a_service, marker
-from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout
+from tests.apply.test_rollout import PIPELINE, RUNS_S, Applied, needing, rollout
 from tests.builders import STACK, TARGET, a_job, a_stack
 
 RETRIED: dict[str, Any] = {"lifecycle": {"on_failure": "retry", "retry_delay": "1m", "max_retries": 5}}
@@ -42,8 +42,8 @@ def applies(service: Service, *jobs: DesiredJob) -> Callable[[], object]:
     return lambda: service.carry_out(service.plan(*jobs, allowances=EVERY_GUARD))
 
 
-def superseded(told: Told, key: str = "a") -> Waited:
-    [waited] = [waited for waited in told.result.waits if waited.key == key]
+def superseded(applied: Applied, key: str = "a") -> Waited:
+    [waited] = [waited for waited in applied.result.waits if waited.key == key]
     assert waited.end is WaitEnd.SUPERSEDED
     return waited
 
@@ -92,7 +92,7 @@ def runs_for(key: str, seconds: float) -> DesiredJob:
 
 
 class Case(NamedTuple):
-    """A concurrent change during a wait, and the end for each key; `said` is the detail of the last."""
+    """A concurrent change during a wait, and the end for each key; `detail` is that of the last."""
 
     jobs: tuple[DesiredJob, ...]
     deed: Deed
@@ -100,7 +100,7 @@ class Case(NamedTuple):
     #: The final jobs, and how many of them we created.
     names: str
     created: int
-    said: str = ""
+    detail: str = ""
     phases: dict[str, str] | None = None
     at_s: float = 8
     had: tuple[DesiredJob, ...] = ()
@@ -212,14 +212,14 @@ def test_wait_handles_concurrent_changes(service: Service, case: Case) -> None:
         service.run(*case.had)
     plan = service.plan(*case.jobs) if case.is_saved else None
     service.time.at(case.at_s, lambda: case.deed(service))
-    told = rollout(service, *(() if plan else case.jobs), plan=plan)
-    assert told.ends == case.ends
+    applied = rollout(service, *(() if plan else case.jobs), plan=plan)
+    assert applied.ends == case.ends
     assert set(service.phases()) == set(case.names.split())
     assert service.asked(CREATE) == case.created
-    assert case.said in told.result.waits[-1].describe(0)
+    assert case.detail in applied.result.waits[-1].describe(0)
     assert case.phases is None or service.phases() == case.phases
-    last = [e for e in told.events if e.type is EventType.ACTION_PROGRESS][-1]
-    assert case.said in (last.detail or "")
+    last = [e for e in applied.events if e.type is EventType.ACTION_PROGRESS][-1]
+    assert case.detail in (last.detail or "")
 
 
 def test_deferred_rerun_started_by_another_process_is_waited_for(service: Service) -> None:
@@ -231,8 +231,8 @@ def test_deferred_rerun_started_by_another_process_is_waited_for(service: Servic
         service.put_job("b-r2", marker("b", 2, rerun.digest))
 
     service.time.at(8, starts_the_rerun)
-    told = rollout(service, a_job("a", **NEW), rerun)
-    assert told.ends == {"a": "reached", "b": "reached"}
+    applied = rollout(service, a_job("a", **NEW), rerun)
+    assert applied.ends == {"a": "reached", "b": "reached"}
     assert set(service.phases()) == {"a", "a-r2", "b", "b-r2"}
 
 
@@ -241,8 +241,8 @@ def test_create_not_in_the_plan_is_not_started_by_the_wait(service: Service) -> 
     plan = service.plan(a_job())
     [create] = plan.actions
     unknown = create.model_copy(update={"action": Action.UNKNOWN, "after": None, "desired": None})
-    told = rollout(service, a_job(), plan=plan.model_copy(update={"actions": (unknown,)}))
-    assert told.ends == {"a": "blocked"}
+    applied = rollout(service, a_job(), plan=plan.model_copy(update={"actions": (unknown,)}))
+    assert applied.ends == {"a": "blocked"}
     assert service.phases() == {}
 
 
@@ -271,7 +271,7 @@ def is_locked(recording: Recording) -> bool:
     return store is not None and store.holder(Scope.of(STACK, TARGET)) is not None
 
 
-def rollout_under_lock(service: Service, recording: Recording, *jobs: DesiredJob, **members: Any) -> Told:
+def rollout_under_lock(service: Service, recording: Recording, *jobs: DesiredJob, **members: Any) -> Applied:
     lock = recording.lock(Scope.of(STACK, TARGET), service.stop.set)
     lock.take()
     try:
@@ -290,8 +290,8 @@ def test_lock_is_held_for_each_step_and_not_between(service: Service, open_recor
 
     for operation in seen:
         service.gate.before(operation, partial(look_at_the_lock, operation), always=True)
-    told = rollout_under_lock(service, recording, *PIPELINE)
-    assert set(told.ends.values()) == {"reached"}
+    applied = rollout_under_lock(service, recording, *PIPELINE)
+    assert set(applied.ends.values()) == {"reached"}
     assert seen == {CREATE: {True}, FIND: {True, False}}
     assert not is_locked(other)
 
@@ -306,9 +306,9 @@ def test_another_process_with_the_same_store_can_apply_during_the_wait(
             destroys(service, a_job())()
 
     service.time.at(8, destroy_under_the_lock)
-    told = rollout_under_lock(service, recording, a_job())
-    superseded(told)
-    assert not told.result.lost_lock
+    applied = rollout_under_lock(service, recording, a_job())
+    superseded(applied)
+    assert not applied.result.lost_lock
 
 
 def test_step_waits_for_a_lock_held_by_another_process_and_warns_once(
@@ -319,8 +319,8 @@ def test_step_waits_for_a_lock_held_by_another_process_and_warns_once(
     held = other.lock(Scope.of(STACK, TARGET), lambda: None)
     service.time.at(20, held.take)
     service.time.at(50, held.release)
-    told = rollout_under_lock(service, recording, *PIPELINE[:2])
-    assert told.ends == {"a": "reached", "b": "reached"}
+    applied = rollout_under_lock(service, recording, *PIPELINE[:2])
+    assert applied.ends == {"a": "reached", "b": "reached"}
     assert len([text for text in warned if "held by" in text]) == 1
     created_s = service.job("b").create_ms / 1000
     assert created_s >= service.job("a").create_ms / 1000 + 48
@@ -357,8 +357,8 @@ def test_records_unavailable_for_a_minute_do_not_end_the_wait(
 
     service.time.at(8, lambda: setattr(recording, away, is_away))
     service.time.at(68, lambda: delattr(recording, away))
-    told = rollout_under_lock(service, recording, *PIPELINE[:2])
-    assert told.ends == {"a": "reached", "b": "reached"}
+    applied = rollout_under_lock(service, recording, *PIPELINE[:2])
+    assert applied.ends == {"a": "reached", "b": "reached"}
     assert service.asked(CREATE) == 2
     assert service.job("b").create_ms / 1000 >= back_s
 
@@ -372,6 +372,6 @@ def test_key_superseded_by_a_job_in_the_same_phase_is_reported_while_waiting(ser
         service.store.set_phase(service.job("a-r2").id, "Running")
 
     service.time.at(8, is_running_and_made_anew)
-    told = rollout(service, a_job(lifecycle={"on_change": "replace"}), a_job("slow"))
-    superseded(told)
-    assert [e.detail for e in told.progress("a")][-1] == "a-r2 was created elsewhere"
+    applied = rollout(service, a_job(lifecycle={"on_change": "replace"}), a_job("slow"))
+    superseded(applied)
+    assert [e.detail for e in applied.progress("a")][-1] == "a-r2 was created elsewhere"

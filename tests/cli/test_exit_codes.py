@@ -123,7 +123,7 @@ def test_wrong_token_is_7(world: World) -> None:
         world.ends(7, *command, lacks="forged-token-2")
 
 
-@pytest.mark.usefixtures("_nobody_sleeps")
+@pytest.mark.usefixtures("_no_retry_delay")
 def test_unreachable_endpoint_is_8(reconciler: Reconciler) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")

@@ -148,7 +148,7 @@ def test_export_without_a_stack_suggests_init(reconciler: Reconciler) -> None:
     reconciler.ends(65, "export --all", out="", err="fix: reconciler init")
 
 
-@pytest.mark.usefixtures("_nobody_sleeps")
+@pytest.mark.usefixtures("_no_retry_delay")
 @pytest.mark.parametrize(
     ("fault", "told"),
     [

@@ -234,14 +234,14 @@ def test_missing_right_is_named(obs: ObsServer, code: Code, method: str, right: 
 
 @pytest.mark.parametrize("status", [301, 307])
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-@pytest.mark.parametrize("is_told_where", [True, False])
+@pytest.mark.parametrize("has_location", [True, False])
 def test_bucket_of_another_region_is_recognized_by_the_redirect(
-    obs: ObsServer, code: Code, status: int, method: str, is_told_where: bool
+    obs: ObsServer, code: Code, status: int, method: str, has_location: bool
 ) -> None:
     # Its response is irrelevant: obstore follows some redirects, unsigned.
     with running() as other:
         other.answers = [Answer(403, "AccessDenied", times=None)]
-        where = {"Location": f"{other.url}/vision"} if is_told_where else {}
+        where = {"Location": f"{other.url}/vision"} if has_location else {}
         elsewhere = Answer(status, "PermanentRedirect", method, None, where)
         obs.answers = [elsewhere]
         refusal = refused(obs, code, is_elsewhere=lambda: method == "GET")

@@ -106,7 +106,7 @@ def contradictions(
     by_key: defaultdict[str, list[PlannedAction]] = defaultdict(list)
     for action in plan.actions:
         by_key[action.key].append(action)
-    said = []
+    contradicting = []
     for key, actions in by_key.items():
         rows = [_row(action, decisions.get(key)) for action in actions]
         here = found[key] | ({DUPLICATE} if key in warned else set())
@@ -123,10 +123,12 @@ def contradictions(
         ]
         if lacking or here - allowed:
             planned = [f"{action.action}/{action.reason}" for action in actions]
-            said.append(f"{key}: {planned} beside {sorted(here) or 'nothing'}")
+            contradicting.append(f"{key}: {planned} beside {sorted(here) or 'nothing'}")
     quiet = found.keys() - by_key.keys()
-    said += [f"{key}: no action beside {sorted(found[key])}" for key in quiet if found[key] - {STUCK}]
-    return said
+    contradicting += [
+        f"{key}: no action beside {sorted(found[key])}" for key in quiet if found[key] - {STUCK}
+    ]
+    return contradicting
 
 
 def _row(action: PlannedAction, decision: KeyDecision | None) -> Beside:

@@ -196,8 +196,8 @@ def test_flavor_without_a_price_exceeds_a_limit_of_cost() -> None:
 
 def test_budget_detail_includes_creates_waiting_for_a_blocked_key() -> None:
     waiting = replace(bounded("b"), needs=("a",))
-    [said] = blockers(plan_for(a_stack(bounded("a"), waiting, limits=Limits(node_hours=500))))
-    assert said.why == "blocks a: at most 768 node-hours would be started"
+    [diagnostic] = blockers(plan_for(a_stack(bounded("a"), waiting, limits=Limits(node_hours=500))))
+    assert diagnostic.why == "blocks a: at most 768 node-hours would be started"
 
 
 def test_plan_without_creates_is_within_every_budget() -> None:

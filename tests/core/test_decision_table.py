@@ -124,10 +124,10 @@ def rows(table: str, columns: int) -> list[Any]:
 def declared_as(text: str, key: str = "a") -> DesiredJob:
     """Parse the entry of a key: its lifecycle and body fields; `absent` is `state: absent`."""
     is_absent = text.startswith("absent")
-    said = YAML(typ="safe").load(f"{{{text.removeprefix('absent')}}}")
-    needs, formerly = (tuple(filter(None, said.pop(name, "").split("+"))) for name in ("needs", "formerly"))
-    lifecycle = {name: value for name, value in said.items() if name in Lifecycle.model_fields}
-    body = {name: value for name, value in said.items() if name not in lifecycle}
+    fields = YAML(typ="safe").load(f"{{{text.removeprefix('absent')}}}")
+    needs, formerly = (tuple(filter(None, fields.pop(name, "").split("+"))) for name in ("needs", "formerly"))
+    lifecycle = {name: value for name, value in fields.items() if name in Lifecycle.model_fields}
+    body = {name: value for name, value in fields.items() if name not in lifecycle}
     if hours := body.pop("auto_stop", None):
         body["spec__auto_stop"] = {"time_unit": "HOURS", "duration": hours}
     if body.pop("edited", False):
@@ -139,15 +139,15 @@ def declared_as(text: str, key: str = "a") -> DesiredJob:
 def stack_as(text: str) -> Stack:
     """Entries with their keys: `up on_failure: retry; down needs: up`."""
     entries = (one.strip().partition(" ") for one in text.split(";"))
-    return a_stack(*(declared_as(said, key) for key, _, said in entries))
+    return a_stack(*(declared_as(entry, key) for key, _, entry in entries))
 
 
 def jobs_as(text: str, stack: Stack) -> list[ObservedJob]:
     """Jobs with their keys: `up Completed, down r2 old`."""
     found = []
-    for key, _, said in (one.strip().partition(" ") for one in text.split(",") if one.strip()):
+    for key, _, words in (one.strip().partition(" ") for one in text.split(",") if one.strip()):
         entry = stack.find(key)
-        [job] = observed_as(said or "r1", entry if entry and not entry.is_absent else a_job(key))
+        [job] = observed_as(words or "r1", entry if entry and not entry.is_absent else a_job(key))
         found.append(job)
     return found
 
@@ -164,41 +164,41 @@ WORDS: dict[str, dict[str, Any]] = {
 }
 
 
-def _said(text: str, desired: DesiredJob) -> tuple[DesiredJob, dict[str, Any]]:
-    said: dict[str, Any] = {}
+def _parse_state(text: str, desired: DesiredJob) -> tuple[DesiredJob, dict[str, Any]]:
+    state: dict[str, Any] = {}
     for word in text.split():
         name, equals, value = word.partition("=")
         if word in ("old", "plain"):  # made from another declaration, or from the one without lifecycle words
             body = a_job(desired.key, **(OLD if word == "old" else {}))
             desired = replace(body, lifecycle=desired.lifecycle)
         elif word[0] == "r" and word[1:].isdigit():
-            said["revision"] = int(word[1:])
+            state["revision"] = int(word[1:])
         elif equals and name in ("ran_s", "ended_s_ago"):
-            said[name] = float(value.removesuffix("h")) * (HOUR if value.endswith("h") else 1)
+            state[name] = float(value.removesuffix("h")) * (HOUR if value.endswith("h") else 1)
         elif name == "made":  # hours ago
-            has_ended = Phase(said["phase"]).is_terminal
+            has_ended = Phase(state["phase"]).is_terminal
             made_s = float(value) * HOUR
-            said |= {
+            state |= {
                 "ran_s": 60 if has_ended else made_s - 10,
                 "ended_s_ago": made_s - 70 if has_ended else 0,
             }
         else:
-            said |= {name: value} if equals else WORDS.get(word, {"phase": word})
-    return desired, said
+            state |= {name: value} if equals else WORDS.get(word, {"phase": word})
+    return desired, state
 
 
 def observed_as(text: str, desired: DesiredJob) -> list[ObservedJob]:
     """Parse jobs of key a: revision (r1), phase (Running), declaration (new), duration, other words."""
     new = a_job(desired.key) if desired.is_absent else desired
-    told = [_said(one, new) for one in text.split(",") if one.strip()]
-    return [seen(declared, **said) for declared, said in told]
+    states = [_parse_state(one, new) for one in text.split(",") if one.strip()]
+    return [seen(declared, **state) for declared, state in states]
 
 
 def recorded_as(text: str, desired: DesiredJob) -> HistorySnapshot:
     found: list[PastRevision] = []
-    for declared, said in (_said(one, desired) for one in text.split(",") if one.strip()):
-        is_stopped = said.pop("stopped", False)
-        found.append(past(declared, **said)._replace(stopped=is_stopped))
+    for declared, state in (_parse_state(one, desired) for one in text.split(",") if one.strip()):
+        is_stopped = state.pop("stopped", False)
+        found.append(past(declared, **state)._replace(stopped=is_stopped))
     return a_memory(*found) if found else NO_HISTORY
 
 

@@ -137,18 +137,18 @@ def test_edited_plan_is_invalid_wherever_it_was_edited(name: str, record_propert
     data = saved(PLANS[name])
     assert read_document(data, FILE, VERSION, strict=True).plan.document() == PLANS[name].document()
     accepted, count = [], 0
-    for said, edited in edits(data):
+    for edit, edited in edits(data):
         count += 1
         try:
             read_document(edited, FILE, VERSION, strict=True)
         except ManifestInvalid:
             continue
         except StalePlan:
-            assert said.startswith("reconciler_version")
+            assert edit.startswith("reconciler_version")
             continue
-        accepted.append(said)
-    assert [said for said in accepted if not GROWING.match(said)] == []
-    assert [said for said in accepted if said.startswith("without")] == [], "a key is missing"
+        accepted.append(edit)
+    assert [edit for edit in accepted if not GROWING.match(edit)] == []
+    assert [edit for edit in accepted if edit.startswith("without")] == [], "a key is missing"
     count_tried(record_property, "edited plan files", count)
 
 
@@ -252,14 +252,14 @@ def test_edited_plan_is_shown_or_invalid(name: str) -> None:
     tried = list(edits(data))[:: 1 if FUZZ else 7]
     if name == "update":
         tried += [(str(path), changed(data, path, value)) for path, value in HOSTILE]
-    for said, edited in tried:
+    for edit, edited in tried:
         try:
             read = read_document(edited, FILE, VERSION, strict=False)
         except ManifestInvalid:
             continue
         view = View(show_keep=True)
-        assert render(Content.PLAN, read.plan, "text", view), said
-        assert render(Content.PLAN, read.plan, "json", view), said
+        assert render(Content.PLAN, read.plan, "text", view), edit
+        assert render(Content.PLAN, read.plan, "json", view), edit
         render_sources(read.plan, read.options, read.options.records)
 
 

@@ -91,8 +91,8 @@ def test_hint_promises_no_rerun_for_an_edit_that_waits_for_its_schedule(
     phase: Phase, on_change: str | None
 ) -> None:
     desired = a_job(lifecycle={"schedule": "0 2 * * *", "on_change": on_change})
-    said = one(desired, phase=phase, ran_s=HOUR, ended_s_ago=HOUR).otherwise
-    of_edits = [text for text in said if "edit the entry" in text or "change a field" in text]
+    hints = one(desired, phase=phase, ran_s=HOUR, ended_s_ago=HOUR).otherwise
+    of_edits = [text for text in hints if "edit the entry" in text or "change a field" in text]
     assert of_edits
     assert all(text.startswith("set `lifecycle.on_change: replace`") is (not on_change) for text in of_edits)
 

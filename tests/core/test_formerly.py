@@ -103,9 +103,9 @@ edited, protected by its entry | protect: true | old edited | | old blocked prot
 def test_renamed_key_actions_match_the_table(
     declared: str, observed: str, remembered: str, expected: str
 ) -> None:
-    absence, said = ("absent ", declared[6:]) if declared.startswith("absent") else ("", declared)
-    formerly = "" if "formerly" in said else "formerly: old, "
-    desired = declared_as(f"{absence}{formerly}{said.strip()}", "new")
+    absence, entry = ("absent ", declared[6:]) if declared.startswith("absent") else ("", declared)
+    formerly = "" if "formerly" in entry else "formerly: old, "
+    desired = declared_as(f"{absence}{formerly}{entry.strip()}", "new")
     plan = plan_for(a_stack(desired), *_made(observed), memory=_known(remembered))
     assert lines(plan) == expected.split("; ")
     assert {one.key for one in plan.actions} == {"new"}
@@ -122,9 +122,9 @@ def test_renamed_key_actions_match_the_table(
 def _made(observed: str) -> list[ObservedJob]:
     """Parse jobs of other keys; they have the declaration of `new` unless `edited`."""
     found = []
-    for key, _, said in (one.strip().partition(" ") for one in observed.split(",") if one.strip()):
-        made_of = replace(a_job("new", **(OLD if "edited" in said else {})), key=key)
-        found += observed_as(said.replace("edited", "") or "r1", made_of)
+    for key, _, words in (one.strip().partition(" ") for one in observed.split(",") if one.strip()):
+        made_of = replace(a_job("new", **(OLD if "edited" in words else {})), key=key)
+        found += observed_as(words.replace("edited", "") or "r1", made_of)
     return found
 
 

@@ -134,13 +134,13 @@ def test_key_guard_blocks_its_keys_only(guard: Guard) -> None:
     plan, free = case.plan(), case.plan(force=True)
     assert not plan.refusals
     assert tuple(action.key for action in plan.blocked) == keys
-    wanted = {action.key: action for action in free.actions}
+    planned = {action.key: action for action in free.actions}
     for action in plan.actions:
         if action.key not in keys:
-            assert action == wanted[action.key]
+            assert action == planned[action.key]
             continue
         assert (action.action, action.reason) == (Action.BLOCKED, Reason.GUARD)
-        assert (action.blocked_action, action.blocked_by) == (wanted[action.key].action, (guard.value,))
+        assert (action.blocked_action, action.blocked_by) == (planned[action.key].action, (guard.value,))
         assert action.detail.startswith(f"guard {guard.value}: ")
         assert f"--allow {guard.value}" in action.detail
         assert (action.after, action.desired, action.lost_node_hours) == (None, None, 0)
@@ -148,9 +148,9 @@ def test_key_guard_blocks_its_keys_only(guard: Guard) -> None:
     assert f"{len(keys)} blocked" in plan.last_line
     assert "again" not in plan.last_line
     assert plan.exit_code(detailed=True) is ExitCode.REFUSED
-    [said] = blockers(plan)
-    assert f"blocks {', '.join(keys)}: " in said.why
-    assert f"--allow {guard.value}" in str(said.fix)
+    [diagnostic] = blockers(plan)
+    assert f"blocks {', '.join(keys)}: " in diagnostic.why
+    assert f"--allow {guard.value}" in str(diagnostic.fix)
 
 
 @pytest.mark.parametrize("guard", BY_KEY)
@@ -393,8 +393,8 @@ def test_requested_replace_also_covers_ending_the_old_job_with_create_first(
     job = a_job(lifecycle={**lifecycle, "replace_order": order})
     jobs = [seen(before, **LOSS), seen(job, revision=2, ran_s=11 * HOUR)]
     ended, kept = plan_for(a_stack(job), *jobs).actions
-    said = Action.TERMINATE if order == "create_first" else Action.BLOCKED
-    assert ended.action is said
+    expected = Action.TERMINATE if order == "create_first" else Action.BLOCKED
+    assert ended.action is expected
     assert not kept.traits.starts_a_job
 
 
@@ -402,8 +402,8 @@ def test_lost_work_is_summed_without_the_allowed_keys() -> None:
     jobs = [seen(a_job(key), ran_s=HOUR, node_count=nodes) for key, nodes in (("x", 10), ("y", 15))]
     stack = a_stack(a_job("other"))
     assert [one.key for one in plan_for(stack, *jobs).blocked] == ["x", "y"]
-    [said] = blockers(plan_for(stack, *jobs))
-    assert said.why == "blocks x, y: 25 node-hours of running work would be discarded"
+    [diagnostic] = blockers(plan_for(stack, *jobs))
+    assert diagnostic.why == "blocks x, y: 25 node-hours of running work would be discarded"
     assert not plan_for(stack, *jobs, allow=("lost-work=x",)).blocked
     assert plan_for(stack, *jobs, allow=("lost-work=other",)).blocked
 

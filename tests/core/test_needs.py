@@ -519,8 +519,10 @@ def test_chain_runs_link_by_link(entries: str, observed: str, expected: str) -> 
         "ANNOUNCED": ANNOUNCED,
         "LEFT_ALONE": LEFT_ALONE,
     }
-    for word, said in words.items():
-        entries, observed, expected = (text.replace(word, said) for text in (entries, observed, expected))
+    for word, replacement in words.items():
+        entries, observed, expected = (
+            text.replace(word, replacement) for text in (entries, observed, expected)
+        )
     stack = stack_as(f"prepare edited: true; {entries}")
     plan = plan_everywhere(stack, *jobs_as(observed, stack))
     check_keys(plan, expected)
@@ -610,10 +612,10 @@ def test_link_about_to_run_again_is_pending_and_has_not_drifted(
 
 def test_why_of_a_deferred_link_names_its_rule_and_hint(announced: World) -> None:
     proposed = propose_plan(announced.stack, announced.look, announced.context, TARGET)
-    said = explain("train", proposed, announced.plan())
-    assert (said.rules[-1].name, said.chosen) == ("upstream-newer", Action.CREATE)
-    assert said.actions[0].detail == "prepare runs again"
-    assert said.otherwise == (
+    explanation = explain("train", proposed, announced.plan())
+    assert (explanation.rules[-1].name, explanation.chosen) == ("upstream-newer", Action.CREATE)
+    assert explanation.actions[0].detail == "prepare runs again"
+    assert explanation.otherwise == (
         "wait until the needed keys have completed",
         "set `lifecycle.on_upstream: keep`, and it is kept, with a warning",
     )

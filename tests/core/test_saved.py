@@ -168,7 +168,7 @@ def test_saved_plan_is_stale_when_a_job_left_its_phase_class(
     assert [a.action for a in plan_for(stack, before).actions] == [action]
     found = moved(stack, [before], [after])
     assert (found == ()) is (now in holds)
-    assert all(said.startswith("a: ") for said in found)
+    assert all(reason.startswith("a: ") for reason in found)
 
 
 #: Planned action of a key that is not executed → its declaration, and its job then.
@@ -312,19 +312,19 @@ MOVED: dict[str, Row] = {
 
 @pytest.mark.parametrize("what", MOVED)
 def test_saved_plan_is_stale_only_for_a_relevant_change(what: str) -> None:
-    desired, then, now, said = MOVED[what]
+    desired, then, now, message = MOVED[what]
     stack = a_stack(desired)
     assert moved(stack, then, then) == ()
     found = "; ".join(moved(stack, then, now))
-    assert said.format(id=new().id) in found
-    assert bool(found) is bool(said)
+    assert message.format(id=new().id) in found
+    assert bool(found) is bool(message)
 
 
 def test_every_failed_precondition_of_every_executed_key_is_listed() -> None:
     stack = a_stack(a_job("a"), a_job("b", description="new"), a_job("c"))
     then = [seen(a_job("a")), seen(a_job("b"))]
     found = moved(stack, then, [seen(a_job("a"), phase=F), seen(a_job("b"), phase=F), seen(a_job("c"))])
-    assert [said[0] for said in found] == ["b", "c", "c"]
+    assert [reason[0] for reason in found] == ["b", "c", "c"]
 
 
 # --- needs of an executed action
@@ -526,13 +526,13 @@ def test_marker_restoration_is_stale_when_the_marker_is_back(key: str) -> None:
     stack, wiped = a_stack(RENAMED), was("old", description="mine now")
     memory = a_memory(past(replace(a_job("new"), key=key), 1, R, job=wiped))
     assert moved(stack, [wiped], [wiped], memory) == ()
-    [said] = moved(stack, [wiped], [was("new", name="old", job_id=wiped.id, id_part=wiped.id[:8])], memory)
-    assert said == f"new: old ({wiped.id}) is no longer a known job without a marker"
+    [reason] = moved(stack, [wiped], [was("new", name="old", job_id=wiped.id, id_part=wiped.id[:8])], memory)
+    assert reason == f"new: old ({wiped.id}) is no longer a known job without a marker"
 
 
 def test_marker_restoration_is_stale_when_the_history_no_longer_has_the_job() -> None:
     stack, wiped = a_stack(NEW), seen(NEW, description="mine now")
     plan = there_and_back(plan_for(stack, wiped, memory=a_memory(past(NEW, 1, R)))).plan
     assert failed_preconditions(plan, a_look(stack, wiped, memory=a_memory(past(NEW, 1, R))), NOW) == ()
-    [said] = failed_preconditions(plan, a_look(stack, wiped), NOW)
-    assert "no longer a known job" in said
+    [reason] = failed_preconditions(plan, a_look(stack, wiped), NOW)
+    assert "no longer a known job" in reason

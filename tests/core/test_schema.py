@@ -61,9 +61,9 @@ def manifests(text: str) -> list[Any]:
     """Parse a manifest per line: `entry` is its only job, `job` one completed with `an_entry`."""
     found = []
     for line in text.replace("\\\n", "").strip().splitlines():
-        said = YAML(typ="safe", pure=True).load(f"{{{line.partition('  # ')[0]}}}")
-        entry = said.pop("entry", None) or an_entry(**said.pop("job", {}))
-        found.append(pytest.param({"stack": "vision", "jobs": {"train": entry}, **said}, id=line))
+        members = YAML(typ="safe", pure=True).load(f"{{{line.partition('  # ')[0]}}}")
+        entry = members.pop("entry", None) or an_entry(**members.pop("job", {}))
+        found.append(pytest.param({"stack": "vision", "jobs": {"train": entry}, **members}, id=line))
     return found
 
 

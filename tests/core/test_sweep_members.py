@@ -109,9 +109,9 @@ def test_member_with_a_restored_marker_counts_while_active(phase: Phase, startin
 
 def test_requested_rerun_waiting_for_its_turn_gets_a_warning() -> None:
     plan = plan_everywhere(a_stack(*NINE), *(seen(job, phase=DONE) for job in NINE), rerun=("*",))
-    said = [one for one in plan.warnings if one.what == "rerun deferred"]
-    assert [one.key for one in said[:5]] == [job.key for job in NINE[4:]]
-    assert said[0].why == "waits for its turn (max_parallel: 4), then create: rerun requested"
+    deferred = [one for one in plan.warnings if one.what == "rerun deferred"]
+    assert [one.key for one in deferred[:5]] == [job.key for job in NINE[4:]]
+    assert deferred[0].why == "waits for its turn (max_parallel: 4), then create: rerun requested"
 
 
 def test_replacement_takes_the_turn_of_the_replaced_job() -> None:
@@ -134,7 +134,7 @@ TERMINATE = (Action.TERMINATE, Reason.NOT_IN_MANIFEST)
 
 
 @pytest.mark.parametrize(
-    ("lifecycle", "said", "expected"),
+    ("lifecycle", "state", "expected"),
     [
         *[({}, {"phase": phase}, CONFLICT) for phase in (C, P, R)],
         *[({}, {"phase": phase, "ran_s": HOUR}, TERMINATE) for phase in (C, P, R)],
@@ -150,10 +150,10 @@ TERMINATE = (Action.TERMINATE, Reason.NOT_IN_MANIFEST)
     ],
 )
 def test_member_no_longer_produced_ends_like_an_edit(
-    lifecycle: dict[str, Any], said: dict[str, Any], expected: tuple[Action, Reason] | None
+    lifecycle: dict[str, Any], state: dict[str, Any], expected: tuple[Action, Reason] | None
 ) -> None:
     after = sweep(lr=[0.1, 0.01], batch=[64], lifecycle=lifecycle)
-    found = outcomes(plan_everywhere(a_stack(*after), *running(BEFORE, **said)))
+    found = outcomes(plan_everywhere(a_stack(*after), *running(BEFORE, **state)))
     assert found == ({expected} if expected else set())
 
 

@@ -129,7 +129,7 @@ def jobs(draw: st.DrawFn, key: str, revision: int) -> tuple[ObservedJob, str, De
         declared = made_by_0_1_0(declared)
     flag, how = draw(flags), draw(whose)
     phase = draw(st.sampled_from([*PHASES, *PHASES, "Frozen"]))
-    said: dict[str, Any] = {
+    observed: dict[str, Any] = {
         "revision": revision,
         "phase": phase,
         "protected": flag == "protected",
@@ -138,16 +138,16 @@ def jobs(draw: st.DrawFn, key: str, revision: int) -> tuple[ObservedJob, str, De
         "ran_s": draw(st.sampled_from([60.0, 2 * HOUR])),
         "ended_s_ago": draw(st.sampled_from([1.0, 24 * HOUR])),
     }
-    job = seen(declared, **said)
+    job = seen(declared, **observed)
     if how == "renamed" and key == "old":
         marker = job.marker._replace(key="new", id_part=job.id[:8]) if job.marker else None
         job = replace(job, description=str(marker))
     elif how == "wiped":
         job = replace(job, description="mine now")
     elif how == "foreign":
-        job = seen(declared, **said, stack="other")
+        job = seen(declared, **observed, stack="other")
     elif how == "unknown digest":
-        job = seen(declared, **said, digest="z" + "0" * 12)
+        job = seen(declared, **observed, digest="z" + "0" * 12)
     return job, key, declared
 
 

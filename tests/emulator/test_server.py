@@ -139,9 +139,9 @@ def test_strict_service_with_item_offsets_refuses_unknown_flavors_and_counts_ite
 
 
 def test_security_token_option_without_access_key_is_wrong_usage() -> None:
-    said = CliRunner().invoke(cli, ["emulator", "serve", "--security-token", "t"])
-    assert said.exit_code == 2
-    assert "goes with --access-key" in said.output
+    result = CliRunner().invoke(cli, ["emulator", "serve", "--security-token", "t"])
+    assert result.exit_code == 2
+    assert "goes with --access-key" in result.output
 
 
 def test_flavors_and_engines_of_another_account_are_listed_among_the_others() -> None:
@@ -156,9 +156,9 @@ def test_flavors_and_engines_of_another_account_are_listed_among_the_others() ->
 
 
 def test_strict_catalogue_takes_no_more_flavors() -> None:
-    said = CliRunner().invoke(cli, ["emulator", "serve", "--strict", "--flavor", "my.flavor"])
-    assert said.exit_code == 2
-    assert "--flavor and --engine are not for --strict" in said.output
+    result = CliRunner().invoke(cli, ["emulator", "serve", "--strict", "--flavor", "my.flavor"])
+    assert result.exit_code == 2
+    assert "--flavor and --engine are not for --strict" in result.output
     with Store() as store, pytest.raises(ValueError, match="strict catalogue"):
         create_app(store, strict_catalogue=True, engines=("my-engine",))
 

@@ -80,7 +80,7 @@ LONG = {
 def test_megabyte_of_text_is_refused_quickly_in_little_memory(
     tmp_path: Path, text: str, record_property: RecordProperty
 ) -> None:
-    assert "invalid expression" in (said := refused_soon(tmp_path, text)) or "unknown field" in said
+    assert "invalid expression" in (error := refused_soon(tmp_path, text)) or "unknown field" in error
     count_tried(record_property, "damaged manifests", 1)
 
 

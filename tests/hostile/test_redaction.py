@@ -187,9 +187,9 @@ def test_secret_in_any_spelling_is_redacted_by_every_writer(
     tried = some(cases[offset:], 40, share=0.01)
     leaks = {}
     for name, form in tried:
-        said = WRITERS[writer](SPELLINGS[form](SECRETS[name]))
-        assert said
-        if leak := leak_of(SECRETS[name], said):
+        written = WRITERS[writer](SPELLINGS[form](SECRETS[name]))
+        assert written
+        if leak := leak_of(SECRETS[name], written):
             leaks[name, form] = leak
     assert leaks == {}
     count_tried(record_property, ROW, len(tried))
@@ -374,11 +374,11 @@ def test_invisible_characters_are_escaped_by_every_writer(
     write, characters = WRITERS[writer], invisible_characters()
     for start in range(0, len(characters), 200):
         text = "a" + "b".join(characters[start : start + 200]) + "c"
-        said = write(text)
+        written = write(text)
         if writer in ("journal and history",):  # data; the commands that show it are the others
             continue
-        assert set(said) & set(characters) <= PLAIN
-        assert "\x1b" not in said.replace("\x1b[", "") or "\x1b" not in text
+        assert set(written) & set(characters) <= PLAIN
+        assert "\x1b" not in written.replace("\x1b[", "") or "\x1b" not in text
     count_tried(record_property, "invisible characters in outputs", len(characters))
 
 

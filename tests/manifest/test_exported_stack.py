@@ -94,9 +94,9 @@ def jobs(draw: st.DrawFn, key: str = "a") -> ObservedJob | None:
     """Draw a job with some fields of one kind, and unusual texts."""
     base = draw(st.sampled_from(sorted(BASES)))
     fields = draw(st.lists(st.sampled_from([field for field in FIELDS if field.base == base]), max_size=5))
-    said = {field: draw(st.sampled_from([field.value, field.other])) for field in fields}
-    said = {field: value for field, value in said.items() if field.path not in ("raw", "lifecycle")}
-    desired = declared(base, said)
+    values = {field: draw(st.sampled_from([field.value, field.other])) for field in fields}
+    values = {field: value for field, value in values.items() if field.path not in ("raw", "lifecycle")}
+    desired = declared(base, values)
     body: dict[str, Any] = dict(desired.body or {})
     if algorithm := body.get("algorithm"):
         parameters = [{"name": name, "value": value} for name, value in draw(arguments).items()]
@@ -136,8 +136,8 @@ def test_manifest_of_any_jobs_declares_them(made: tuple[ObservedJob | None, ...]
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("base", sorted(BASES))
 def test_every_kind_of_job_is_exported(base: str, form: str) -> None:
-    said = {field: field.value for field in FIELDS if field.base == base and field.path == "tasks"}
-    job = reported(declared(base, said), form)
+    values = {field: field.value for field in FIELDS if field.base == base and field.path == "tasks"}
+    job = reported(declared(base, values), form)
     [entry] = export(job).entries
     assert differences(read_back(export(job))[entry.key], job) == ()
 

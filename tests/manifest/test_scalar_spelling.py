@@ -141,8 +141,12 @@ def models(model: type[Strict] = Strict) -> Iterator[type[Strict]]:
 
 def test_every_boolean_field_of_a_manifest_takes_every_spelling() -> None:
     people_write = [one for one in models() if one is not VariableSource]
-    fields = [(one, name, str(said)) for one in people_write for name, said in one.__annotations__.items()]
-    assert any("Flag" in said for _, _, said in fields)
+    fields = [
+        (one, name, str(annotation))
+        for one in people_write
+        for name, annotation in one.__annotations__.items()
+    ]
+    assert any("Flag" in annotation for _, _, annotation in fields)
     assert [field for field in fields if re.search(r"\bbool\b", field[2])] == []
     assert Variable.model_validate({"sensitive": parsed("TRUE")}).sensitive is True
 

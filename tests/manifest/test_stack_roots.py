@@ -49,8 +49,8 @@ def test_root_file_is_found_in_any_spelling_of_stack(tmp_path: Path, name: str) 
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "a.yaml").write_text(text, encoding="utf-8", newline="")
     document = parse(text.encode(), Path("a.yaml"), "a.yaml")
-    said = document.tree.get("stack")
-    inner = [StackRoot(tmp_path / "inner", said if isinstance(said, str) else None)]
+    stack_name = document.tree.get("stack")
+    inner = [StackRoot(tmp_path / "inner", stack_name if isinstance(stack_name, str) else None)]
     assert find_roots([tmp_path]) == [StackRoot(tmp_path, "top"), *(inner if document.is_root_file else [])]
 
 

@@ -84,7 +84,7 @@ def a_request(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
+def closed_port() -> Iterator[str]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"

@@ -56,8 +56,8 @@ def all_of(failure: ServiceError) -> str:
         (401, json.dumps({"error_code": "APIG.0301", "error_msg": f"bad {LONG}"}), {}),
         (400, json.dumps({"error_code": LONG, "error_msg": LONG, "error_solution": LONG}), {}),
         (400, json.dumps({"error_msg": "no", "request_id": LONG}), {}),
-        (400, json.dumps({"said": {"deep": [LONG]}}), {}),
-        (400, json.dumps({"said": {"deep": [LONG]}}).replace("/", "\\/"), {}),
+        (400, json.dumps({"text": {"deep": [LONG]}}), {}),
+        (400, json.dumps({"text": {"deep": [LONG]}}).replace("/", "\\/"), {}),
         (502, f"<html>{LONG}</html>", {}),
         (502, f"<html>{' ' * 300}{LONG}</html>", {}),
         (400, "{}", {"X-Request-Id": LONG}),
@@ -69,9 +69,9 @@ def test_token_echoed_by_the_service_is_redacted_whole(
     status: int, body: str, headers: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    said = all_of(failure_of(a_session((status, body, headers), credentials=StaticToken(LONG, "T"))))
-    assert "Tk0000" not in said + caplog.text
-    assert "sensitive" in said
+    text = all_of(failure_of(a_session((status, body, headers), credentials=StaticToken(LONG, "T"))))
+    assert "Tk0000" not in text + caplog.text
+    assert "sensitive" in text
 
 
 @pytest.mark.parametrize("secret", ["line one\nline two", "tab\tbed value", "two  spaces", "zero\x00byte"])

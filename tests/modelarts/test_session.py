@@ -23,7 +23,7 @@ from reconciler.modelarts.clock import RetryPolicy, retry_wait_s
 from reconciler.modelarts.connect import ModelArtsBackend, WsgiAdapter, connect
 from reconciler.modelarts.http import Network, SessionOptions
 from tests.modelarts.building import PROJECT, TOKEN, StoppedClock
-from tests.modelarts.serving import Canned, a_request, a_session, a_socket, nobody, session_to
+from tests.modelarts.serving import Canned, a_request, a_session, a_socket, closed_port, session_to
 
 OK = (200, "{}")
 EMPTY_PAGE = b'{"items": [], "total": 0}'
@@ -376,7 +376,7 @@ def test_status_and_retry_policy_decide_the_number_of_requests(
 
 def test_unreachable_service_is_retried_twice_only() -> None:
     clock = StoppedClock()
-    with nobody() as url, session_to(url, clock=clock) as session, pytest.raises(Unreachable):
+    with closed_port() as url, session_to(url, clock=clock) as session, pytest.raises(Unreachable):
         session.call("GET", "/x", repeat=RetryPolicy.SAFE)
     assert clock.slept == [0.5, 1.0]
 

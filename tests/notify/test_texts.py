@@ -29,10 +29,10 @@ def compared(new: tuple[Drift, ...] = (), lasting: tuple[Drift, ...] = (), **mor
 def test_new_drift_comes_first_and_each_class_together() -> None:
     new = (drift("b", "missing"), drift("c"), drift("a", "missing"))
     lasting = (drift("d", since="2026-11-20T00:00:00Z"),)
-    said = drift_notification(compared(new, lasting), ALL, "vision", "prod")
-    assert said is not None
-    assert said.title == "vision on prod: drift, 3 new, 1 lasting"
-    assert said.text.splitlines() == [
+    notification = drift_notification(compared(new, lasting), ALL, "vision", "prod")
+    assert notification is not None
+    assert notification.title == "vision on prod: drift, 3 new, 1 lasting"
+    assert notification.text.splitlines() == [
         "New:",
         "- missing (2)",
         "  b: it ended badly",
@@ -46,7 +46,7 @@ def test_new_drift_comes_first_and_each_class_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("comparison", "classes", "is_told"),
+    ("comparison", "classes", "is_sent"),
     [
         (compared((drift("a"),)), ("failed",), True),
         (compared((drift("a"),)), ("missing",), False),
@@ -58,17 +58,17 @@ def test_new_drift_comes_first_and_each_class_together() -> None:
     ],
 )
 def test_only_due_drift_of_the_classes_of_a_url_is_sent(
-    comparison: DriftComparison, classes: tuple[str, ...], is_told: bool
+    comparison: DriftComparison, classes: tuple[str, ...], is_sent: bool
 ) -> None:
-    assert (drift_notification(comparison, classes, "vision", "prod") is not None) is is_told
+    assert (drift_notification(comparison, classes, "vision", "prod") is not None) is is_sent
 
 
 def test_long_message_is_cut_by_whole_lines_and_says_so() -> None:
     many = tuple(drift(f"k{n}", detail="等待中" * 200) for n in range(500))
-    said = drift_notification(compared(many), ALL, "s", "t")
-    assert said is not None
-    assert len(said.text.encode()) <= MOST_BYTES
-    *lines, last = said.text.splitlines()
+    notification = drift_notification(compared(many), ALL, "s", "t")
+    assert notification is not None
+    assert len(notification.text.encode()) <= MOST_BYTES
+    *lines, last = notification.text.splitlines()
     assert last == f"… and {502 - len(lines)} more lines"
     titled = drift_notification(compared((drift("a"),)), ALL, "s" * 500, "t")
     assert titled is not None
@@ -85,17 +85,20 @@ def test_long_message_is_cut_by_whole_lines_and_says_so() -> None:
     ],
 )
 def test_foreign_text_is_not_interpreted_as_markup(hostile: str) -> None:
-    said = plain_text(hostile)
+    text = plain_text(hostile)
     assert not set("<>[]`*|~@\\!&#\n\r\x1b\u202e") & set(
-        said.replace("\\x", "").replace("\\u", "").replace("\\n", "")
+        text.replace("\\x", "").replace("\\u", "").replace("\\n", "")
     )
-    assert "https://" not in said
-    assert "http://" not in said
+    assert "https://" not in text
+    assert "http://" not in text
 
 
 def test_failed_apply_lists_each_action() -> None:
     first, second = plan_for(a_stack(a_job("a"), a_job("b"))).actions
     outcomes = [Outcome(first, Status.FAILED, message="quota <exceeded>"), Outcome(second, Status.DONE)]
-    said = apply_notification(outcomes, "vision", "prod")
-    assert said == ("vision on prod: apply failed, 1 of its actions", "create a: failed, quota ‹exceeded›")
+    notification = apply_notification(outcomes, "vision", "prod")
+    assert notification == (
+        "vision on prod: apply failed, 1 of its actions",
+        "create a: failed, quota ‹exceeded›",
+    )
     assert apply_notification(outcomes[1:], "vision", "prod") is None

@@ -12,9 +12,9 @@ from reconciler.records.dialects import Dialect, Postgresql, Sqlite, dialect_of
 
 @pytest.mark.parametrize("dialect", [Sqlite, Postgresql])
 def test_database_error_table_ends_with_a_catch_all(dialect: type[Dialect]) -> None:
-    said = [says for says, _, _ in dialect.errors]
-    assert said.index("") == len(said) - 1
-    assert all(one == one.casefold() for one in said)
+    messages = [says for says, _, _ in dialect.errors]
+    assert messages.index("") == len(messages) - 1
+    assert all(one == one.casefold() for one in messages)
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,8 @@ def test_refused_call_is_recorded_with_its_code(records: Records, journal: Store
     end = StepEnd(ok=False, code="ModelArts.2751", message="the name is taken", request_id="req-2")
     journal.after(journal.before(a_step()), end)
     line = the_line(records)
-    said = (line.ok, line.code, line.message, line.request_id)
-    assert said == (False, "ModelArts.2751", "the name is taken", "req-2")
+    recorded = (line.ok, line.code, line.message, line.request_id)
+    assert recorded == (False, "ModelArts.2751", "the name is taken", "req-2")
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_full_disk_is_named_with_a_fix(sqlite: Place) -> None:
 # --- a server
 
 
-def _port_of_nobody() -> int:
+def _unused_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -124,7 +124,7 @@ def _port_of_nobody() -> int:
 @pytest.mark.parametrize("create", [True, False])
 def test_missing_postgresql_server_is_unreachable(clock: FileClock, create: bool) -> None:
     diagnostic = _refusal(
-        f"postgresql://ann:hunter22@127.0.0.1:{_port_of_nobody()}/records", clock, create=create
+        f"postgresql://ann:hunter22@127.0.0.1:{_unused_port()}/records", clock, create=create
     )
     assert diagnostic.what == "the record store cannot be reached"
     assert "refused" in diagnostic.why

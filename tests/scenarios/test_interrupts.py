@@ -41,7 +41,7 @@ def _runs(place: Place) -> Any:
     return place.ask_records("SELECT count(*) FROM reconciler_runs")[0][0]
 
 
-def _told(run: Run) -> Counter[str]:
+def _outcomes(run: Run) -> Counter[str]:
     """Return the outcomes of the actions from the output."""
     return Counter(ENDS[event["type"]] for event in run.events if event["type"] in ENDS)
 
@@ -68,7 +68,7 @@ def test_first_signal_lets_actions_in_flight_finish(
             came += 1
             assert run.code == EXITS[name], (moment, run.err)
             _check_nothing_more_was_sent(log, moment)
-        if _told(run):
+        if _outcomes(run):
             _check_it_stopped_in_order(run, moment)
             assert _runs(place) == runs + 1
             # After the last action there is nothing left to interrupt.
@@ -105,8 +105,8 @@ def _check_it_stopped_in_order(run: Run, moment: str) -> None:
     last = run.events[-1]
     assert last["type"] == "apply_completed"
     summary = {how: many for how, many in last["summary"].items() if many}
-    assert summary.pop("interrupted", 0) == _told(run)["failed"]
-    assert summary == _told(run) - Counter(failed=1_000)
+    assert summary.pop("interrupted", 0) == _outcomes(run)["failed"]
+    assert summary == _outcomes(run) - Counter(failed=1_000)
     cut_short = [e["message"] for e in ends.values() if e["type"] == "action_failed"]
     assert all(text.startswith("interrupted: ") for text in cut_short), cut_short
     skipped = {key: e["detail"] for key, e in ends.items() if e["type"] == "action_skipped"}
@@ -142,8 +142,8 @@ def test_second_signal_stops_at_once_and_reports_done_actions(
     assert last["type"] == "apply_completed"
     summary = {how: many for how, many in last["summary"].items() if many}
     # An action may have ended its wait between the two signals.
-    assert summary.pop("interrupted", 0) == _told(run)["failed"]
-    assert summary == _told(run) - Counter(failed=1_000)
+    assert summary.pop("interrupted", 0) == _outcomes(run)["failed"]
+    assert summary == _outcomes(run) - Counter(failed=1_000)
     assert summary["done"] > 0
     assert last["message"] in run.err
     assert _result_of_newest_run(place) == ""

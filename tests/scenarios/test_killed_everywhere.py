@@ -149,7 +149,7 @@ def test_apply_killed_with_several_actions_in_flight_is_completed_by_the_next_ap
         assert run.code in (-signal.SIGKILL, 0), run.err
         if run.code:
             killed += 1
-            _see_what_the_journal_says(place, moment)
+            _check_the_journal(place, moment)
         _repair(world, place, fork_server, number, moment)
     assert killed >= 5
     record_property("figure", ["kill points with several actions in flight", killed])
@@ -253,7 +253,7 @@ def _repair_each(world: World, states: Iterable[StillLife], fork_server: ForkSer
     for number, (place, moments) in enumerate(states):
         locked += place.is_locked()
         for moment in moments:
-            _see_what_the_journal_says(place, moment)
+            _check_the_journal(place, moment)
         _repair(world, place, fork_server, number, moments)
     return locked
 
@@ -266,7 +266,7 @@ def _repair(world: World, place: Place, fork_server: ForkServer, number: int, af
     shutil.rmtree(place.home)
 
 
-def _see_what_the_journal_says(place: Place, moment: str) -> None:
+def _check_the_journal(place: Place, moment: str) -> None:
     """Check that a call that may have taken effect has a journal line without an outcome."""
     _, operation, *rest = moment.split()
     if operation in CALLS:

@@ -403,14 +403,14 @@ class World(RuleBasedStateMachine):
     def _write_by_hand(self, place: int, how: str) -> None:
         for job in self._at(place, self._ours()):
             ours = _marker(job)
-            said = {
+            text = {
                 "text": f"somebody's {ours}",
                 "wiped": "mine now",
                 "given away": str(ours._replace(stack="other")),
                 "protected": str(ours._replace(protected=True)),
                 "stopped": str(ours._replace(stopped=True)),
             }[how]
-            self.service.describe(job.name, said)
+            self.service.describe(job.name, text)
             if how == "wiped":
                 self.wiped.add(job.id)
             if how == "wiped" and any(past.job == job.id for past in self._all_remembered()):
@@ -477,8 +477,8 @@ class World(RuleBasedStateMachine):
             self._state(),
         )
         # Texts for people are not saved.
-        said = tuple(action.model_copy(update={"next_run": ""}) for action in plan.to_execute)
-        assert self.here.saved.plan.to_execute == said
+        to_execute = tuple(action.model_copy(update={"next_run": ""}) for action in plan.to_execute)
+        assert self.here.saved.plan.to_execute == to_execute
 
     @precondition(lambda self: self.here.saved is not None)
     @rule()
@@ -577,7 +577,7 @@ class World(RuleBasedStateMachine):
             if _has_a_second_step(action) or (restores and action.reason is Reason.NAME_TAKEN)
         }
         left = [a for a in self._plan(allowances).to_execute if a.key not in in_two_steps]
-        assert plan.refusals or not left, f"left: {_told(left)}\nplanned: {_told(plan.actions)}"
+        assert plan.refusals or not left, f"left: {_described(left)}\nplanned: {_described(plan.actions)}"
 
     def _carry_out(self, plan: Plan, entries: Entries, *, destroys: bool = False) -> Result:
         with self._checked(plan, entries, destroys=destroys):
@@ -814,7 +814,7 @@ def _has_a_second_step(action: PlannedAction) -> bool:
     return action.reason in comes_first or action.action is Action.DEFER
 
 
-def _told(actions: Iterable[PlannedAction]) -> list[tuple[str, ...]]:
+def _described(actions: Iterable[PlannedAction]) -> list[tuple[str, ...]]:
     return [(a.key, a.action, a.reason, a.before.name if a.before else "", a.detail) for a in actions]
 
 
