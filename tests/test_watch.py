@@ -174,7 +174,7 @@ def test_started_interval_is_skipped(ended_after_s: float, interval: int) -> Non
     jitter=st.floats(0, 1),
     steps=st.lists(st.tuples(st.floats(0, 5), st.floats(0, 1), st.integers(0, 6)), max_size=30),
 )
-def test_checks_stay_on_the_grid_however_long_they_take(
+def test_checks_stay_on_the_grid_with_any_duration(
     every_s: float, jitter: float, steps: list[tuple[float, float, int]]
 ) -> None:
     schedule, due = CheckInterval(every_s, jitter), Due(0, STARTED)

@@ -91,7 +91,7 @@ def test_logs_are_returned_as_text_or_followed_line_by_line(session: Session, se
     assert len(list(lines)) == 2
 
 
-def test_secret_whose_beginning_is_cut_off_a_log_is_redacted(
+def test_secret_truncated_at_the_start_of_a_log_is_redacted(
     session: Session, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.clock.advance(seconds=30 * 86_400)

@@ -115,7 +115,7 @@ def test_drift_equals_that_of_the_command_line(
     assert report.pending == ()
 
 
-def test_drift_since_the_last_check_counts_what_is_new_or_due_again(service: Service) -> None:
+def test_drift_since_the_last_check_counts_new_or_due_drift(service: Service) -> None:
     data = manifest("a", "b", url=service.url)
     data["drift"] = {"ignore": [{"key": "b", "class": "terminated", "reason": "known"}]}
     with load(write(service.root, data)).connect(environ=ENVIRON) as session:

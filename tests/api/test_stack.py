@@ -48,7 +48,7 @@ def test_invalid_manifest_error_has_every_problem(tmp_path: Path) -> None:
     assert [one.path for one in from_data.value.diagnostics] == [one.path for one in caught.value.diagnostics]
 
 
-def test_load_takes_several_paths_variables_and_files_of_them(tmp_path: Path) -> None:
+def test_load_takes_several_paths_variables_and_variable_files(tmp_path: Path) -> None:
     entry = a_startable_entry()
     entry["algorithm"]["code_dir"] = "obs://${var.bucket}/${env.WHERE}/"
     entry["algorithm"]["boot_file"] = "obs://${var.bucket}/${env.WHERE}/train.py"

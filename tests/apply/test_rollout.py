@@ -449,7 +449,7 @@ def test_upstream_out_of_view_is_waited_for_until_the_timeout(service: Service) 
     assert 30 <= applied.took_s <= 31
 
 
-def test_kept_job_is_waited_for_beside_a_newer_one_whose_end_is_blocked(service: Service) -> None:
+def test_kept_job_is_waited_for_beside_a_newer_one_that_cannot_be_terminated(service: Service) -> None:
     service.run(a_job())
     service.put_job("a-r2", marker("a", 2, a_job().digest))
     service.time.sleep(10)
@@ -550,7 +550,7 @@ def test_chain_of_reruns_waits_for_a_retry_of_its_first_link(service: Service) -
     assert set(applied.ends.values()) == {"reached"}
 
 
-def test_chain_of_reruns_is_blocked_where_its_first_link_fails(service: Service) -> None:
+def test_chain_of_reruns_is_blocked_if_its_first_link_fails(service: Service) -> None:
     rollout(service, a_job("a"), *CHAIN)
     service.time.at(8, failing(service, "a-r2"))
     applied = rollout(service, a_job("a", **NEW), *CHAIN, timeout_s=3600)

@@ -207,7 +207,7 @@ def test_nothing_is_applied_without_an_approved_plan(story: Story, is_merge: boo
     assert "Apply" not in run["apply ."].logs
 
 
-def test_push_that_lands_several_pull_requests_applies_the_plan_of_none(story: Story) -> None:
+def test_push_of_several_pull_requests_applies_none_of_their_plans(story: Story) -> None:
     """As a merge queue does; the plan of the last one ignores the ones before."""
     git = story.repository.git
     git("checkout", "--quiet", "--detach", story.merge)

@@ -132,7 +132,7 @@ def test_first_check_since_the_last_finds_everything_new_and_the_second_nothing(
     assert (plain.code, {"new", "changed", "gone", "compared_with"} & set(plain.document)) == (2, set())
 
 
-def test_text_shows_what_is_new_first(world: World, failed: Job) -> None:
+def test_text_shows_new_drift_first(world: World, failed: Job) -> None:
     assert "New; no earlier check is recorded:" in world("drift --since-last").out
     [other] = [job for job in world.store.jobs() if job.name == "b"]
     world.store.set_phase(other.id, "Terminated")

@@ -141,7 +141,7 @@ def test_stack_renamed_in_place_would_run_finished_work_again(world: World) -> N
     world.ends(3, "plan here", err="reconciler adopt --from-stack test")
 
 
-def test_renamed_key_keeps_work_whose_record_has_aged_out_without_formerly_too(world: World) -> None:
+def test_renamed_key_without_formerly_keeps_aged_out_work(world: World) -> None:
     world.apply(world.manifest("old", "other"))
     world.time.sleep(86400)
     world.ends(0, "plan")

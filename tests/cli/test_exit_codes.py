@@ -81,7 +81,7 @@ EMPTY = (
 
 
 @pytest.mark.parametrize("line", EMPTY)
-def test_empty_path_is_wrong_use(reconciler: Reconciler, line: str) -> None:
+def test_empty_path_is_wrong_usage(reconciler: Reconciler, line: str) -> None:
     write(manifest("a"))
     result = reconciler("", *("" if word == "~" else word for word in line.split()))
     assert (result.code, result.out) == (64, "")

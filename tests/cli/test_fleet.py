@@ -222,7 +222,7 @@ def test_text_summarizes_unchanged_stacks_and_shows_the_rest_with_a_total(reconc
     )
 
 
-def test_plan_of_a_stack_without_changes_is_shown_where_it_lists_a_key(world: World) -> None:
+def test_plan_without_changes_is_shown_if_it_lists_a_key(world: World) -> None:
     put(world.url, bad="a", kept="b")
     world.ends(0, "apply --fleet --yes")
     world.set_phase("Failed", "a")

@@ -266,7 +266,7 @@ def test_events_are_read_page_by_page(here: World) -> None:
 # ── terminate and delete ───────────────────────────────────────────────────────────────────────────
 
 
-def test_terminate_asks_and_without_a_terminal_names_the_flag(here: World) -> None:
+def test_terminate_prompts_or_names_the_flag_without_a_terminal(here: World) -> None:
     job = put(here)
     here.ends(3, "jobs terminate", job.id, err=["--yes", f"{job.id}  resnet50  Running"])
     assert here.changes == []

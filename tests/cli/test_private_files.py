@@ -49,7 +49,7 @@ def test_files_created_by_apply_are_private_under_any_umask(reconciler: Reconcil
 
 
 @pytest.mark.parametrize(("more", "file"), [("", "records.sqlite3"), (OWN_STORE, "own.db")])
-def test_records_of_a_real_service_are_private_wherever_they_are(world: World, more: str, file: str) -> None:
+def test_records_of_a_real_service_are_private_in_any_location(world: World, more: str, file: str) -> None:
     world.write("a", more=more)
     with umask(0o000):
         world.ends(0, "apply --yes")

@@ -78,7 +78,7 @@ def test_running_job_shows_its_times_nodes_and_last_change(
     assert "1 × modelarts.vm.cpu.2u" in text[3]
 
 
-def test_completed_key_whose_record_aged_out_is_shown_from_the_history(
+def test_completed_key_with_an_aged_out_record_is_shown_from_the_history(
     world: World, time: SharedTime, applied: Job
 ) -> None:
     time.sleep(3600)

@@ -184,7 +184,7 @@ FOREIGN = {
 }
 
 
-def test_variables_of_the_environment_do_not_decide_where_code_goes(
+def test_environment_variables_do_not_affect_the_code_location(
     obs: ObsServer, code: Code, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud_store(obs).upload("cs", code, Path(code.source))
@@ -295,7 +295,7 @@ def moto() -> Iterator[str]:
     server.stop()
 
 
-def test_foreign_server_keeps_what_was_uploaded_and_shows_it(moto: str, code: Code, tmp_path: Path) -> None:
+def test_third_party_server_stores_and_lists_uploads(moto: str, code: Code, tmp_path: Path) -> None:
     target = Target(kind="modelarts", region="us-east-1", obs_endpoint=moto)
     store = CodeStore(ADDRESS, open_objects(target, ADDRESS, lambda: Keys("AK", "SK", "token")))
     assert len(store.upload("cs", code, Path(code.source)).files) == 3

@@ -118,7 +118,7 @@ def test_expected_cost_counts_aged_out_revisions() -> None:
     assert found.node_hours_expected == 2.0
 
 
-def test_replace_has_a_cost_and_keep_and_terminate_have_none() -> None:
+def test_replace_has_a_cost_but_keep_and_terminate_do_not() -> None:
     kept, ended, edited = a_job("kept"), a_job("ended"), bounded("edited")
     jobs = [seen(kept), seen(ended), seen(bounded("edited", hours=1))]
     plan = plan_for(a_stack(kept, edited), *jobs)

@@ -57,7 +57,7 @@ def test_change_of_an_aged_out_job_without_recorded_declaration_names_no_fields(
     assert action.changes == ()
 
 
-def test_job_without_an_end_time_completed_when_first_seen_completed() -> None:
+def test_job_without_an_end_time_completed_at_its_first_completed_observation() -> None:
     looks = (("Running", NOW - 9 * 86_400), ("Completed", NOW - 2 * 86_400))
     done = past(NEW)._replace(duration_s=None, phases=looks)
     action = decided_everywhere(NEW, memory=a_memory(done))

@@ -243,7 +243,7 @@ def test_removed_empty_argument_is_a_change_beside_unreported_fields() -> None:
     assert [change.path for change in found.changes] == ["algorithm.parameters.resume"]
 
 
-def test_field_that_raw_adds_to_a_task_is_a_change_of_the_tasks() -> None:
+def test_field_added_to_a_task_by_raw_is_a_change_of_the_tasks() -> None:
     job = a_job(kind="hetero_job", tasks=[TASK], spec=None, algorithm=None)
     now = a_job(kind="hetero_job", tasks=[{**TASK, "raw": {"new": 1}}], spec=None, algorithm=None)
     details = respelled(job, lambda body: None)

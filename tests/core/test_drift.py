@@ -455,7 +455,7 @@ QUEUED: dict[str, Any] = {"spec__schedule_policy": {"priority": 2}}
         (HOUR / 2, 2 * HOUR, 60.0, ["stuck"]),  # ended before the first observation
     ],
 )
-def test_termination_is_stuck_an_hour_after_it_was_first_seen(
+def test_termination_is_stuck_an_hour_after_its_first_observation(
     seen_s_ago: float, ended_s_ago: float, ran_s: float, expected: list[str]
 ) -> None:
     job = seen(APPLIED, phase="Terminating", ended_s_ago=ended_s_ago, ran_s=ran_s)

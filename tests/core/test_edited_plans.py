@@ -133,7 +133,7 @@ def _edited(data: Any, path: tuple[Any, ...], edit: Callable[[Any, Any], object]
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_edited_plan_is_invalid_wherever_it_was_edited(name: str, record_property: RecordProperty) -> None:
+def test_plan_edited_at_any_place_is_invalid(name: str, record_property: RecordProperty) -> None:
     data = saved(PLANS[name])
     assert read_document(data, FILE, VERSION, strict=True).plan.document() == PLANS[name].document()
     accepted, count = [], 0

@@ -79,7 +79,7 @@ OF_ADOPTION = {
 }
 
 
-def test_every_reason_says_what_would_change_the_decision() -> None:
+def test_every_reason_has_a_hint_that_changes_the_decision() -> None:
     hints = [*HINTS.items(), *(pair for rule in RULES for pair in rule.hints.items())]
     assert {reason for reason, _ in hints} == set(Reason) - OF_ADOPTION
     assert [reason for reason, texts in hints if not texts] == [Reason.DESTROYED]

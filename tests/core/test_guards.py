@@ -255,7 +255,7 @@ def test_create_that_needs_a_blocked_key_is_deferred() -> None:
 
 
 @pytest.mark.parametrize("lifecycle", [{}, {"on_change": "replace"}])
-def test_replace_that_needs_a_key_whose_update_is_denied_is_deferred(lifecycle: dict[str, Any]) -> None:
+def test_replace_needing_a_key_with_a_denied_update_is_deferred(lifecycle: dict[str, Any]) -> None:
     first = a_job("first", lifecycle={"protect": True})
     then = replace(a_job("then", lifecycle=lifecycle), needs=("first",))
     stack = replace(a_stack(first, then), policies=denied("first"))

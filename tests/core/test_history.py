@@ -185,7 +185,7 @@ def test_failure_says_what_failed_and_with_which_code() -> None:
     assert mark.text == "create failed: sold out (ModelArts.2815)"
 
 
-def test_restart_by_the_service_is_marked_when_it_was_seen() -> None:
+def test_restart_by_the_service_is_marked_at_its_observation() -> None:
     times = {"Running": 90, "Completed": 80, "Pending": 70, "Failed": 60}
     phases = tuple((phase, NOW - ago) for phase, ago in times.items())
     assert marked(a_revision(phase_text="Failed", phases=phases)) == [(MarkKind.OUTSIDE, NOW - 70)]

@@ -223,7 +223,7 @@ def test_exported_entry_has_no_secret_of_the_job() -> None:
 BODY: dict[str, Any] = {"algorithm": {"id": "a"}, "spec": {"resource": {"flavor_id": "f"}}}
 
 
-def test_exported_description_has_no_marker_and_a_note_on_what_was_lost() -> None:
+def test_exported_description_has_no_marker_but_a_note_on_losses() -> None:
     plain = manifest_entry(seen(text="ResNet, nightly", body=BODY), stack="vision")
     assert (plain.tree["description"], plain.omissions) == ("ResNet, nightly", ())
     secret = manifest_entry(seen(text=f"token {TOKEN}", body=BODY), stack="vision")

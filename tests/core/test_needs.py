@@ -311,7 +311,7 @@ ENDED_AS_IT_WAS_CREATED = [
 ]
 
 
-def test_upstream_that_was_created_later_is_newer_however_soon_it_completed() -> None:
+def test_upstream_created_later_is_newer_even_if_it_completed_at_once() -> None:
     desired = down(lifecycle={})
     soon = replace(NEWER, created_at_s=MADE_S + 0.2, started_at_s=None, duration_s=None)
     plan = plan_everywhere(a_stack(UP, desired), OLDER, soon, made(desired))

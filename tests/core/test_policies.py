@@ -180,7 +180,7 @@ def test_policy_sees_action_stack_and_target_of_a_create(expression: str) -> Non
     ],
     ids=["unbounded", "update", "replace"],
 )
-def test_policy_sees_what_an_action_costs_and_loses(job: Any, observed: Any, expression: str) -> None:
+def test_policy_sees_cost_and_loss_of_an_action(job: Any, observed: Any, expression: str) -> None:
     assert denied(planned(job, observed=observed, policies=[a_policy(expression)])) == [("a", "p")]
 
 

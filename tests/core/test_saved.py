@@ -117,7 +117,7 @@ def test_saved_plan_of_an_edit_holds_when_nothing_changed(edit: str, is_recorded
     assert moved(stack, [job], [job], memory) == ()
 
 
-def test_change_of_a_job_of_an_earlier_version_shows_what_is_sent() -> None:
+def test_change_of_a_job_of_an_earlier_version_shows_the_sent_values() -> None:
     [action] = plan_for(a_stack(a_job(**TAKEN_NOW)), seen(made_by_0_1_0(a_job(**TAKEN_FIRST)))).actions
     assert [(c.before, c.after) for c in action.changes] == [("1.1", "1.20")]
 

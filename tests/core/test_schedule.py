@@ -362,7 +362,7 @@ def test_start_waits_for_a_needed_key() -> None:
     assert (failed.action, failed.reason) == (Action.BLOCKED, Reason.NEEDS_FAILED)
 
 
-def test_newer_upstream_starts_a_key_whose_edit_waits() -> None:
+def test_newer_upstream_starts_a_key_with_a_waiting_edit() -> None:
     prepare = a_job("prepare")
     train = replace(a_job("train", lifecycle={**NIGHTLY, "on_upstream": "rerun"}), needs=("prepare",))
     jobs = ended(a_job("train", **OLD), DONE, AFTER_IT), ended(prepare, DONE, HOUR)

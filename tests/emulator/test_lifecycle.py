@@ -152,7 +152,7 @@ def test_running_job_that_is_queued_again_keeps_its_start_and_duration(api: Api)
     assert status(api, job_id)["start_time"] == queued["start_time"]
 
 
-def test_duration_of_a_terminating_job_stands_still(api: Api) -> None:
+def test_duration_of_a_terminating_job_is_constant(api: Api) -> None:
     job_id = api.create()
     api.clock.advance(minutes=5)
     api.store.set_phase(job_id, "Terminating")

@@ -233,7 +233,7 @@ def test_expression_that_exceeds_a_limit_says_which(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("limited")
-def test_expression_that_exceeds_the_limit_on_one_job_is_judged_for_none() -> None:
+def test_expression_exceeding_the_limit_on_one_job_has_no_result() -> None:
     small = {"job": {"l": [1]}}
     [answers] = evaluate([Question(ENDLESS, [0, 1, 2])], [small, LONG, small])
     assert are_not_judged(answers)

@@ -135,9 +135,7 @@ def test_address_or_id_variable_is_allowed_in_a_job(place: Place, name: str) -> 
     ],
 )
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "ALL_PROXY"])
-def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
-    place: Place, name: str, value: str, is_refused: bool
-) -> None:
+def test_proxy_url_with_a_password_is_refused(place: Place, name: str, value: str, is_refused: bool) -> None:
     text = f'"${{env.{name}}}"'
     place.write(f"{HEAD}jobs:\n  a:{WITH_X % text}")
     if not is_refused:
@@ -148,7 +146,7 @@ def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
     assert "secret" not in problem.why
 
 
-def test_variable_of_a_credential_is_refused_in_the_password_of_records_too(place: Place) -> None:
+def test_credential_variable_is_refused_indirectly_in_the_records_password(place: Place) -> None:
     """A variable's value may flow anywhere; only a direct expression is allowed there."""
     place.write(
         "stack: s\nvariables: {pw: {env: OS_PASSWORD, sensitive: true}}\nrecords: 'postgresql://u:${var.pw}@h/d'\n"

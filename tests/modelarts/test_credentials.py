@@ -213,7 +213,7 @@ def test_every_credential_in_the_environment_is_a_known_secret(name: str) -> Non
 
 
 @pytest.mark.parametrize("value", ["keep", " wrong ", "1234567"])
-def test_short_word_in_place_of_a_token_is_no_secret_and_as_a_password_it_is(value: str) -> None:
+def test_short_word_is_a_secret_as_a_password_but_not_as_a_token(value: str) -> None:
     for name in ("MODELARTS_AUTH_TOKEN", "HUAWEICLOUD_SDK_SK"):
         assert not [*known_secrets({name: value}), *service_credentials({name: value})]
     assert value in known_secrets({"OS_PASSWORD": value})

@@ -56,8 +56,8 @@ def all_of(failure: ServiceError) -> str:
         (401, json.dumps({"error_code": "APIG.0301", "error_msg": f"bad {LONG}"}), {}),
         (400, json.dumps({"error_code": LONG, "error_msg": LONG, "error_solution": LONG}), {}),
         (400, json.dumps({"error_msg": "no", "request_id": LONG}), {}),
-        (400, json.dumps({"text": {"deep": [LONG]}}), {}),
-        (400, json.dumps({"text": {"deep": [LONG]}}).replace("/", "\\/"), {}),
+        (400, json.dumps({"said": {"deep": [LONG]}}), {}),
+        (400, json.dumps({"said": {"deep": [LONG]}}).replace("/", "\\/"), {}),
         (502, f"<html>{LONG}</html>", {}),
         (502, f"<html>{' ' * 300}{LONG}</html>", {}),
         (400, "{}", {"X-Request-Id": LONG}),
@@ -103,7 +103,7 @@ def test_part_of_a_hidden_value_does_not_show_the_rest() -> None:
     assert failure_of(session).message == "(sensitive)"
 
 
-def test_secret_that_is_a_part_of_a_code_does_not_change_what_the_code_means() -> None:
+def test_secret_contained_in_an_error_code_does_not_change_its_meaning() -> None:
     body = '{"error_code": "ModelArts.2775", "error_msg": "x"}'
     assert isinstance(failure_of(a_session((400, body), redact=Redactor(["2775"]))), NotFound)
 

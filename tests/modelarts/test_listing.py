@@ -99,13 +99,13 @@ def test_short_page_ends_the_list(count: int, seconds: float, requests: int) -> 
     assert PageReader().read(Service(jobs(count), seconds=seconds)).requests == requests
 
 
-def test_total_of_zero_of_a_slow_list_asks_for_no_pages_ahead() -> None:
+def test_total_of_zero_of_a_slow_list_prefetches_no_pages() -> None:
     service = Service(jobs(420), seconds=SLOW)
     listing = PageReader().read(lambda offset: service(offset)._replace(total=0))
     assert (len(listing.jobs), service.requests) == (420, 9)
 
 
-def test_scan_asks_for_pages_of_50_oldest_first() -> None:
+def test_scan_requests_pages_of_50_oldest_first() -> None:
     pages = [{"items": jobs(50)}, {"items": jobs(1, first=50)}]
     app = Canned(*((200, json.dumps(page)) for page in pages))
     assert len(connect_inprocess(app, project_id=PROJECT).observe().jobs) == 51

@@ -220,7 +220,7 @@ def test_first_failure_ends_the_other_nodes(host: Host) -> None:
 
 
 @pytest.mark.parametrize("ends", ["raise SystemExit(3)", "time.sleep(LONG)"])
-def test_output_is_copied_however_the_job_ends_and_while_it_runs(
+def test_output_is_copied_during_the_run_and_after_any_end(
     host: Host, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     monkeypatch.setattr(table, "_DETACHED", f"{DETACHED}supervisor.COPY_S = 0.1; supervisor.main()\n")

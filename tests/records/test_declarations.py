@@ -45,7 +45,7 @@ OF_SPEECH = {DIGEST: FinishedWork("a", 1, OTHER_STACK.stack)}
         (None, "", False),  # no apply recorded what it declares
     ],
 )
-def test_work_of_another_stack_is_found_by_its_digest_if_it_no_longer_declares_it(
+def test_undeclared_work_of_another_stack_is_found_by_its_digest(
     records: Records, declared: str | None, applied_from: str, is_found: bool
 ) -> None:
     remember(records, OTHER_STACK, "a")

@@ -51,7 +51,7 @@ def write(records: Records, *standing: StandingDrift, at_s: float = NOW, **more:
     records.record_check(check_at(at_s), ENDED._replace(at_s=at_s), record)
 
 
-def test_standing_drift_is_read_as_it_was_written(place: Place) -> None:
+def test_standing_drift_round_trips(place: Place) -> None:
     changes = (Change(path="description", before="x", after="y"),)
     standing = (
         a_drift("a", "failed", node_hours=1.5, fix="look", began_at="2026-01-01T00:00:00Z"),

@@ -292,7 +292,7 @@ def test_key_rename_leaves_other_scopes_and_jobs_alone(records: Records, journal
     assert list(records.memory(ELSEWHERE).by_key) == ["old"]
 
 
-def test_renamed_key_takes_its_aged_out_revisions_along_where_their_numbers_are_free(
+def test_renamed_key_keeps_its_aged_out_revisions_with_free_numbers(
     records: Records,
 ) -> None:
     theirs = [owned("old", number, phase=Phase.COMPLETED) for number in (1, 2, 3)]

@@ -76,7 +76,7 @@ def test_outputs_of_a_step_are_the_totals() -> None:
 
 
 @pytest.mark.parametrize("stacks", [1, 40, 400])
-def test_comment_fits_and_keeps_a_line_of_as_many_stacks_as_it_can(stacks: int) -> None:
+def test_comment_fits_and_keeps_a_line_for_as_many_stacks_as_possible(stacks: int) -> None:
     text = shown("markdown", FleetReport.of("plan", [planned(f"team/s{n:03}") for n in range(stacks)]))
     assert len(text) <= MOST_CHARACTERS
     lines = [line for line in text.splitlines() if line.startswith("- `team/s")]

@@ -124,7 +124,7 @@ def compared() -> DriftReport:
     return with_comparison(found, comparison, since_last=True)
 
 
-def test_plan_of_the_golden_files_has_every_action() -> None:
+def test_golden_plan_has_every_action() -> None:
     kinds = {action.action for action in every_action().actions}
     assert kinds == set(Action), "add a job for it to every_action"
 
@@ -154,7 +154,7 @@ def test_same_change_on_five_jobs_is_shown_once_with_the_keys(format_: str) -> N
     check(f"plan-folded.{format_}", render(Content.PLAN, edited_sweep(), format_, View()))
 
 
-def test_verbose_plan_shows_each_key_and_the_whole_body_of_what_it_starts() -> None:
+def test_verbose_plan_shows_each_key_and_the_whole_body_of_each_start() -> None:
     check("plan-verbose.text", render(Content.PLAN, edited_sweep(), "text", View(verbose=True)))
 
 
