@@ -95,7 +95,7 @@ def _no_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Let idle workers steal tests, so that none waits for the long ones."""
-    if config.getvalue("dist") != "load":  # what `--numprocesses` alone means
+    if config.getvalue("dist") != "load":  # the default with `--numprocesses`
         return None
     from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
 

@@ -50,7 +50,7 @@ def test_example_is_valid_by_the_editor_schema(example: Path) -> None:
 
 @pytest.mark.parametrize("page", RUN_HERE, ids=str)
 def test_commands_of_the_example_page_do_what_it_shows(page: Path) -> None:
-    """Each command exits as the page says, and prints what the page shows."""
+    """Each command has the documented exit code and output."""
     written = (ROOT / page).read_text(encoding="utf-8")
     assert written == generate(page), f"{page} is not up to date: python -m docs.generate"
 

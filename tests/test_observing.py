@@ -51,7 +51,7 @@ def whole(*jobs: DesiredJob) -> Stack:
         ([a_job()], [seen(a_job(), phase=DONE)], False),
         ([a_job()], [seen(a_job(), phase=Phase.FAILED)], False),
         ([a_job(description="new")], [seen(a_job())], False),
-        # a job is started: only a scan shows that there is none newer
+        # a job is started: only a scan proves that there is none newer
         ([a_job()], [], True),
         ([a_job()], [seen(a_job(**OLD))], True),
         ([a_job()], [seen(a_job(**OLD), phase=DONE)], True),

@@ -18,7 +18,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is no
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
-    """A git repository with a manifest, whose target `prod` is an emulated service that checks signatures."""
+    """A git repository with a manifest; its target `prod` is an emulated service that checks signatures."""
     directory: Path = tmp_path_factory.mktemp("ci")
     with (
         pytest.MonkeyPatch.context() as patch,

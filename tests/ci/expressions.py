@@ -16,7 +16,7 @@ _STATUS = re.compile(r"\b(success|failure|cancelled|always)\(\)")
 
 
 def evaluate(expression: str, context: Mapping[str, Any], *, failed: bool = False) -> Any:
-    """The value of an expression; what is not there is an empty text. `failed`: a step before it failed."""
+    """Evaluate an expression; missing values are empty text. `failed`: an earlier step failed."""
     status = {"success": not failed, "failure": failed, "cancelled": False, "always": True}
 
     def value_of(found: re.Match[str]) -> Any:
@@ -30,7 +30,7 @@ def evaluate(expression: str, context: Mapping[str, Any], *, failed: bool = Fals
 
 
 def evaluate_tokens(token: re.Pattern[str], expression: str, value_of: Callable[[re.Match[str]], Any]) -> Any:
-    """The value of an expression whose tokens are each an `operator`, or what `value_of` knows."""
+    """Evaluate tokens, each an `operator` or a name known to `value_of`."""
     source, at = [], 0
     while at < len(expression.rstrip()):
         found = token.match(expression, at)
@@ -41,7 +41,7 @@ def evaluate_tokens(token: re.Pattern[str], expression: str, value_of: Callable[
 
 
 def holds(condition: str | None, context: Mapping[str, Any], *, failed: bool = False) -> bool:
-    """Whether an `if` holds; where it asks for no status, nothing before it may have failed."""
+    """Whether an `if` holds; without a status function nothing before it may have failed."""
     condition = (condition or "success()").strip().removeprefix("${{").removesuffix("}}")
     if not _STATUS.search(condition):
         condition = f"success() && ({condition})"

@@ -1,6 +1,6 @@
 """`gh` as the workflows call it, on comments, pull requests and artifacts in a directory.
 
-The token names the permissions of the job, as `tests/ci/github.py` makes it; the rest is refused.
+The token names the permissions of the job, as `tests/ci/github.py` creates it; everything else is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PULLS = r"repos/[^/]+/[^/]+/commits/([0-9a-f]{40})/pulls"
 
 
 class Refused(Exception):
-    """What `gh` ends with when it is refused."""
+    """`gh` was refused."""
 
 
 def _may(what: str, *levels: str) -> None:

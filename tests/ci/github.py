@@ -69,7 +69,7 @@ class GitHub:
         *,
         only: Sequence[str] = (),
     ) -> Run:
-        """Run the jobs of a workflow whose conditions hold, or only those that are named."""
+        """Run the jobs of a workflow whose conditions hold, or only the named ones."""
         run = Run(self, workflow, event, commit, payload or {})
         run.run(only)
         self.logs.append(run.text)
@@ -78,7 +78,7 @@ class GitHub:
     def jobs_of(
         self, workflow: Path, event: str, payload: Mapping[str, Any], changed: str = '["."]'
     ) -> list[str]:
-        """The names of the jobs that an event starts, where these stacks have changed."""
+        """Return the names of the jobs started by an event with these changed stacks."""
         run = Run(self, workflow, event, "", payload)
         needs = {"stacks": {"result": "success", "outputs": {"changed": changed}}}
         jobs = run.workflow["jobs"].items()
@@ -89,7 +89,7 @@ class GitHub:
 
     @property
     def everything(self) -> str:
-        """All that others may see: comments, artifacts, logs and summaries."""
+        """Everything visible to others: comments, artifacts, logs and summaries."""
         artifacts = (file for file in (self.directory / "artifacts").rglob("*") if file.is_file())
         texts = [file.read_text(encoding="utf-8") for file in artifacts]
         return "".join([*texts, *(one["body"] for one in self.comments), *self.logs])
@@ -99,7 +99,7 @@ class GitHub:
 
 
 class Run(dict[str, JobRun]):
-    """One run of a workflow: its jobs by name, with the stack where there are several; no skipped ones."""
+    """One run of a workflow: its jobs by name, with the stack if there are several, without skipped ones."""
 
     def __init__(
         self, github: GitHub, workflow: Path, event: str, commit: str, payload: Mapping[str, Any]
@@ -118,11 +118,11 @@ class Run(dict[str, JobRun]):
 
     @property
     def text(self) -> str:
-        """All that the run shows to whoever may look at it."""
+        """All visible text of the run."""
         return "".join(job.log + job.summary for job in self.values())
 
     def run(self, only: Sequence[str]) -> None:
-        """Run the jobs, each after those that it needs."""
+        """Run the jobs, each after its needs."""
         for name, job in self.workflow["jobs"].items():
             if not only or name in (*only, "stacks"):
                 needs = job.get("needs", [])
@@ -140,7 +140,7 @@ class Run(dict[str, JobRun]):
                     self[label] = self._job(label, job, {**context, "matrix": {"stack": stack}})
 
     def _result(self, name: str) -> dict[str, Any]:
-        """What a job says of another one, of whatever stack."""
+        """Return the result of a job, over all stacks."""
         done = [job for label, job in self.items() if label.partition(" ")[0] == name]
         result = "skipped" if not done else "failure" if any(job.failed for job in done) else "success"
         return {"result": result, "outputs": done[-1].outputs if done else {}}
@@ -202,7 +202,7 @@ class Run(dict[str, JobRun]):
                 for file in found:
                     kept = store / options["name"] / file.name
                     kept.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(file, kept)  # an artifact keeps no mode
+                    shutil.copyfile(file, kept)  # an artifact does not keep the mode
             case "actions/download-artifact":
                 shutil.copytree(store / options["name"], workspace, dirs_exist_ok=True)
             case _:

@@ -1,4 +1,4 @@
-"""A pretend GitLab: its API on a port of this machine, and runners that run the jobs of a pipeline."""
+"""A pretend GitLab: its API on a local port, and runners that run the jobs of a pipeline."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class GitLab:
             thread.join()
 
     def run(self, file: Path, commit: str, predefined: Mapping[str, str], *only: str) -> dict[str, JobRun]:
-        """Run the jobs of a pipeline whose rules hold, or only those that are named."""
+        """Run the jobs of a pipeline whose rules hold, or only the named ones."""
         pipeline = YAML(typ="safe").load(file)
         variables = {
             "CI_COMMIT_SHA": commit,
@@ -91,7 +91,7 @@ class GitLab:
         check_out(self._repository, variables["CI_COMMIT_SHA"], checkout)
         environ = {**pipeline["variables"], **variables, "CI_JOB_ID": number}
         if "environment" in job:
-            # They are variables of these environments only, as the head of the file asks for.
+            # Variables of these environments only, as the head of the file requires.
             environ |= {**self._credentials, "GITLAB_TOKEN": TOKEN}
         for one in needed:
             environ |= one.handed_on
@@ -113,7 +113,7 @@ class GitLab:
         return self._directory / "jobs" / number / "artifacts"
 
     def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Any) -> Any:
-        """What the API says: a value, a page of a list, or the bytes of a file."""
+        """Return a response of the API: a value, a page of a list, or the bytes of a file."""
         if path == "/user":
             return {"id": ME}
         path = path.removeprefix(f"/projects/{PROJECT_ID}")

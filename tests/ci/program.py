@@ -1,7 +1,7 @@
 """`reconciler` for scripts: each call is a process forked from one with everything imported.
 
-`python -m tests.ci.program SOCKET` serves, one call after the other, until its stdin ends. What the scripts
-call hands it its arguments, directory, variables and open files, and ends with the same exit code.
+`python -m tests.ci.program SOCKET` serves calls one by one until its stdin ends. The command that
+scripts call passes it arguments, directory, variables and open files, and ends with its exit code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The workflow for GitHub Actions: safe, and each of its steps is run (valid by its schema: `test_release`).
 
 It is the one of `examples/ci/github`, which `reconciler init` writes, too. The steps run against an emulated
-service in a real git repository; `tests/ci/fake_gh.py` answers what they ask of GitHub.
+service in a real git repository; `tests/ci/fake_gh.py` answers their GitHub requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORGED = (
     f"A merge applies this plan of . on prod: run 1, commit 0, digest sha256:{'0' * 64}"
 )
 
-# ── what it says ───────────────────────────────────────────────────────────────────────────────────
+# ── contents ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_actionlint_finds_nothing() -> None:
@@ -79,7 +79,7 @@ def test_apply_jobs_run_one_at_a_time_and_are_never_cancelled() -> None:
         assert job["concurrency"] == {"group": "reconciler-apply-${{ matrix.stack.root }}", "queue": "max"}
 
 
-# ── what it does ───────────────────────────────────────────────────────────────────────────────────
+# ── behavior ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class Story(NamedTuple):

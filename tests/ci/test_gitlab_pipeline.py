@@ -42,7 +42,7 @@ def _merge_request(base: str = "0", source: str = "42") -> dict[str, str]:
     }
 
 
-# ── what it says ───────────────────────────────────────────────────────────────────────────────────
+# ── contents ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_pipeline_is_valid_by_the_published_schema() -> None:
@@ -76,7 +76,7 @@ def test_pipeline_starts_the_jobs_of_its_trigger(predefined: Mapping[str, str], 
     assert found == started
 
 
-# ── what it does ───────────────────────────────────────────────────────────────────────────────────
+# ── behavior ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class Story(NamedTuple):

@@ -109,7 +109,7 @@ def test_differing_job_is_adopted_with_accept(world: World) -> None:
     check_nothing_changes(world)
 
 
-# --- what is refused
+# --- refused
 
 
 def test_job_of_another_stack_is_not_adopted(here: World) -> None:

@@ -31,7 +31,7 @@ class RealTime:
         return time.time() + self.ahead_s
 
     def sleep(self, seconds: float) -> None:
-        """Go on at once."""
+        """Return at once."""
 
 
 @pytest.fixture(autouse=True)

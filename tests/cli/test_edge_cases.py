@@ -150,7 +150,7 @@ def test_renamed_key_without_formerly_keeps_aged_out_work(world: World) -> None:
     write(text.replace("  new:\n", "  new:\n    formerly: old\n"))
     world.ends(0, "plan --show-keep", out="completed on")
     write(text)
-    world.ends(0, "plan", out="1 to create")  # what is only planned renames nothing
+    world.ends(0, "plan", out="1 to create")  # a plan alone renames nothing
     world.apply(text.replace("  new:\n", "  new:\n    formerly: old\n"))
     write(text)
     world.ends(0, "plan --show-keep", out=["0 to create", "completed on"])

@@ -211,7 +211,7 @@ def test_workers_get_variable_values_but_no_environment(
         reconciler.setenv(name, value)
     write_stacks(slow_service[0], 2)
     reconciler.ends(0, "plan --fleet --json --scheduler", wire.address, "--var", "lr=0.777", "fleet")
-    assert b"0.777" in wire.sent  # so that what was sent could be read
+    assert b"0.777" in wire.sent  # so that the sent data can be read
     assert [name for name, value in secrets.items() if value.encode() in wire.sent] == []
     assert b"password-of-the-client" not in wire.sent
 

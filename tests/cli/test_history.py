@@ -205,7 +205,7 @@ def test_first_argument_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -
         reconciler.ends(64, f"history {words}", err="no such path")
 
 
-# ── what is wrong ─────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_incompatible_history_options_are_wrong_usage(applied: Reconciler) -> None:

@@ -20,7 +20,7 @@ def test_generated_files_are_valid_formatted_and_plannable(reconciler: Reconcile
     reconciler.patch.chdir(tmp_path / "My Models")
     reconciler.ends(0, "fmt --check")
     assert "stack my-models" in reconciler("validate").out
-    reconciler.ends(0, "validate -t prod")  # the target of the workflow; its project is not asked for
+    reconciler.ends(0, "validate -t prod")  # the target of the workflow, without a project
     plan = reconciler("plan --json")
     assert (plan.code, plan.document["summary"]["create"]) == (0, 1)
     reconciler.ends(0, "apply --yes --wait completed", out="Completed   hello")

@@ -46,7 +46,7 @@ def test_only_commands_that_may_create_need_the_values_of_secrets(world: World) 
         world.ends(65, line, err="variable without a value")
     for line in NEEDS_NONE:
         result = world(line)
-        assert result.code in (0, 5), result.err  # the emulator's clock stands still, so termination may lag
+        assert result.code in (0, 5), result.err  # the emulator's clock is stopped, so termination may lag
         assert "without a value" not in result.err
     assert world.requests.count("StopTrainingJob") == 2
     text = with_secrets(world.manifest("a", "b", more=VARIABLES))

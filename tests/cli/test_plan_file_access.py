@@ -26,7 +26,7 @@ def plan(reconciler: Reconciler) -> None:
     save(reconciler)
 
 
-# ── what kind of file ──────────────────────────────────────────────────────────────────────────────
+# ── file types ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def directory(path: Path) -> None:

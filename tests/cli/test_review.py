@@ -41,7 +41,7 @@ def keys(result: Result) -> list[tuple[str, str]]:
     return [(job["key"], job["change"]) for job in documented(result)["jobs"]]  # type: ignore[attr-defined]
 
 
-# ── what BASE and HEAD are ─────────────────────────────────────────────────────────────────────────
+# ── BASE and HEAD ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_two_directories_or_files_are_compared(reconciler: Reconciler) -> None:
@@ -182,7 +182,7 @@ def test_neither_service_nor_credentials_are_needed(reconciler: Reconciler) -> N
     assert not Path("old/.reconciler").exists()
 
 
-# ── what cannot be read ────────────────────────────────────────────────────────────────────────────
+# ── unreadable ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_copy_is_for_its_owner_only(reconciler: Reconciler, git: Git, temporary: Path) -> None:
@@ -199,7 +199,7 @@ def test_copy_is_for_its_owner_only(reconciler: Reconciler, git: Git, temporary:
     assert seen == [0o700, 0o700]
 
 
-# ── what is shown ──────────────────────────────────────────────────────────────────────────────────
+# ── output ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 ON_TARGETS = manifest("a", lr="${var.lr}", more="target: dev\nvariables: {lr: {}}\n").replace(

@@ -178,7 +178,7 @@ HEADER = "header: {default: 'tell-nobody-1 ${var.token}', sensitive: true}"
 
 
 def bare(text: str) -> str:
-    """Remove what names the key elsewhere."""
+    """Remove other mentions of the key."""
     return text.replace("    description: nightly of the test\n", "")
 
 

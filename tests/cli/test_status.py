@@ -42,7 +42,7 @@ def row(reconciler: Reconciler, key: str = "a", *arguments: str) -> dict[str, An
     return found
 
 
-# ── what is shown ──────────────────────────────────────────────────────────────────────────────────
+# ── output ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_declared_key_without_a_job_is_waiting_for_apply(world: World) -> None:

@@ -153,7 +153,7 @@ def test_apply_with_a_broken_lock_starts_nothing_more(reconciler: Reconciler, se
     # Detected first by the heartbeat, or by a call about to be made.
     assert other.returncode == 6, err
     assert "the lock was lost" in out + err
-    assert len(service.store.jobs()) < 3  # what was in flight has finished
+    assert len(service.store.jobs()) < 3  # calls in flight have finished
     service.app.faults.clear()
     reconciler.ends(0, "apply --yes")
     assert len(service.store.jobs()) == 4

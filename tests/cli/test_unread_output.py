@@ -25,7 +25,7 @@ from tests.hostile.sizes import RecordProperty, count_tried
 
 @contextmanager
 def closed_stdout() -> Iterator[TextIO]:
-    """A stdout whose reader has gone."""
+    """A stdout with a closed reader."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as stream, pytest.MonkeyPatch.context() as patch:

@@ -92,7 +92,7 @@ def contradictions(
     *,
     history_is_known: bool = True,
 ) -> list[str]:
-    """Return what plan and drift report of the same moment contradict each other in.
+    """Return the contradictions between plan and drift report of the same moment.
 
     `decisions` are what the rules chose, before `needs` deferred anything. `ending` are the keys of which a
     job is being terminated: a plan decides as if it were terminated already, and it has not drifted yet.

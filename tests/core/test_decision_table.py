@@ -83,7 +83,7 @@ def plan_everywhere(
 
 
 def decisions(plan: Plan) -> tuple[object, ...]:
-    """Return the plan without what only a history has: the previous declaration and its `rerun`."""
+    """Return the plan without values only in a history: the previous declaration and its `rerun`."""
     unknown, known = (
         "changed in a field that the service does not report (lifecycle.rerun)",
         "lifecycle.rerun changed",
@@ -804,7 +804,7 @@ def test_empty_diff_with_an_unreported_declared_field_is_a_change() -> None:
     assert "a field that the service does not report" in found.detail
 
 
-# --- what can be changed on the job
+# --- mutable fields
 
 
 def test_edited_description_is_written_before_the_marker() -> None:

@@ -166,7 +166,7 @@ EXPECTATIONS: dict[str, list[Row]] = {
         (APPLIED, [], UNAVAILABLE, ["unknown"], ""),
         (APPLIED, [seen(APPLIED, description="")], UNAVAILABLE, ["unowned", "unknown"], ""),
         (APPLIED, [by_hand(APPLIED)], UNAVAILABLE, ["unknown"], ""),
-        # what does not depend on it is known
+        # independent of it, so known
         (APPLIED, [seen(APPLIED)], UNAVAILABLE, [], ""),
         (APPLIED, [seen(APPLIED, phase=TD)], UNAVAILABLE, ["terminated"], ""),
         (APPLIED, [seen(APPLIED), seen(APPLIED, revision=2)], UNAVAILABLE, ["duplicate"], ""),

@@ -1,4 +1,4 @@
-"""docs/concepts/decisions.md, `formerly`: a key is renamed, and its run goes on."""
+"""docs/concepts/decisions.md, `formerly`: a key is renamed, and its run continues."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_key_blocked_by_the_lost_work_guard_is_not_counted_by_terminations() -> 
     assert "--allow terminations" in str(refusal.fix)
 
 
-# --- what needs a blocked key
+# --- needs of a blocked key
 
 
 def test_create_that_needs_a_blocked_key_is_deferred() -> None:
@@ -334,7 +334,7 @@ def test_requested_terminations_and_reruns_are_not_counted_by_guards(word: str, 
         (ending(1, 100, terminations=1, terminations_percent=0), Guard.TERMINATIONS),
         (ending(50, 100, terminations=60), None),
         (ending(5, 8, terminations_percent=62.6), None),
-        # over the whole stack, not over what is in view
+        # over the whole stack, not only the keys in view
         (in_view(16), Guard.TERMINATIONS),
         (in_view(17), None),
         # replaces count, and jobs that have ended are not among the active ones

@@ -87,7 +87,7 @@ def newest(store: Store) -> str:
     return store.search("project", search(store, ACTIVE, limit=1)).jobs[0].id
 
 
-# ── what is kept for it ────────────────────────────────────────────────────────────────────────────
+# ── indexes ────────────────────────────────────────────────────────────────────────────────────────
 
 NAMES = st.lists(
     st.text("abAB-_1", min_size=1, max_size=8), min_size=1, max_size=12, unique_by=lambda name: name.lower()

@@ -107,7 +107,7 @@ VARIABLES = "variables: {secret: {env: S, sensitive: true}, open: {default: a}}\
         ("open", VARIABLES, False, False),
         ("secret", VARIABLES, True, False),
         ("secret", "variables: {secret: {default: '', sensitive: 1}}\n", True, False),
-        ("open", VARIABLES + "oops: {\n", False, True),  # who knows what it would say
+        ("open", VARIABLES + "oops: {\n", False, True),  # its contents are unpredictable
         ("secret", VARIABLES + "oops: {\n", False, True),
     ],
 )

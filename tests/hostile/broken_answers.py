@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tests.hostile.wire import Break, Line
 
 
-def said(make: Callable[[bytes, bytes], bytes]) -> Break:
+def respond_with(make: Callable[[bytes, bytes], bytes]) -> Break:
     """Send a response made from the original head, without its empty line, and body."""
 
     def break_it(line: Line, answer: bytes) -> None:
@@ -21,16 +21,16 @@ def said(make: Callable[[bytes, bytes], bytes]) -> Break:
 
 def _with(*headers: bytes) -> Break:
     """The same response with more headers."""
-    return said(lambda head, body: b"\r\n".join([head, *headers, b"", body]))
+    return respond_with(lambda head, body: b"\r\n".join([head, *headers, b"", body]))
 
 
 def _bare(first: bytes, headers: bytes = b"") -> Break:
     """The same body with another status line and only these headers."""
-    return said(lambda _, body: first + b"\r\n" + headers + b"\r\n" + body)
+    return respond_with(lambda _, body: first + b"\r\n" + headers + b"\r\n" + body)
 
 
 def _framed(headers: bytes, change: Callable[[bytes], bytes]) -> Break:
-    return said(lambda _, body: b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n" + change(body))
+    return respond_with(lambda _, body: b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n" + change(body))
 
 
 def _body(change: Callable[[bytes], bytes]) -> Break:
@@ -38,7 +38,7 @@ def _body(change: Callable[[bytes], bytes]) -> Break:
         other = change(body)
         return b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n" % len(other) + other
 
-    return said(make)
+    return respond_with(make)
 
 
 def cut(at: int, *, with_reset: bool = False) -> Break:
@@ -95,18 +95,18 @@ WAYS: dict[str, Break] = {
     "status of text": _bare(b"HTTP/1.1 fine OK"),
     "status of six digits": _bare(b"HTTP/1.1 200200 OK"),
     "status without sense": _bare(b"HTTP/1.1 000 OK"),
-    "status line without end": said(lambda *_: b"H" * 100_000),
-    "empty lines": said(lambda head, body: b"\r\n" * 50 + head),
-    "nulls": said(lambda *_: bytes(1000)),
-    "body alone": said(lambda _, body: body),
-    "head alone": said(lambda head, _: head + b"\r\n\r\n"),
-    "line feeds": said(lambda head, _: head.replace(b"\r\n", b"\n") + b"\n"),
-    "header without a colon": said(lambda head, body: head + b"\r\nnonsense\r\n\r\n" + body[:5]),
+    "status line without end": respond_with(lambda *_: b"H" * 100_000),
+    "empty lines": respond_with(lambda head, body: b"\r\n" * 50 + head),
+    "nulls": respond_with(lambda *_: bytes(1000)),
+    "body alone": respond_with(lambda _, body: body),
+    "head alone": respond_with(lambda head, _: head + b"\r\n\r\n"),
+    "line feeds": respond_with(lambda head, _: head.replace(b"\r\n", b"\n") + b"\n"),
+    "header without a colon": respond_with(lambda head, body: head + b"\r\nnonsense\r\n\r\n" + body[:5]),
     "header with a null": _bare(b"HTTP/1.1 200 OK", b"X: \x00\x01\r\n\x00: y\r\nContent-Length: 5\r\n"),
     "header of 100 kB": _with(b"X: " + b"y" * 100_000),
     "1000 headers": _with(*[b"X: y"] * 1000),
     "folded headers": _bare(b"HTTP/1.1 200 OK", b"Content-Length:\r\n 7\r\n"),
-    "cookies of nonsense": said(
+    "cookies of nonsense": respond_with(
         lambda head, _: head + b"\r\nSet-Cookie: \xff=;;;=;Max-Age=9e999;Expires=never\r\n\r\n"
     ),
     "no gzip": _framed(_ZIPPED, lambda body: body),
@@ -120,14 +120,14 @@ WAYS: dict[str, Break] = {
     "compression 20 times": _framed(b"Content-Encoding: " + b"gzip, " * 20 + b"gzip\r\n", lambda body: body),
     "101": _bare(b"HTTP/1.1 101 Switching Protocols"),
     "102": _bare(b"HTTP/1.1 102 Processing"),
-    "100 for ever": said(lambda *_: b"HTTP/1.1 100 Continue\r\n\r\n" * 5000),
+    "100 for ever": respond_with(lambda *_: b"HTTP/1.1 100 Continue\r\n\r\n" * 5000),
     "204": _bare(b"HTTP/1.1 204 No Content"),
     "304": _bare(b"HTTP/1.1 304 Not Modified"),
     "redirect": _bare(b"HTTP/1.1 307 There", b"Location: http://elsewhere.invalid/\r\n"),
     "redirect to nonsense": _bare(b"HTTP/1.1 302 There", b"Location: \x00\xff//[::\r\n"),
     "408": _bare(b"HTTP/1.1 408 Slow"),
     "500": _bare(b"HTTP/1.1 500 Broken"),
-    "502 of a proxy": said(
+    "502 of a proxy": respond_with(
         lambda *_: b"HTTP/1.0 502 Bad Gateway\r\n\r\n<html><title>502</title>nginx</html>"
     ),
     "504": _bare(b"HTTP/1.1 504 Late"),
@@ -144,7 +144,7 @@ WAYS: dict[str, Break] = {
     "no utf-8": _body(lambda body: body.replace(b"job", b"\xff\xfe")),
     "depth": _body(lambda _: b"[" * 100_000),
     "number of 5000 digits": _body(lambda _: b'{"metadata": ' + b"9" * 5000 + b"}"),
-    "two answers": said(lambda head, body: (head + b"\r\n\r\n" + body) * 2),
+    "two answers": respond_with(lambda head, body: (head + b"\r\n\r\n" + body) * 2),
     "silent end": lambda line, answer: None,
     "reset": cut(0, with_reset=True),
     "reset in the status line": cut(7, with_reset=True),

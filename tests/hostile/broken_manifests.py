@@ -267,7 +267,7 @@ def _change_tree(tree: Any, chance: random.Random) -> None:
             parent[last] = Odd(chance.choice(list(ODD.values())))
         case 1:
             del parent[last]
-        case 2:  # what stands elsewhere
+        case 2:  # a value from another path
             parent[last] = copy.deepcopy(
                 _parent(GOOD, other := chance.choice(list(paths_of(GOOD))))[other[-1]]
             )

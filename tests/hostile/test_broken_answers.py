@@ -1,7 +1,7 @@
 """The response to a create is broken: the job is found by its name, and never created twice.
 
 The request has arrived and had its effect each time, so that a second POST would be a second start if the
-service's names were not unique. What becomes of it is found out at two levels: every byte at which an answer
+service's names were not unique. The outcome is tested at two levels: every byte at which an answer
 can end, and bits that flip, at the session; each way of `broken_answers`, plain and inside TLS, in an apply.
 """
 

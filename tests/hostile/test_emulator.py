@@ -150,7 +150,7 @@ def odd_request(chance: random.Random, job_ids: list[str]) -> Environ:
     known = {"<project_id>": "p1", "<job_id>": chance.choice(job_ids), "<task_id>": "worker-0"}
     segments = [known.get(part, part).encode() for part in pattern.split("/")]
     path = b"/".join(chance.choice(SEGMENTS) if is_odd(0.04) else segment for segment in segments)
-    # What its own body is, the end of its path says.
+    # Its valid body depends on the path suffix.
     fitting = [body for name, body in FITTING.items() if pattern.endswith(name)]
     value: Any = chance.choice(fitting if fitting and not is_odd(0.3) else BODIES)
     for _ in range(chance.choice((0, 1, 1, 1, 2, 5))):

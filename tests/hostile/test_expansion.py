@@ -95,7 +95,7 @@ def test_expanding_manifest_is_refused_quickly_in_little_memory(
     count_tried(record_property, "damaged manifests", 1)
 
 
-#: Runs a command, and prints its exit code and what it took. A process begins with the memory of the one that
+#: Runs a command, and prints its exit code and resources. A process begins with the memory of the one that
 #: started it, which for the tests is much.
 _MEASURED = """\
 import os, sys

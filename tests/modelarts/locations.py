@@ -1,6 +1,6 @@
 """Backends for the contract tests: the emulator, called in each way, and the live service.
 
-The live service is asked only when RECONCILER_LIVE_ENDPOINT says so, with RECONCILER_LIVE_PROJECT_ID, the
+The live service is used only if RECONCILER_LIVE_ENDPOINT is set, with RECONCILER_LIVE_PROJECT_ID, the
 credentials of the environment, and RECONCILER_LIVE_BODY: a JSON file with a cheap create body (kind,
 algorithm, spec) that the account may run. Each test starts jobs there, which costs money; it ends and
 deletes what it started, and a guard refuses to touch anything else.

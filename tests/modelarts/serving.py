@@ -101,6 +101,6 @@ def a_session(*answers: Any, credentials: Credentials | None = None, **options: 
 
 
 def session_to(url: str, credentials: Credentials | None = None, **options: Any) -> ServiceSession:
-    """A session to a URL, on a clock that stands still."""
+    """A session to a URL, on a stopped clock."""
     defaults: dict[str, Any] = {"clock": StoppedClock(), "chance": lambda: 1.0}
     return ServiceSession(url, credentials or Anonymous(), SessionOptions(**{**defaults, **options}))

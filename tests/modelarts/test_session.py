@@ -35,7 +35,7 @@ def connected(url: str, environ: dict[str, str] | None = None, **members: Any) -
     return connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN, **(environ or {})}, options)
 
 
-# ── what is sent ───────────────────────────────────────────────────────────────────────────────────
+# ── requests ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_request_has_json_body_sorted_query_token_and_time_limits() -> None:
@@ -92,7 +92,7 @@ def test_listener_is_called_for_each_request() -> None:
     assert calls == [("GET", "/x", 503), ("GET", "/x", 200)]
 
 
-# ── what an answer means ───────────────────────────────────────────────────────────────────────────
+# ── responses ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -229,7 +229,7 @@ def test_proxy_of_the_environment_is_used(name: str) -> None:
     assert heard[0].startswith(b"POST http://far.example/v2/")
 
 
-# ── what a broken connection means ─────────────────────────────────────────────────────────────────
+# ── broken connections ─────────────────────────────────────────────────────────────────────────────
 
 
 def said_after_a_request(answer: bytes) -> Callable[[socket.socket], None]:
@@ -335,7 +335,7 @@ def test_plain_http_answer_to_tls_is_unanswered() -> None:
         session.close()
 
 
-# ── what is sent again ─────────────────────────────────────────────────────────────────────────────
+# ── retries ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_retry_delays_double_and_half_of_each_is_random() -> None:

@@ -54,7 +54,7 @@ GIVEN_UP = f"{SEARCHES}, abandoned; then full scan"
         (["ol"], lambda page: page._replace(matching=5004), (102, 152), GIVEN_UP),
         (["ol"], lambda page: page._replace(matching=51), (102, 152), GIVEN_UP),
         (["ol"], lambda page: page._replace(matching=4999), (102, 103), GIVEN_UP),
-        # Pages may be asked for ahead.
+        # Pages may be prefetched.
         (
             ["old-12", *DECLARED],
             lambda page: page._replace(matching=5004),

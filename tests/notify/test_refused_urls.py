@@ -22,7 +22,7 @@ TOUCHES_MACHINE = re.compile(
       | (?<![.\w])open\((?!\s*attach|payload\.path|path,\ "rb"|\)) """,
     re.VERBOSE | re.MULTILINE,
 )
-#: Parameters that sound like files: what they are instead.
+#: Parameters that sound like files but are none: their meaning.
 NO_FILES = {
     "path": "the path of a URL",
     "fullpath": "the path of a URL",

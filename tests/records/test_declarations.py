@@ -42,7 +42,7 @@ OF_SPEECH = {DIGEST: FinishedWork("a", 1, OTHER_STACK.stack)}
         ("ab", THERE, False),
         ("b", THERE, True),  # a key that is not declared any more
         ("a", HERE, True),  # the stack under its former name
-        (None, "", False),  # no apply recorded what it declares
+        (None, "", False),  # without an applied declaration
     ],
 )
 def test_undeclared_work_of_another_stack_is_found_by_its_digest(

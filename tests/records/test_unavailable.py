@@ -86,7 +86,7 @@ def test_file_locked_by_another_writer_raises_unavailable(
     monkeypatch.setattr(dialects, "BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
     with first.writing(), pytest.raises(RecordsUnavailable):
-        first.begin(a_run())  # another thread of ours
+        first.begin(a_run())  # another thread of this process
     with first.writing(), pytest.raises(RecordsUnavailable) as unavailable:
         second.begin(a_run())
     (diagnostic,) = unavailable.value.diagnostics

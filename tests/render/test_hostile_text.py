@@ -233,7 +233,7 @@ def test_terminal_output_has_no_escape_sequence_but_own_colours(content: Content
         assert visible(text) == text
 
 
-# ── each format, as what reads it takes it ──────────────────────────────────────────────────────────
+# ── each format, as parsed by its reader ────────────────────────────────────────────────────────────
 
 
 class Markup(HTMLParser):

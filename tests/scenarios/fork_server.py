@@ -29,12 +29,12 @@ from tests.scenarios import hooks
 
 ROOT = Path(__file__).parents[2]
 OUT, ERR = "stdout.txt", "stderr.txt"
-#: No run takes so many seconds; one that hangs must not hang the tests.
+#: Longer than any run, in seconds; a hanging run must not hang the tests.
 _LONGEST_S = 60
 
 
 class Run(NamedTuple):
-    """How a process ended, by an exit code or -signal, and what it wrote."""
+    """Exit code or -signal of a process, and its output."""
 
     code: int
     out: str
@@ -84,8 +84,8 @@ class ForkServer:
         """Start `reconciler ARGUMENTS` in the directory `home`.
 
         `log` receives the passed moments; the `accidents` happen at some of them.
-        Nobody sleeps: the clock of the service is put forward instead, that at `clock_url` or the one of
-        the local target. Output goes to files in `home` that begin with `name`.
+        Sleeping advances the clock of the service instead: at `clock_url`, or of the local target.
+        Output goes to files in `home` that begin with `name`.
         """
         order = {
             "home": str(home),

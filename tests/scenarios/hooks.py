@@ -3,7 +3,7 @@
 A process passes a *moment* right before and right after each request that it sends, and right before and
 right after each commit of its record store. A moment is named by operation, object, and number of the
 occurrence: `after StopTrainingJob a-r2 #1`, `before write #12`. Names, and not a bare count, since two
-threads look ahead while a third one acts: what they do is always the same, in which order is not.
+threads prefetch while a third one acts, in varying order.
 
 A run with a log lists the moments; each later run has an accident at one of them. A run can also stand
 still at each moment until resumed.

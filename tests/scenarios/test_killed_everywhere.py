@@ -2,10 +2,9 @@
 
 Kill points: one apply of the real command line is paused at every moment, two for each request (right
 before it is sent, right after its response) and two for each transaction of the record store (right before
-and after its commit), see `hooks`. What lies on the disk
-then is what a kill would leave, since a process that is gone leaves nothing else. Another process applies
-what is left, at once or a minute later: once for each state of the disk, for at many moments it is the same.
-That a kill changes nothing about it is tried at some of the moments.
+and after its commit), see `hooks`. The disk then is as a kill would leave it. Another process applies from
+there, at once or a minute later, once for each distinct state of the disk. Real kills at some of the moments
+check that the state is the same.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """A request or its response is lost: the same apply determines the outcome.
 
-Each request that an undisturbed apply sends (`hooks` names them) suffers one accident in turn: it is lost
-before it arrives, where the client cannot know that, loses its answer, is timed out, throttled, given up by
-a gateway, or answered with half a document. Each that changes something is lost before it arrives, loses its
-answer after its effect, and suffers two more in turn. `EVERY_ACCIDENT=1` lets each request suffer all of
-them. What happens to one key is nothing to another, so that an apply suffers one accident for each key.
-Nobody sleeps between two attempts: the clock goes forward.
+Each request of an undisturbed apply (named by `hooks`) has one accident in turn: it is lost before it
+arrives, undetectably for the client, loses its response, is timed out, throttled, given up by a gateway, or
+answered with half a document. Each mutating request is lost before it arrives, loses its response after its
+effect, and has two more accidents in turn. With `EVERY_ACCIDENT=1` each request has all of them. Keys are
+independent, so an apply has one accident per key. Sleeping between retries advances the clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Three runners, each with its own checkout and records, start a nightly job once per night.
 
-Both changes of daylight saving are among the nights. Nobody shares a lock: the runners plan at the same
-moment and carry out what they planned one after the other, or at once; one dies before the create is sent,
-or after it; an answer is lost. Source: docs/concepts/schedules.md.
+Both changes of daylight saving are among the nights. There is no shared lock: the runners plan at the
+same time and apply their plans in turn or concurrently; one dies before or after sending the create; a
+response is lost. Source: docs/concepts/schedules.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Two applies of one stack at the same time, as real processes on one service over HTTP.
 
-Those that share a record store exclude each other: one carries its plan out, the other exits 6 and says
-who is at it. Those that do not share one meet on the service: its unique names decide who starts a job,
-and whoever comes second finds that it is there. In each round every key has something to do. They meet in
-each: whoever is first there stands still until the other one has come.
+With a shared record store they exclude each other: one executes its plan, the other exits 6 and names the
+holder. Without one they meet on the service: its unique names decide who starts a job, and the second one
+finds the existing job. In each round every key has an action, and the first process waits for the other.
 """
 
 from __future__ import annotations

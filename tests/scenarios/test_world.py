@@ -186,7 +186,7 @@ class Checkout:
 class World(RuleBasedStateMachine):
     """Two checkouts of a small manifest on a changing service with other users.
 
-    `wiped` are jobs of ours whose marker somebody wiped; `lost` those that the history store of the
+    `wiped` are owned jobs with a wiped marker; `lost` those that the history store of the
     checkout where we are knows, so that they can be restored from there.
     """
 
@@ -573,7 +573,7 @@ class World(RuleBasedStateMachine):
         in_two_steps = {
             action.key
             for action in plan.actions
-            # The name that a conflict is about may be that of a job whose marker is restored first.
+            # A conflicting name may belong to a job whose marker is restored first.
             if _has_a_second_step(action) or (restores and action.reason is Reason.NAME_TAKEN)
         }
         left = [a for a in self._plan(allowances).to_execute if a.key not in in_two_steps]
@@ -644,7 +644,7 @@ class World(RuleBasedStateMachine):
         assert stopped <= to_stop, "only what the plan names is terminated"
         assert written <= to_touch, "only what the plan names is written on"
         assert stopped <= before.keys(), "only our own jobs"
-        # A saved plan knows a job that lost its marker, though the history that told it may be gone by now.
+        # A saved plan knows a job without its marker, even if the history is gone.
         restored = {a.before.id for a in plan.actions if a.before and a.reason is Reason.MARKER_RESTORED}
         assert written <= before.keys() | all_lost | restored, "only our own jobs"
         for job_id in written & restored:
