@@ -157,12 +157,12 @@ def all_of(*deeds: Do) -> Do:
     return lambda service: [do(service) for do in deeds]
 
 
-def nobody_listens(*_: object) -> None:
+def refuse_connection(*_: object) -> None:
     raise Unreachable("Connection refused")
 
 
 def never_reached(service: Service) -> None:
-    service.gate.before(CREATE, nobody_listens, always=True)
+    service.gate.before(CREATE, refuse_connection, always=True)
 
 
 # --- further checks
@@ -353,7 +353,7 @@ case("throttled twice", A, throttled, again, sent="CCC", check=sleeps_as_told)
 throttled = answers(CREATE, 429, THROTTLED, count=1, retry_after_s=3000)
 case("throttled for long", A, throttled, timeout_s=60, check=sleeps_no_longer_than_it_may)
 case("throttled every time", A, answers(CREATE, 429, THROTTLED), status=FAILED, code=THROTTLED)
-case("not sent", A, before(CREATE, nobody_listens), check=asks(CHECK_NAME, 0))
+case("not sent", A, before(CREATE, refuse_connection), check=asks(CHECK_NAME, 0))
 case("never sent", A, never_reached, status=FAILED, detail="cannot be reached", phases="")
 quota = answers(CREATE, 400, "ModelArts.2815", message="quota")
 case(

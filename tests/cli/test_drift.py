@@ -169,7 +169,7 @@ def test_expired_rule_ignores_nothing_and_is_a_warning_with_its_location(world: 
     assert warning["why"].startswith("jobs.yaml:7:5: it ignored failed of a until 2020-01-31")
 
 
-def test_history_shows_checks(world: World, failed: Job) -> None:
+def test_history_lists_drift_checks(world: World, failed: Job) -> None:
     world.ends(2, "drift")
     world.store.set_phase(failed.id, "Running")
     world.ends(0, "drift")

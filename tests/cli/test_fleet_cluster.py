@@ -267,12 +267,12 @@ def test_apply_on_workers_is_interrupted_cleanly(
 
     run = distributed.Client.run
 
-    def told(*arguments: Any) -> Any:
+    def resuming(*arguments: Any) -> Any:
         answer = run(*arguments)
         service.go_on()
         return answer
 
-    reconciler.patch.setattr(distributed.Client, "run", told)
+    reconciler.patch.setattr(distributed.Client, "run", resuming)
     # Besides the first plans, each stack was read once for its plan and once for its apply.
     plans = 20 * (service._requests // 14)
     service.at = service._requests + plans, interrupt

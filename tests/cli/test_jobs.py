@@ -248,7 +248,7 @@ def messages(world: World, job: Job, options: str = "") -> list[str]:
     return [event["message"] for event in told]
 
 
-def test_events(here: World) -> None:
+def test_events_are_printed(here: World) -> None:
     job = put(here, phase="Failed")
     lines = here("jobs events resnet50").out.splitlines()
     assert lines[0].split() == ["TIME", "LEVEL", "SOURCE", "MESSAGE"]
@@ -463,7 +463,7 @@ def test_job_deleted_during_the_wait_is_unknown(here: World) -> None:
 # ── the target ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_flavors_and_engines(here: World) -> None:
+def test_flavors_and_engines_are_listed(here: World) -> None:
     result = here.ends(0, "flavors --type ascend", out="192 arm64  768 GB   8 x Ascend-910 (32GB)")
     assert " ".join(result.out.splitlines()[0].split()) == "FLAVOR TYPE CORES MEMORY CARDS MAX NODES"
     flavors = here("flavors --json").document["flavors"]

@@ -16,7 +16,7 @@ from reconciler.core.stack import Declared, DesiredJob
 from tests.builders import seen
 
 
-def what_was_declared(desired: DesiredJob) -> Declared:
+def recorded_declaration(desired: DesiredJob) -> Declared:
     """Return the declaration as an apply records it."""
     return Declared(
         immutable=by_name(desired.covered_by(desired.digest[:1])),
@@ -39,7 +39,7 @@ def past(
 ) -> PastRevision:
     """A recorded revision of `desired`, or of `job` if given."""
     job = job or seen(desired, revision=revision, phase=phase, **members)
-    known = what_was_declared(declared or desired) if is_declared_known else None
+    known = recorded_declaration(declared or desired) if is_declared_known else None
     return PastRevision(
         key=desired.key,
         number=revision,

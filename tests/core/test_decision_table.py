@@ -435,7 +435,7 @@ unknown digest, absent | absent | too-new, r2 ran_s=999 | blocked unknown_digest
 
 
 @pytest.mark.parametrize(COLUMNS, TABLE)
-def test_decision(declared: str, observed: str, expected: str, says: str) -> None:
+def test_decision_matches_the_table(declared: str, observed: str, expected: str, says: str) -> None:
     check(declared, observed, "", expected, says)
 
 
@@ -686,7 +686,7 @@ given to another stack | | foreign job_id=x | Running job_id=x | conflict name_t
         6,
     ),
 )
-def test_decision_with_history(
+def test_decision_with_history_matches_the_table(
     declared: str, observed: str, remembered: str, expected: str, says: str
 ) -> None:
     check(declared, observed, remembered, expected, says)
@@ -776,7 +776,7 @@ def test_running_time_without_a_readable_start_counts_from_creation() -> None:
     assert decided_everywhere(a_job(), running).action is Action.CONFLICT
 
 
-def test_of_lifecycle_only_rerun_changes_the_digest() -> None:
+def test_only_rerun_of_the_lifecycle_changes_the_digest() -> None:
     assert a_job(lifecycle={"on_change": "fail", "max_retries": 9}).digest == a_job().digest
     assert a_job(lifecycle={"rerun": "2026-11-21"}).digest != a_job().digest
 

@@ -17,7 +17,7 @@ from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, needs_history
 from reconciler.secrets import SecretText
 from tests.builders import NOW, a_job, a_stack, absent, an_entry, seen
-from tests.core.history import a_memory, past, what_was_declared
+from tests.core.history import a_memory, past, recorded_declaration
 from tests.core.test_decision_table import (
     DONE,
     OLD,
@@ -288,5 +288,5 @@ def test_update_of_a_kept_revision_keeps_its_recorded_declaration() -> None:
     action = decided_everywhere(now, seen(BEFORE, phase=R), memory=a_memory(past(BEFORE, phase=R)))
     assert action.action is Action.UPDATE
     assert action.declared is not None
-    assert action.declared.immutable == what_was_declared(BEFORE).immutable
+    assert action.declared.immutable == recorded_declaration(BEFORE).immutable
     assert action.declared.description == "new words"

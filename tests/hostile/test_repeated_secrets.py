@@ -87,7 +87,7 @@ class Repeater:
         self.url = ""
 
     @property
-    def said(self) -> str:
+    def echo(self) -> str:
         return " | ".join(self.spell(secret) for secret in ALL.values())
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -98,7 +98,7 @@ class Repeater:
         headers = [(name, "".join(c if c.isprintable() else " " for c in value)) for name, value in headers]
         if self.refuses and f"{method} {path.rpartition('/')[2]}".startswith(self.refuses):
             start_response("400 Bad Request", headers)
-            message = f"no: {environ.get('HTTP_X_AUTH_TOKEN')} {self.said}"
+            message = f"no: {environ.get('HTTP_X_AUTH_TOKEN')} {self.echo}"
             return [json.dumps({"error_code": "ModelArts.2757", "error_msg": message}).encode()]
         content = b"".join(self.app(environ, lambda status, headers, _=None: told.append((status, headers))))
         start_response(told[-1][0], headers)
@@ -123,12 +123,12 @@ class Repeater:
     def _write_everywhere(self, answer: dict[str, Any]) -> None:
         for job in answer.get("items", [answer]):
             if "metadata" in job:
-                job["metadata"]["annotations"] = {self.said: self.said, "pin": int(SECRETS["number"])}
-                job["metadata"]["user_name"] = self.said
-                job["status"]["secondary_phase"] = self.said
-                job[self.spell(TOKEN)] = {"deep": [self.said]}
+                job["metadata"]["annotations"] = {self.echo: self.echo, "pin": int(SECRETS["number"])}
+                job["metadata"]["user_name"] = self.echo
+                job["status"]["secondary_phase"] = self.echo
+                job[self.spell(TOKEN)] = {"deep": [self.echo]}
         for event in answer.get("events", []):
-            event["message"] = self.said
+            event["message"] = self.echo
         if "content" in answer:
             lines = "".join(f"one line\n{self.spell(secret)}\n" for secret in ALL.values())
             answer["content"] = lines + "end\n"

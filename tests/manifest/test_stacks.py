@@ -144,10 +144,10 @@ SECTIONS = [*sections("loaded.txt"), *sections("refused.txt")]
 @pytest.mark.parametrize("section", [of for _, of in SECTIONS], ids=[title for title, _ in SECTIONS])
 def test_stack_is_loaded_or_refused_as_the_case_file_states(tmp_path: Path, section: list[Case]) -> None:
     @each(("number", "case"), enumerate(section))
-    def all_is_as_is_said(number: int, case: Case) -> None:
+    def check_case(number: int, case: Case) -> None:
         check(Place(tmp_path / str(number)), *case)
 
-    all_is_as_is_said()
+    check_case()
 
 
 def check(place: Place, manifest: str, behind: list[str]) -> None:

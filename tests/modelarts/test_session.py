@@ -232,7 +232,7 @@ def test_proxy_of_the_environment_is_used(name: str) -> None:
 # ── broken connections ─────────────────────────────────────────────────────────────────────────────
 
 
-def said_after_a_request(answer: bytes) -> Callable[[socket.socket], None]:
+def respond_after_a_request(answer: bytes) -> Callable[[socket.socket], None]:
     def serve(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(answer)
@@ -240,7 +240,7 @@ def said_after_a_request(answer: bytes) -> Callable[[socket.socket], None]:
     return serve
 
 
-NO_HTTP = said_after_a_request(b"SSH-2.0-OpenSSH_9.9\r\n")
+NO_HTTP = respond_after_a_request(b"SSH-2.0-OpenSSH_9.9\r\n")
 
 
 def _silent(connection: socket.socket) -> None:
@@ -251,8 +251,8 @@ def _silent(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     "serve",
     [
-        said_after_a_request(b""),
-        said_after_a_request(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"),
+        respond_after_a_request(b""),
+        respond_after_a_request(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"),
         NO_HTTP,
         _silent,
     ],

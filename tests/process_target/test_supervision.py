@@ -392,8 +392,8 @@ def test_supervisor_killed_at_any_point_leaves_no_process_and_frees_its_slot(
         host.until_unattended(one)
     # As any reading command does.
     host.store.start_due()
-    is_told = point in ENDS[ENDS.index("after ProcessStore.finish") :]
-    assert host.phase(job_id) == ("Completed" if is_told else "Abnormal")
+    is_recorded = point in ENDS[ENDS.index("after ProcessStore.finish") :]
+    assert host.phase(job_id) == ("Completed" if is_recorded else "Abnormal")
     assert tree.processes_of(job_id) == []
     assert host.left() == []
     assert host.end_of(next_id) == "Completed"

@@ -191,7 +191,7 @@ class World(RuleBasedStateMachine):
     """
 
     cloud = Cloud.HUAWEI
-    told: ClassVar[Counter[str]] = Counter()
+    events_by_kind: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class World(RuleBasedStateMachine):
         self.lost: set[str] = set()
         self._plans = 0
         self._read: tuple[Recording | None, int, HistorySnapshot] = None, 0, NO_HISTORY
-        self.told["worlds"] += 1
+        self.events_by_kind["worlds"] += 1
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -442,7 +442,7 @@ class World(RuleBasedStateMachine):
         plan = self._plan(EVERY_GUARD)
         with self._checked(plan, self._manifest), killed_at(self.service, nth, has_effect=has_effect) as dead:
             self._rollout(plan, self._manifest).run(plan)
-        self.told["deaths"] += bool(dead)
+        self.events_by_kind["deaths"] += bool(dead)
         self._open_records(self.here)
         clashing = {action.key for action in plan.actions if action.reason is Reason.RENAME_CLASH}
         again = self._apply_for_good(EVERY_GUARD)
@@ -455,7 +455,7 @@ class World(RuleBasedStateMachine):
         plan, entries = self._plan(EVERY_GUARD), self._manifest
         with self._checked(plan, entries, waits=True):
             result = self._rollout(plan, entries, goal=goal, timeout_s=timeout_s).run(plan)
-        self.told["waits"] += len(result.waits)
+        self.events_by_kind["waits"] += len(result.waits)
         assert not result.faults
         assert not any(waited.end is WaitEnd.WAITING for waited in result.waits)
 
@@ -496,9 +496,9 @@ class World(RuleBasedStateMachine):
         except StalePlan:
             assert has_moved, "what has not moved is not stale"
             assert not self.service.changes, "of a stale plan nothing is done"
-            self.told["stale plans"] += 1
+            self.events_by_kind["stale plans"] += 1
             return
-        self.told["saved plans"] += 1
+        self.events_by_kind["saved plans"] += 1
         if has_moved:
             self._carry_out(plan, entries)
         else:
@@ -634,8 +634,10 @@ class World(RuleBasedStateMachine):
         as_declared = {} if destroys else self._running_as_declared(entries, memory)
         self.service.forget_requests()
         yield
-        self.told["applies"] += 1
-        self.told.update(f"{action.action.value} ({action.reason.value})" for action in plan.to_execute)
+        self.events_by_kind["applies"] += 1
+        self.events_by_kind.update(
+            f"{action.action.value} ({action.reason.value})" for action in plan.to_execute
+        )
         stopped, written = self._asked_about(STOP), self._asked_about(UPDATE)
         deferred = {a.key for a in plan.actions if a.action is Action.DEFER} if waits else set()
         of_deferred = {job.id for job in before.values() if self._key(job, entries) in deferred}
@@ -712,7 +714,7 @@ class World(RuleBasedStateMachine):
                     if other in members and one.create_ms <= at_ms < (one.life.ended_ms or math.inf)
                 }
                 assert len(running | {key}) <= AT_ONCE, f"{job.name} was started out of its turn"
-                self.told["turns"] += 1
+                self.events_by_kind["turns"] += 1
 
     def _has_completed(self, key: str, entries: Entries) -> bool:
         entry = entries[key]
@@ -777,7 +779,7 @@ class World(RuleBasedStateMachine):
     # --- invariants at all times
 
     @invariant()
-    def what_is_not_ours_is_never_touched(self) -> None:
+    def foreign_jobs_are_never_touched(self) -> None:
         found = {job.id: job.body_text for job in self.service.store.jobs()}
         for job_id, body in self.not_ours.items():
             assert found[job_id] == body
@@ -856,9 +858,9 @@ def _count_what_is_written() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _what_happened() -> Iterator[None]:
+def _print_events() -> Iterator[None]:
     yield
-    print("\n" + ", ".join(f"{count} {what}" for what, count in World.told.most_common()))  # noqa: T201
+    print("\n" + ", ".join(f"{count} {what}" for what, count in World.events_by_kind.most_common()))  # noqa: T201
 
 
 @pytest.mark.usefixtures("_rare_looks")
@@ -868,7 +870,7 @@ def _what_happened() -> Iterator[None]:
 def test_invariants_hold_in_any_world(
     world: type[World], part: int, record_property: Callable[[str, object], None]
 ) -> None:
-    before = World.told["worlds"]
+    before = World.events_by_kind["worlds"]
     # A class each, so that each draws other worlds even with a fixed seed.
     run_state_machine_as_test(type(f"{world.__name__}{part}", (world,), {}), settings=STORIES)
-    record_property("figure", ["worlds in which all promises held", World.told["worlds"] - before])
+    record_property("figure", ["worlds in which all promises held", World.events_by_kind["worlds"] - before])
