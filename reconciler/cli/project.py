@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from reconciler.render import Style
 
 
-#: Next steps shown by `init`.
+#: Next steps shown by `init`, and those with the manifest that it writes.
 NEXT = """\
 Next:
-{cd}  reconciler plan                     shows what would start, as a process of this machine
+{cd}  reconciler plan                     shows what would start{own}
+CI: .github/workflows/reconciler.yml lists the variable and secrets to set."""
+_NEXT_WITH_OWN = """, as a process of this machine
   reconciler apply --wait completed   starts it, and waits for its end
   reconciler jobs logs hello          shows its output
-  reconciler plan -t prod             does the same for ModelArts; set targets.prod first
-CI: .github/workflows/reconciler.yml lists the variable and secrets to set."""
+  reconciler plan -t prod             does the same for ModelArts; set targets.prod first"""
 
 
 @opt.command(
@@ -56,6 +57,7 @@ def init_command(directory: Path) -> int:
     from reconciler.manifest.export import MANIFEST_FILE, PROGRAM_FILE, starting_files
     from reconciler.manifest.files import has_root_file
 
+    own = ""
     has_stack = directory.is_dir() and has_root_file(directory)
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in starting_files(directory.resolve().name).items():
@@ -67,9 +69,11 @@ def init_command(directory: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         if write_new_file(path, text.encode()):
             console.result(f"{path}\n")
+            own = _NEXT_WITH_OWN if name == MANIFEST_FILE else own
         else:
             console.say(f"exists, not written: {path}")
-    console.say(NEXT.format(cd="" if directory == Path() else f"  cd {shlex.quote(str(directory))}\n"))
+    cd = "" if directory == Path() else f"  cd {shlex.quote(str(directory))}\n"
+    console.say(NEXT.format(cd=cd, own=own))
     return ExitCode.DONE
 
 

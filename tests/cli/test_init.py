@@ -41,7 +41,8 @@ def test_existing_files_are_kept_and_named(reconciler: Reconciler, tmp_path: Pat
 
 def test_init_beside_a_manifest_writes_no_second_one(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("stack: mine\n", encoding="utf-8")
-    reconciler.ends(0, "init", lacks=["jobs.yaml\n", "src/train.py"])
+    said = reconciler.ends(0, "init", lacks=["jobs.yaml\n", "src/train.py", "hello", "prod"])
+    assert "Next:\n  reconciler plan                     shows what would start\nCI: " in said.err
     assert not (tmp_path / "jobs.yaml").exists()
     assert not (tmp_path / "src").exists()
 
