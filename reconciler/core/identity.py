@@ -129,9 +129,12 @@ class Marker(NamedTuple):
         return name == remote_name(self.key, self.revision)
 
     def for_job(self, name: str, job_id: str) -> Marker:
-        """Return the marker with an `id` part if the name is not the remote name of key and revision."""
+        """Return the marker with an `id` part if the name is not the remote name of key and revision.
+
+        An `id` part that it has already stays: it tells that the job was renamed or adopted before.
+        """
         is_natural = name == remote_name(self.key, self.revision)
-        return self._replace(id_part=None if is_natural else job_id[:8].lower())
+        return self if is_natural else self._replace(id_part=job_id[:8].lower())
 
 
 class Description(NamedTuple):

@@ -509,7 +509,8 @@ class KeyState:
         """Why `formerly` is contradictory, or None.
 
         Both keys may own revisions while a rename is under way: then one of the new key has a name of the
-        old, or its number follows the old ones, whose markers could not be written while the last was ending.
+        old, or an `id` part if the name is its own again, or its number follows the old ones, whose markers
+        could not be written while the last was ending.
         """
         if self.entry is None or not self.entry.formerly:
             return None
@@ -518,6 +519,8 @@ class KeyState:
         if not old or not own or any(parse_remote_name(r.job.name).key in self.entry.formerly for r in own):
             return None
         if min(r.number for r in own) == max(r.number for r in old) + 1:
+            return None
+        if any(r.marker.id_part for r in own) and not {r.number for r in own} & {r.number for r in old}:
             return None
         keys = sorted({r.marker.key for r in old})
         return f"formerly: {', '.join(keys)}, but {self.key} already has revisions"

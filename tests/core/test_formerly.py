@@ -163,6 +163,17 @@ def test_create_first_renames_the_marker_before_the_new_job_is_created() -> None
     assert [one.reason for one in actions] == [Reason.RENAMED, Reason.IMMUTABLE_CHANGED]
 
 
+def test_renaming_back_that_was_cut_off_between_two_markers_goes_on() -> None:
+    """The name of the first job is that of its new key again, so only its `id` part tells of the renaming."""
+    first = seen(a_job("new"), revision=1, phase=TD, stopped=True)
+    under_old = marker_of(first)._replace(key="old").for_job(first.name, first.id)
+    jobs = [replace(first, description=str(under_old)), was(revision=2)]
+    [renaming, _] = plan_for(a_stack(renamed()), *jobs).actions
+    assert renaming.desired is not None
+    jobs[0] = replace(first, description=renaming.desired["description"])
+    assert lines(plan_for(a_stack(renamed()), *jobs)) == ["old-r2 update marker_changed old-r2"]
+
+
 @pytest.mark.parametrize("protect", [None, True])
 def test_destroy_spares_a_protected_job_of_the_old_key(protect: bool | None) -> None:
     plan = a_world(
