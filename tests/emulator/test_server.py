@@ -158,7 +158,7 @@ def test_flavors_and_engines_of_another_account_are_listed_among_the_others() ->
 def test_strict_catalogue_takes_no_more_flavors() -> None:
     result = CliRunner().invoke(cli, ["emulator", "serve", "--strict", "--flavor", "my.flavor"])
     assert result.exit_code == 2
-    assert "--flavor and --engine are not for --strict" in result.output
+    assert "--flavor and --engine cannot be used with --strict" in result.output
     with Store() as store, pytest.raises(ValueError, match="strict catalogue"):
         create_app(store, strict_catalogue=True, engines=("my-engine",))
 
