@@ -432,18 +432,20 @@ def narrow(
     """Return the stack with only the requested keys in view; without any, the stack as it is.
 
     A name selects a declared or an owned key, or all members of a sweep; a glob selects declared keys only.
-    What PATH leaves out stays out of view. Guards are not affected: they count over the whole stack. If the
-    stack is one of several, `unmatched` is called with the names and globs that match nothing, and the view
-    may be empty.
+    The former name of a key, which may still own its jobs, selects that key. What PATH leaves out stays out
+    of view. Guards are not affected: they count over the whole stack. If the stack is one of several,
+    `unmatched` is called with the names and globs that match nothing, and the view may be empty.
 
     Raises:
         WrongUsage: a name or glob matches nothing, and `unmatched` is None.
     """
     if not only:
         return stack
-    # Users may name keys that are declared in view, or owned and not declared out of view.
-    known = {*stack.jobs, *owned} - (stack.whole.keys() - stack.jobs.keys())
-    chosen = keys_of(stack, only, known, unmatched)
+    # Users may name keys that are declared in view, or owned and neither declared nor renamed out of view.
+    new_keys = {old: key for key, job in stack.jobs.items() for old in job.formerly}
+    out_of_view = (stack.whole.keys() - stack.jobs.keys()) | (stack.former_keys - new_keys.keys())
+    known = {*stack.jobs, *owned} - out_of_view
+    chosen = frozenset(new_keys.get(key, key) for key in keys_of(stack, only, known, unmatched))
     jobs = {key: job for key, job in stack.jobs.items() if key in chosen}
     left_out = stack.left_out + len(stack.jobs) - len(jobs)
     return replace(stack, jobs=jobs, is_partial=True, left_out=left_out, chosen=chosen)

@@ -186,6 +186,7 @@ def test_destroy_spares_a_protected_job_of_the_old_key(protect: bool | None) -> 
     ("view", "expected"),
     [
         (["new"], ["old update marker_changed old"]),
+        (["old"], ["old update marker_changed old"]),
         (["b"], ["b keep unchanged b"]),
     ],
 )
