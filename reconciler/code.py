@@ -113,12 +113,12 @@ def find_code(source: CodeSource) -> list[FoundFile]:
     return found
 
 
-#: A pattern of git's, piece by piece.
-_TOKEN = re.compile(
+#: The parts of a pattern of git.
+_TOKEN = (
     rb"(?s)(?P<stars>\*+)(?P<slash>/?)|(?P<any>\?)|(?P<set>\[(?P<not>[!^]?+)"
     rb"(?P<members>\]?+(?:\[:[^\]]*:\]|\\.|[^\]\\])*+)\])|\\(?P<escaped>.)|(?P<plain>[^\\\[])|(?P<broken>.)"
 )
-_MEMBER = re.compile(rb"(?s)\[:([^\]]*):\]|\\?(.)(?:-(?:\\(.)|([^\]\\])))?")
+_MEMBER = rb"(?s)\[:([^\]]*):\]|\\?(.)(?:-(?:\\(.)|([^\]\\])))?"
 _CLASSES = {
     **{b"alnum": rb"0-9A-Za-z", b"alpha": rb"A-Za-z", b"digit": rb"0-9", b"xdigit": rb"0-9A-Fa-f"},
     **{b"lower": rb"a-z", b"upper": rb"A-Z", b"punct": rb"!-/:-@[-`{-~", b"blank": rb" \t", b"space": rb"\s"},
@@ -126,40 +126,40 @@ _CLASSES = {
 }
 
 
-class _Rule(NamedTuple):
-    """A line of git's pattern language. `is_out` is False where it brings back what another leaves out."""
+def _rule_of(line: bytes) -> tuple[re.Pattern[bytes], bool, bool] | None:
+    """Parse a line of git's pattern language.
 
-    pattern: re.Pattern[bytes]
-    of_directories: bool
-    is_out: bool
-
-    @classmethod
-    def of(cls, line: bytes) -> _Rule | None:
-        """Read a line; None if it says nothing, or what git takes to match nothing."""
-        trimmed = re.match(rb"(?s)(?:\\.|[^\\])*?(?= *$)|.*", line)[0]  # type: ignore[index]
-        bare = trimmed.removeprefix(b"!").removesuffix(b"/")
-        if not bare or line.startswith(b"#"):
-            return None
-        regex = _regex_of(bare.removeprefix(b"/"))
-        anywhere = b"" if b"/" in bare else b"(?:.*/)?(?!.*/)"
-        if regex is None:
-            return None
-        pattern = re.compile(b"(?s)" + anywhere + regex)
-        return cls(pattern, trimmed.endswith(b"/"), not trimmed.startswith(b"!"))
+    Returns the pattern, whether only directories match it, and whether they are left out rather than brought
+    back. None if the line says nothing, or if nothing matches it.
+    """
+    trimmed = re.match(rb"(?s)(?:\\.|[^\\])*?(?= *$)|.*", line)[0]  # type: ignore[index]
+    bare = trimmed.removeprefix(b"!").removesuffix(b"/")
+    if not bare or line.startswith(b"#") or (regex := _regex_of(bare.removeprefix(b"/"))) is None:
+        return None
+    anywhere = b"" if b"/" in bare else b"(?:.*/)?(?!.*/)"
+    return re.compile(b"(?s)" + anywhere + regex), trimmed.endswith(b"/"), not trimmed.startswith(b"!")
 
 
 def _regex_of(glob: bytes) -> bytes | None:
-    """Return what matches the paths that a pattern of git matches, byte for byte; None if it matches none."""
+    """Translate a pattern of git into a regular expression; None if nothing matches it."""
     regex, first = b"", re.search(rb"[*?[\\]|$", glob).start()  # type: ignore[union-attr]
-    for token in _TOKEN.finditer(glob):
+    last_star = -1
+    for token in re.finditer(_TOKEN, glob):
         if stars := token["stars"]:
             begins = token.start() == first or glob[token.start() - 1] == ord("/")
             ends = token["slash"] or re.match(rb"\\/|$", glob[token.end() :])
             crosses = len(stars) > 1 and begins and ends
-            regex += (b"(?:.*/)?" if token["slash"] else b".*") if crosses else b"[^/]*" + token["slash"]
+            if crosses:
+                regex, last_star = regex + (b"(?:.*/)?" if token["slash"] else b".*"), -1
+                continue
+            if last_star >= 0:
+                # The first match of what stands between two stars is as good as any other.
+                regex = regex[:last_star] + b"(?>[^/]*?" + regex[last_star + len(b"[^/]*") :] + b")"
+            last_star = len(regex)
+            regex += b"[^/]*" + token["slash"]
         elif token["set"]:
             members = b""
-            for name, start, *ends in _MEMBER.findall(token["members"]):
+            for name, start, *ends in re.findall(_MEMBER, token["members"]):
                 if name and name not in _CLASSES:
                     return None
                 # Where the end of a range is before its start, that alone is meant.
@@ -180,7 +180,7 @@ class _Ignored:
     """
 
     def __init__(self, lines: Iterable[bytes], name: str, directory: str = "") -> None:
-        self._rules = [rule for rule in map(_Rule.of, lines) if rule][::-1]
+        self._rules = [rule for rule in map(_rule_of, lines) if rule][::-1]
         self.name, self._start = name, len(directory) + bool(directory)
 
     def leaves_out(self, path: str) -> bool | None:
@@ -189,11 +189,12 @@ class _Ignored:
             return None
         entry = os.fsencode(path[self._start :])
         bare = entry.removesuffix(b"/")
+        is_directory = bare != entry
         return next(
             (
-                rule.is_out
-                for rule in self._rules
-                if (not rule.of_directories or bare != entry) and rule.pattern.fullmatch(bare)
+                is_out
+                for pattern, of_directories, is_out in self._rules
+                if is_directory >= of_directories and pattern.fullmatch(bare)
             ),
             None,
         )

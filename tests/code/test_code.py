@@ -67,20 +67,8 @@ PATTERNS = (
     *("**", "a/**/", "!a/**/", "*/", "!*/", "**/a/", "/a/**/x.py", "[!a]*", "x.py ", "data/**", "\\!a"),
     *("!data/x.py", "x.py\r", "!/a", "z\\.txt", "*.*", "tmp[0-9]", "a**", "!**/b", "b/**/a/*"),
     # Patterns that git interprets specially, or that match nothing.
-    *(
-        "a\\",
-        "!",
-        "[b-a]",
-        "[[:alpha:]]",
-        "[[:x:]]",
-        "[\\]ab]",
-        "[!-a]",
-        "a\t",
-        "x.py\\ ",
-        "?",
-        "[a",
-        "/a**/x.py",
-    ),
+    *("a\\", "!", "[b-a]", "[[:alpha:]]", "[[:x:]]", "[\\]ab]", "[!-a]", "a\t", "x.py\\ ", "?", "[a"),
+    *("/a**/x.py", "*a*", "*t*p*", "*a/*.*y", "b*/**/*u*d"),
 )
 NAMES = ("a", "b", "data", "x.py", "y.ckpt", "z.txt", "build", "tmp1", "Ü")
 
@@ -103,6 +91,11 @@ def test_file_ignored_by_git_is_no_code(tmp_path: Path) -> None:
         listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
         expected = sorted(path for path in listed if path and not path.endswith(".gitignore"))
         assert (found(src) if expected else []) == expected, seed
+
+
+def test_pattern_with_many_stars_is_matched_without_backtracking(tmp_path: Path) -> None:
+    put(tmp_path, "a" * 200, ".gitignore", text="*a" * 40 + "*b\n")
+    assert found(tmp_path) == ["a" * 200]
 
 
 def _fill(directory: Path, choice: random.Random, depth: int) -> None:
