@@ -40,7 +40,7 @@ SEND_LIMIT_S = 10.0
 #: The strictest limits of all services: UTF-8 bytes of a message, characters of its title.
 MOST_BYTES, MOST_TITLE = 1800, 120
 _MOST_LINE, _MOST_PROBLEM = 240, 200
-#: Markup characters of chats, mail and web pages, and their look-alikes.
+#: Markup characters of chats, mail and web pages, and characters that look like them.
 _MARKUP = str.maketrans(
     {
         "<": "‹", ">": "›", "[": "(", "]": ")", "`": "'", "*": "∗", "|": "¦", "~": "∼", "@": "＠", "\\": "∖",
