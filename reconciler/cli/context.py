@@ -23,7 +23,6 @@ from reconciler.text import printable
 if TYPE_CHECKING:
     from reconciler.core.masking import DeclaredSecrets
     from reconciler.core.observed import Listing, ObservedJob
-    from reconciler.core.ports import Clock
     from reconciler.core.record import Scope
     from reconciler.core.stack import Target
     from reconciler.manifest import LoadedStack
@@ -129,17 +128,15 @@ class TargetSession(NamedTuple):
     loaded: LoadedStack
     declared_target: Target
     target: Connected
-    clock: Clock
     secrets: DeclaredSecrets
-    seen: dict[str, ObservedJob]
+    seen: dict[str, tuple[float, ObservedJob]]
 
-    def see(self, job: ObservedJob) -> None:
-        """Redact the tokens of a job's endpoints in all output, and remember what was observed."""
-        from reconciler.core.masking import tokens_of
-
-        if tokens := tokens_of(job.body):
-            console.redact.add_secrets(tokens)
-        self.seen[job.id] = job
+    def see(self, *jobs: ObservedJob) -> None:
+        """Redact the secrets of jobs in all output, and remember what was observed when."""
+        at_s = self.target.clock.now()
+        for job in jobs:
+            self.shown(job)
+            self.seen[job.id] = at_s, job
 
     def shown(self, job: ObservedJob) -> dict[str, Any]:
         """The redacted body of a job. Later output redacts its secrets, too."""
@@ -167,11 +164,14 @@ class TargetSession(NamedTuple):
         """Record what was observed of the stack's jobs, if possible."""
         from reconciler.core.ownership import Revision
 
-        marked = ((job, job.marker) for job in self.seen.values())
-        owned = [Revision(job, mark) for job, mark in marked if mark and mark.stack == self._scope.stack]
+        owned: dict[float, list[Revision]] = {}
+        for at_s, job in self.seen.values():
+            if job.marker is not None and job.marker.stack == self.loaded.stack.name:
+                owned.setdefault(at_s, []).append(Revision(job, job.marker))
         if owned:
             with suppress(ReconcilerError), self._recording() as recording:
-                recording.remember(self._scope, owned, self.target.clock.now())
+                for at_s, revisions in owned.items():
+                    recording.remember(self._scope, revisions, at_s)
 
     @property
     def _scope(self) -> Scope:
@@ -204,7 +204,7 @@ def open_target(
             from reconciler.render.text import render_head
 
             console.say(render_head(loaded.stack.name, place.identity))  # says that jobs are pretended
-        session = TargetSession(loaded, declared, place, run_by.clock, DeclaredSecrets.of(loaded.stack), {})
+        session = TargetSession(loaded, declared, place, DeclaredSecrets.of(loaded.stack), {})
         yield session
         session.remember()
 

@@ -60,6 +60,7 @@ def stream_log(
             console.result(render_lines(text))
         if console.has_no_reader:
             break
+    session.see(job)
     if job.phase is not None and job.phase.is_terminal:
         console.say(printable(f"{job.name} is {job.phase_text}."))
 
@@ -92,12 +93,12 @@ def wait_for_all(
 
     watches = [JobWatch(session.target.backend, job, goal, say) for job in jobs]
     gc.enable()  # disabled for short runs; a wait may last for days
-    with live_table(session.clock, goal) as show:
-        ends = watch_all(watches, session.clock, timeout_s, show)
+    with live_table(session.target.clock, goal) as show:
+        ends = watch_all(watches, session.target.clock, timeout_s, show)
     documents = []
+    session.see(*(watch.job for watch in watches))
     for job, end in ((watch.job, end) for watch, end in zip(watches, ends, strict=True)):
-        session.see(job)
-        ran_s = job.ran_s(session.clock.now())
+        ran_s = job.ran_s(session.target.clock.now())
         if not as_json:
             ran = f" ({format_duration(round(ran_s))} elapsed)" if ran_s else ""
             word = "" if end is WaitEnd.REACHED else f"{end.value.replace('_', ' ')}: "

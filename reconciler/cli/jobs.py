@@ -54,11 +54,10 @@ def list_(sort: str, order: str, limit: int, as_json: bool, **filters: Any) -> i
     from reconciler.render.commands import render_jobs
 
     with open_target(**{name: filters.pop(name) for name in _WHERE}) as session, reading():
-        now_s = session.clock.now()
+        now_s = session.target.clock.now()
         search, wanted = session.target.search, JobFilters(**filters)
         listing = search_jobs(search, wanted, now_s, sort_by=sort, order=order, limit=limit + 1)
-        for job in listing.jobs:
-            session.see(job)
+        session.see(*listing.jobs)
     jobs, has_more = listing.jobs[:limit], len(listing.jobs) > limit
     if as_json:
         is_complete = not (has_more or listing.unreadable or listing.problem)
@@ -82,7 +81,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
     from reconciler.render.commands import render_job
 
     with open_target(**where) as session:
-        now_s = session.clock.now()
+        now_s = session.target.clock.now()
         found = session.target.backend.details(session.find(job).id)
         session.see(found)
     body = session.shown(found)
@@ -109,7 +108,6 @@ def logs(job: str, task: str | None, lines: int | None, follow: bool, as_json: b
 
     with open_target(**where) as session:
         found = session.find(job)
-        session.shown(found)  # its secrets may occur in the log
         show_log = job_actions.stream_log if follow else job_actions.print_log
         show_log(session, found, task or first_task(found), lines, as_json=as_json)
 
@@ -129,7 +127,6 @@ def events(job: str, limit: int, as_json: bool, **where: Any) -> None:
 
     with open_target(**where) as session:
         found = session.find(job)
-        session.shown(found)
         happened = read_events(session.target.logs, found.id, limit)
     if as_json:
         documents = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
@@ -302,9 +299,8 @@ def _unmanaged_jobs(session: TargetSession, filters: JobFilters) -> tuple[list[O
     from reconciler.modelarts.jobs import search_jobs
 
     with reading():
-        listing = search_jobs(session.target.search, filters, session.clock.now(), order="asc")
-    for job in listing.jobs:
-        session.see(job)
+        listing = search_jobs(session.target.search, filters, session.target.clock.now(), order="asc")
+    session.see(*listing.jobs)
     unmanaged = [job for job in listing.jobs if job.marker is None]
     if owned := len(listing.jobs) - len(unmanaged):
         are = "1 job owned by a stack is" if owned == 1 else f"{owned} jobs owned by a stack are"

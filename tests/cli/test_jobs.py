@@ -350,6 +350,32 @@ def test_jobs_command_records_observations_of_the_stack(here: World, command: st
     assert (revision["key"], revision["phase"]) == ("a", "Running")
 
 
+def recorded_phase(here: World) -> str:
+    [revision] = here("history --json").document["revisions"]
+    return str(revision["phase"])
+
+
+def test_followed_log_records_the_end_of_the_job(here: World) -> None:
+    here.ends(0, "apply --yes")
+    here.time.sleep(60)
+    here.ends(0, "jobs logs a --follow", err="a is Completed")
+    assert recorded_phase(here) == "Completed"
+
+
+def test_observation_before_a_confirmation_hides_no_later_one(here: World) -> None:
+    here.ends(0, "apply --yes")
+    here.time.sleep(60)
+
+    def complete_and_plan(question: str) -> None:
+        here.set_phase("Completed")
+        here.time.sleep(60)
+        here("plan")
+
+    here.patch.setattr("reconciler.cli.job_actions.confirm", complete_and_plan)
+    here("jobs terminate a --force")
+    assert recorded_phase(here) == "Completed"
+
+
 def test_termination_succeeds_without_records(here: World) -> None:
     put(here, description="reconciler.test.resnet50.r1.a000000000000")
     here.setenv("RECONCILER_RECORDS", "nonsense://there")
