@@ -504,24 +504,26 @@ class Session:
                     _log.exception("on_event failed")
 
         stream, result = EventStream(context.target.clock, emit), None
-        with context.recording.lock(context.scope, lose_lock) as lock:
-            core = make_plan()
-            stream.begin(core)
-            rollout = Rollout(context, kind, stream, stop, limit_s, allowances, goal, lock=lock)
-            future: Future[CoreResult] | None = None
-            try:
-                # On a thread, so that calls in flight finish after Ctrl-C.
-                with ThreadPoolExecutor(1, thread_name_prefix="reconciler") as pool:
-                    future = pool.submit(rollout.run, core)
-                    try:
-                        result = future.result()
-                    except KeyboardInterrupt:
-                        stop.set()
-                        raise
-            finally:
-                stream.complete(result)
-                if future is None or future.done():  # else a second Ctrl-C left it behind
-                    stop.clear()
+        future: Future[CoreResult] | None = None
+        try:
+            with context.recording.lock(context.scope, lose_lock) as lock:
+                core = make_plan()
+                stream.begin(core)
+                rollout = Rollout(context, kind, stream, stop, limit_s, allowances, goal, lock=lock)
+                try:
+                    # On a thread, so that calls in flight finish after Ctrl-C.
+                    with ThreadPoolExecutor(1, thread_name_prefix="reconciler") as pool:
+                        future = pool.submit(rollout.run, core)
+                        try:
+                            result = future.result()
+                        except KeyboardInterrupt:
+                            stop.set()
+                            raise
+                finally:
+                    stream.complete(result)
+        finally:
+            if future is None or future.done():  # else a second Ctrl-C left it behind
+                stop.clear()
         code = exit_code_of(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
         if kind is RunKind.APPLY:
             reconcile.notify_apply(context, core, result)

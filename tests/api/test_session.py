@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -28,6 +28,7 @@ from reconciler import (
     Plan,
     Refused,
     Result,
+    ServerError,
     Session,
     Stack,
     StalePlan,
@@ -35,10 +36,13 @@ from reconciler import (
     WrongUsage,
     load,
     load_plan,
+    reconcile,
 )
 from reconciler.cli.main import cli, run
+from reconciler.core.record import Scope
 from reconciler.decide.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
+from reconciler.records.recording import Recording, StackLock
 from reconciler.render import Content, formats_of
 from tests.api.conftest import ENVIRON, TOKEN, Service, manifest, secret_manifest, write
 from tests.builders import a_startable_entry
@@ -405,6 +409,29 @@ def test_second_apply_raises_lock_held_while_the_first_runs(service: Service) ->
         assert first.apply(on_event=apply_beside).ok
         assert [one.exit_code for one in refused if isinstance(one, LockHeld)] == [ExitCode.LOCKED]
         assert second.apply().ok  # it was let go
+
+
+def test_lock_lost_while_planning_stops_no_later_apply(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losing: list[Callable[[], None]] = []
+    make_lock, plan = Recording.lock, reconcile.plan
+
+    def remember_lock(self: Recording, scope: Scope, on_lost: Callable[[], None]) -> StackLock:
+        losing.append(on_lost)
+        return make_lock(self, scope, on_lost)
+
+    def lose_lock(context: reconcile.Context) -> NoReturn:
+        losing.pop()()
+        raise ServerError("no answer")
+
+    monkeypatch.setattr(Recording, "lock", remember_lock)
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        monkeypatch.setattr(reconcile, "plan", lose_lock)
+        with pytest.raises(ServerError):
+            session.apply()
+        monkeypatch.setattr(reconcile, "plan", plan)
+        assert [outcome.status for outcome in session.apply().outcomes] == ["done"]
 
 
 # --- no global state
