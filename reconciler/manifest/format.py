@@ -155,9 +155,10 @@ def _parsed(text: str, name: str) -> Document:
 
 
 def _comments_of(text: str) -> list[str]:
+    text += "\n"  # the end of the file may be the first line of a block
     spans = [
         # The text of a block begins below its first line, which may have a comment.
-        (f"{text}\n".index("\n", start) if event.style in ("|", ">") else start, event.end_mark.index)
+        (text.index("\n", start) if event.style in ("|", ">") else start, event.end_mark.index)
         for event in parser_events(text)
         if type(event).__name__ == "ScalarEvent"
         for start in [event.start_mark.index]

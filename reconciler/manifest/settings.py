@@ -113,10 +113,10 @@ class Targets(NamedTuple):
             defaults_on(entry, problems)
             value = entry.value if isinstance(entry.value, dict) else {}
             texts = {text for name, text in value.items() if _is_credential(name) and isinstance(text, str)}
-            endpoint = value.get("endpoint")
-            if isinstance(endpoint, str) and "@" in endpoint:
-                userinfo = endpoint.rpartition("@")[0].rpartition("//")[2]
-                texts |= {userinfo, *userinfo.split(":")}
+            for endpoint in map(value.get, _ENDPOINTS):
+                if isinstance(endpoint, str) and "@" in endpoint:
+                    userinfo = endpoint.rpartition("@")[0].rpartition("//")[2]
+                    texts |= {userinfo, *userinfo.split(":")}
             literals |= texts
             if target is not None:
                 targets[name] = target
@@ -167,9 +167,8 @@ class Targets(NamedTuple):
                 show_line = problem.what != "unknown field" or problem.fix
                 problems.append(problem if show_line else problem._replace(snippet=None))
             invalid = {item["loc"][0] for item in error.errors()}
-            if "kind" in invalid:
+            if not invalid.isdisjoint({"kind", "insecure"}):  # other rules depend on them
                 return None, problems
-            # The rules of the other settings can be checked all the same.
             settings = {name: member for name, member in settings.items() if name not in invalid}
         target = Target.model_validate(settings)
         if target.code_store and not isinstance(settings[_CODE_STORE], Unexpanded):
