@@ -12,6 +12,6 @@ Each module imports only modules listed before it::
     export                             `export` and `init`
 """
 
-from reconciler.manifest.load import LoadedStack, load, load_mapping
+from reconciler.manifest.load import LoadedStack, load
 
-__all__ = ["LoadedStack", "load", "load_mapping"]
+__all__ = ["LoadedStack", "load"]

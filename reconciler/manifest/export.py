@@ -26,8 +26,9 @@ from reconciler.core.scalar import save
 from reconciler.core.stack import Target
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import ManifestInvalid
+from reconciler.manifest.files import stack_of
 from reconciler.manifest.format import indented, yaml_lines, yaml_text
-from reconciler.manifest.load import load_mapping
+from reconciler.manifest.load import load
 from reconciler.manifest.merge import API_VERSION
 from reconciler.secrets import is_distinctive
 from reconciler.text import printable
@@ -267,7 +268,7 @@ def export_stack(
 
 
 def _without_invalid(stack: ExportedStack) -> ExportedStack:
-    """Skip the entries that `load_mapping` rejects."""
+    """Skip the entries that `load` rejects."""
     if _problem(stack) is None:
         return stack
     kept, skipped = [], list(stack.skipped)
@@ -282,7 +283,7 @@ def _without_invalid(stack: ExportedStack) -> ExportedStack:
 
 def _problem(stack: ExportedStack) -> str | None:
     try:
-        load_mapping(stack.mapping(), Path(), environ={}, offline=True)
+        load(stack_of(stack.mapping(), Path()), environ={}, offline=True)
     except ManifestInvalid as invalid:
         return "; ".join(f"{problem.what}: {problem.why}" for problem in invalid.diagnostics)
     return None

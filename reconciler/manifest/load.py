@@ -26,7 +26,7 @@ from reconciler.manifest.expressions import (
     credential_problems,
     settings_budget,
 )
-from reconciler.manifest.files import StackFiles, digest_of, find_stack, stack_of
+from reconciler.manifest.files import StackFiles, digest_of, find_stack
 from reconciler.manifest.jobs import UNKNOWN_OUTPUT, CodeReader, JobReader, ValueOrigin
 from reconciler.manifest.matrix import Sweeps
 from reconciler.manifest.merge import (
@@ -264,30 +264,6 @@ def _check_each(
     if problems:
         raise ManifestInvalid(*distinct(in_file_order(problems)))
     return replace(loaded[0], checked=tuple(loaded)), tuple(warning for _, warning in skipped)
-
-
-def load_mapping(
-    mapping: Mapping[str, Any],
-    root: Path,
-    *,
-    variables: Mapping[str, str] = MappingProxyType({}),
-    environ: Mapping[str, str],
-    offline: bool = False,
-    add_secrets: Callable[[Iterable[str]], None] = lambda _: None,
-) -> LoadedStack:
-    """Load a stack whose manifest is plain data. `root` is the directory of its records; else as `load`.
-
-    Raises:
-        ManifestInvalid: with all problems.
-        WrongUsage: the directory does not exist.
-    """
-    return load(
-        stack_of(mapping, root),
-        variables=variables,
-        environ=environ,
-        offline=offline,
-        add_secrets=add_secrets,
-    )
 
 
 def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target: str | None) -> LoadedStack:

@@ -14,8 +14,9 @@ import pytest
 from reconciler.core.observed import ObservedJob
 from reconciler.core.stack import Target
 from reconciler.manifest.export import export_stack
+from reconciler.manifest.files import stack_of
 from reconciler.manifest.format import format_text
-from reconciler.manifest.load import load_mapping
+from reconciler.manifest.load import load
 from reconciler.manifest.yaml import parse
 from tests.core.fields import FIELDS, FORMS, declared, is_accepted, reported
 from tests.hostile.sizes import RecordProperty, count_tried, size
@@ -61,5 +62,5 @@ def test_job_with_odd_values_is_exported_or_skipped(form: str, record_property: 
         document = parse(text.encode(), Path("jobs.yaml"), "jobs.yaml")
         assert not document.problems
         assert format_text(text, "jobs.yaml") == text
-        load_mapping(document.tree, Path(), environ=stack.variables.value_by_name)
+        load(stack_of(document.tree, Path()), environ=stack.variables.value_by_name)
     count_tried(record_property, "jobs with unusual values, exported", tried)

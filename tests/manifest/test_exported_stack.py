@@ -22,8 +22,9 @@ from reconciler.core.stack import DesiredJob, Target
 from reconciler.core.values import Change
 from reconciler.manifest import export as exported_stack
 from reconciler.manifest.export import ExportedStack, export_stack, unique_keys
+from reconciler.manifest.files import stack_of
 from reconciler.manifest.format import format_text
-from reconciler.manifest.load import load_mapping
+from reconciler.manifest.load import load
 from reconciler.manifest.yaml import parse
 from reconciler.secrets import Redactor, is_distinctive
 from tests.builders import a_job, seen
@@ -50,7 +51,7 @@ def read_back(stack: ExportedStack) -> Mapping[str, DesiredJob]:
     assert format_text(text, "jobs.yaml") == text
     document = parse(text.encode(), Path("jobs.yaml"), "jobs.yaml")
     assert not document.problems
-    loaded = load_mapping(document.tree, Path(), environ=stack.variables.value_by_name)
+    loaded = load(stack_of(document.tree, Path()), environ=stack.variables.value_by_name)
     return loaded.stack.jobs
 
 

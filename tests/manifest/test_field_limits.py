@@ -15,7 +15,8 @@ import pytest
 from reconciler.core.canonical import walk_rules
 from reconciler.core.schema import format_field
 from reconciler.errors import ManifestInvalid
-from reconciler.manifest.load import load_mapping
+from reconciler.manifest.files import stack_of
+from reconciler.manifest.load import load
 from reconciler.manifest.yaml import read
 
 ALGORITHM = {"code_dir": "/b/c/", "boot_file": "/b/c/t.py", "engine": {"engine_id": "pt"}}
@@ -50,7 +51,7 @@ def problems_of(change: dict[str, Any], root: Path) -> list[str]:
         place[last] = long_text(value)
     manifest = {"stack": "vision", "targets": {"local": {"kind": "local"}}, "jobs": {"a": job}}
     try:
-        load_mapping(manifest, root, environ={})
+        load(stack_of(manifest, root), environ={})
     except ManifestInvalid as invalid:
         return [one.why for one in invalid.diagnostics]
     return []
