@@ -467,7 +467,7 @@ def _assigns_secret(match: re.Match[str]) -> bool:
 def _holds_random_piece(word: str) -> bool:
     """Whether part of a word seems random, and is not a path, a labelled digest or a UUID."""
     word = word.strip("\"'`,;()[]{}<>")
-    if re.match(r"[a-z][a-z0-9+.-]*://|/|\./|\.\./|~", word) or "sha256:" in word or "://" in word:
+    if word.startswith(("/", "./", "../", "~")) or "sha256:" in word or "://" in word:
         return False
     return any(map(_is_random, re.split(r"[^A-Za-z0-9_+/=-]+", re.sub(_UUID, "", word))))
 

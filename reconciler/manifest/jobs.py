@@ -69,6 +69,7 @@ from reconciler.manifest.merge import (
     keys_in,
 )
 from reconciler.manifest.problems import (
+    SECONDARY_ERRORS,
     NoValue,
     Origin,
     PathStep,
@@ -340,8 +341,6 @@ def _leaves(tree: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
 
 #: Fields of an absent entry that do not declare a body.
 _NO_BODY = frozenset({"state", "lifecycle", "description", "extends", "needs", "formerly"})
-#: Errors that may only follow from another one, or from something left out.
-_SECONDARY_ERRORS = frozenset({"missing", "rule"})
 #: Fields that are shown or compared, so that they must not be secret.
 _SHOWN = ("description", "lifecycle", "state", "kind", "needs", "formerly")
 #: The same, at any level.
@@ -455,7 +454,7 @@ class JobReader:
         try:
             JobEntry.model_validate(tree)
         except ValidationError as error:
-            self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _SECONDARY_ERRORS)
+            self.problems += diagnostics(error, JobEntry, tree, origin, SECONDARY_ERRORS)
         self.problems += raw_problems(part.tree.get("raw"), origin)
 
     def _merged(self, entry: MergedEntry) -> MergedJob | None:
@@ -595,7 +594,7 @@ class JobReader:
             valid = JobEntry.model_validate(numbered(merged, 1, lambda _: 1) if is_numbered else merged)
             lifecycle, max_parallel = valid.lifecycle, valid.max_parallel
         except ValidationError as error:
-            skip = self.skip if job.is_whole and not job.is_absent else self.skip | _SECONDARY_ERRORS
+            skip = self.skip if job.is_whole and not job.is_absent else SECONDARY_ERRORS
             problems = list(diagnostics(error, JobEntry, merged, origin, skip))
             is_valid = not problems and job.is_whole  # if not, other problems can be found all the same
             # Not an error: an absent job needs no body, and a secret may be unknown offline.

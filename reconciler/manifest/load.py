@@ -44,6 +44,7 @@ from reconciler.manifest.merge import (
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NO_VALUE,
+    SECONDARY_ERRORS,
     UNKNOWN_VARIABLE,
     diagnose,
     distinct,
@@ -172,9 +173,6 @@ def outline(
     target = merged.target or (next(iter(merged.targets)) if len(merged.targets) == 1 else None)
     return merged.stack or None, target, tuple(document.file for document in files.documents)
 
-
-#: Errors that may only be a consequence of a broken file.
-_SECONDARY_ERRORS = frozenset({"missing", "rule"})
 
 #: Each of thousands of jobs may have a list of thousands of wrong keys.
 _MAX_LINK_PROBLEMS = 1000
@@ -353,8 +351,8 @@ def _read(
         codes=CodeReader(files.root, files.fetch_code, target.code_address if target else "", merged.stack)
         if target or target_name is None
         else None,
-        takes_seconds=target_name in readable and readable[target_name].traits.takes_seconds,
-        skip=_SECONDARY_ERRORS if is_broken else frozenset(),
+        takes_seconds=target is not None and target.traits.takes_seconds,
+        skip=SECONDARY_ERRORS if is_broken else frozenset(),
         traced=inputs.traced,
         source_of=variables.describe_source,
     )

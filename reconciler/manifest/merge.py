@@ -143,7 +143,7 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
     merged.drift = tuple(_having(documents, "drift"))
     having = _having(documents, "defaults")
     parts = [MergedEntry(document, ("defaults",), document.tree["defaults"]) for document in having]
-    merged.defaults = tuple(allowed_in_defaults(part, problems) for part in parts)
+    merged.defaults = tuple(_without(part, NOT_IN_DEFAULTS, DEFAULTS, problems) for part in parts)
     united: dict[str, Any] = {}
     for part in merged.defaults:
         problems += _unite(united, desugar(part.value), part.document, part.steps, having)
@@ -300,10 +300,6 @@ def _is_field_of_job(entry: MergedEntry) -> bool:
     return not names <= JobEntry.model_fields.keys() and names <= set(members_of(JobEntry, entry.name))
 
 
-def allowed_in_defaults(part: MergedEntry, problems: list[Diagnostic]) -> MergedEntry:
-    return _without(part, NOT_IN_DEFAULTS, "defaults", problems)
-
-
 def _without(
     entry: MergedEntry, names: Mapping[str, str], section: str, problems: list[Diagnostic]
 ) -> MergedEntry:
@@ -329,7 +325,8 @@ def defaults_on(entry: MergedEntry | None, problems: list[Diagnostic]) -> tuple[
     """Return the `defaults` of a target, if any, without the fields that only a job may have."""
     if not entry or not (tree := _section(entry, DEFAULTS)):
         return ()
-    return (allowed_in_defaults(MergedEntry(entry.document, (*entry.steps, DEFAULTS), tree), problems),)
+    part = MergedEntry(entry.document, (*entry.steps, DEFAULTS), tree)
+    return (_without(part, NOT_IN_DEFAULTS, DEFAULTS, problems),)
 
 
 def has_target_overrides(merged: MergedManifest) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
@@ -78,6 +78,10 @@ NO_VALUE = "variable without a value"
 UNKNOWN_VARIABLE = "unknown variable"
 ENV_NOT_SET = "environment variable not set"
 CREDENTIAL = "credential not allowed here"
+
+
+#: Types of errors that may only follow from another one, or from something that is left out or unreadable.
+SECONDARY_ERRORS = frozenset({"missing", "rule"})
 
 
 class Problem(NamedTuple):
@@ -389,7 +393,7 @@ _NOT_ALLOWED = "value not allowed"
 
 
 def _unknown_field(value: Any, context: _Context) -> Problem:
-    name, names, places = context["name"], context["names"], context["places"]()
+    name, names, places = context["name"], context["names"], context["places"]
     why = f'"{shorten(name)}" is not one of {", ".join(names)}'
     # A field of another level is misplaced, not misspelt.
     fix = f"move it to {places[0]}" if len(places) == 1 else did_you_mean(name, names)
@@ -521,7 +525,7 @@ def diagnostics(
         field = _type_at(model, loc[:-1] if is_extra or is_missing else loc)
         names = tuple(fields_of(field)) if _is_model(field) else ()
         name = str(loc[-1]) if loc else ""
-        places = partial(_places_of, name, model, origin.path(steps, len(steps)) if is_extra else "")
+        places = _places_of(name, model, origin.path(steps, len(steps))) if is_extra else []
         defaults = {"name": name, "names": names, "choices": _choices(field), "places": places}
         explained = _explain(kind, value, {**defaults, **context}, item["msg"])
         at_key = is_key or is_extra or kind == "rule"

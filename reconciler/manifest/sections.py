@@ -17,7 +17,7 @@ from reconciler.core.addresses import HOLE
 from reconciler.core.body import create_body, desugar
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.policy_expression import NAMES
-from reconciler.core.scalar import Reference, parts_of, scalar_text
+from reconciler.core.scalar import Reference, parts_of
 from reconciler.core.settings import (
     NOTIFY_CLASSES,
     Destination,
@@ -36,6 +36,7 @@ from reconciler.manifest.merge import MergedEntry
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NO_VALUE,
+    SECONDARY_ERRORS,
     NoValue,
     Origin,
     PathStep,
@@ -49,9 +50,10 @@ from reconciler.manifest.problems import (
     raw_problems,
     validated,
 )
+from reconciler.manifest.settings import known_text
 from reconciler.manifest.variables import VariableValues
 from reconciler.manifest.yaml import Document
-from reconciler.secrets import SecretText, whole_url_secrets
+from reconciler.secrets import whole_url_secrets
 
 
 class NotifySetting(NamedTuple):
@@ -108,7 +110,7 @@ def _destination(item: MergedEntry, entry: NotifyEntry, expander: Expander) -> D
     steps = (*item.steps, "url")
     url, problem = None, None
     try:
-        if not (url := (_text(expander.text(entry.url)) or "").strip()):
+        if not (url := (known_text(expander.text(entry.url)) or "").strip()):
             raise NoValue("wrong type", "the URL of a notification must be text with a value")
         if why := refused_url(url):
             raise NoValue(_NOT_A_DESTINATION, why)
@@ -121,16 +123,9 @@ def _destination(item: MergedEntry, entry: NotifyEntry, expander: Expander) -> D
 def _known(reference: Reference, expander: Expander) -> str:
     """Return the text of an expression, or a placeholder if it has no value yet."""
     with suppress(NoValue):
-        text = _text(expander.text(reference.text))
+        text = known_text(expander.text(reference.text))
         return HOLE if text is None else text
     return HOLE
-
-
-def _text(value: Any) -> str | None:
-    """Return a value as text; None if it is not text, or not known."""
-    text = scalar_text(value)
-    is_known = isinstance(text, str) and not (isinstance(text, SecretText) and not text.has_value)
-    return str.__str__(text) if is_known else None
 
 
 def read_policies(entries: Iterable[MergedEntry]) -> tuple[tuple[Policy, ...], list[Diagnostic]]:
@@ -191,8 +186,6 @@ def read_ignore_rules(
 
 # --- Policy cases: files with a job as in a manifest, and the expected verdict of the policies
 
-#: Errors that are ignored: a case needs only the relevant fields of a job.
-_IGNORED_ERRORS = frozenset({"missing", "rule"})
 #: Fields that need a stack.
 _STACK_FIELDS = ("extends", "matrix", "name", "state", "targets", "needs", "formerly", "max_parallel")
 
@@ -246,5 +239,6 @@ def _job_problems(document: Document, job: dict[str, Any]) -> Iterator[Diagnosti
     try:
         JobEntry.model_validate(job)
     except ValidationError as error:
-        yield from diagnostics(error, JobEntry, job, Origin.at(document, "job"), _IGNORED_ERRORS)
+        # A case needs only the relevant fields of a job.
+        yield from diagnostics(error, JobEntry, job, Origin.at(document, "job"), SECONDARY_ERRORS)
     yield from raw_problems(job.get("raw"), Origin.at(document, "job"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -366,13 +367,16 @@ def _passwords_of(text: str, expander: Expander) -> Iterator[str]:
 
 
 def _text_of(text: str, expander: Expander) -> Iterator[str]:
-    try:
-        value = scalar_text(expander.text(text))
-    except NoValue:
-        return
-    # Offline, a secret without a value is its own reference.
-    if isinstance(value, str) and not (isinstance(value, SecretText) and str.__eq__(value, value.reference)):
-        yield str.__str__(value)
+    with suppress(NoValue):
+        if (value := known_text(expander.text(text))) is not None:
+            yield value
+
+
+def known_text(value: Any) -> str | None:
+    """Return a value as text; None if it is not text, or a secret that has no value offline."""
+    text = scalar_text(value)
+    is_known = isinstance(text, str) and not (isinstance(text, SecretText) and not text.has_value)
+    return str.__str__(text) if is_known else None
 
 
 def misplaced_urls(documents: Iterable[Document]) -> set[str]:
