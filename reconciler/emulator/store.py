@@ -31,7 +31,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """One stored job as of `now_ms`. `is_variant`: it is returned as `variants` has it."""
+    """One stored job as of `now_ms`. `is_variant`: it is returned in the other form of `responses`."""
 
     id: str
     project: str

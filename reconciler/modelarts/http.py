@@ -1,5 +1,4 @@
-"""HTTP requests to one endpoint: sends a `Request`, and returns a `ServiceResponse` or raises a
-`ServiceError`.
+"""HTTP requests to one endpoint, with responses as `ServiceResponse` and failures as `ServiceError`.
 
 Uses transport adapters of `requests`, pooled with their connections, one request at a time each. Its
 `Session` is not used: it follows redirects, keeps cookies, reads proxies and `~/.netrc` for each call, and
@@ -121,7 +120,7 @@ class ServiceResponse(NamedTuple):
         """Parse the body.
 
         Raises:
-            UnreadableAnswer: it is not JSON, or too long.
+            UnreadableAnswer: it is not JSON.
         """
         try:
             return parse(self.content)

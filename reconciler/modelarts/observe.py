@@ -6,13 +6,12 @@ in `body`, numbers may be text, null is absent. Parsed by hand, for speed.
 
 Pages:
 
-- A page holds at most 50 jobs, and a shorter one is the last. `total` and `count` are not trusted for the
-end. - The oldest job comes first, so that new ones are appended behind what was read. - `offset` counts
-pages. According to some documents it counts items: if page 1 repeats page 0, the reader
-  switches to items.
+- A page holds at most 50 jobs, and a shorter one is the last. `total` and `count` do not tell the end.
+- The oldest job comes first, so that new ones are appended behind what was read.
+- `offset` counts pages. According to some documents it counts items: if page 1 repeats page 0 without its
+  first job, the reader switches to items.
 - A list that changes while it is read is read again, at most three times. It has changed if an id is
-repeated,
-  or if `total` falls: after a deletion another job may have been skipped.
+  repeated, or if `total` falls: after a deletion another job may have been skipped.
 - With a slow service the next pages are requested ahead; a list that changed is read again sequentially. With
   a fast one pages are read sequentially, because threads would cost more than they save.
 
@@ -278,8 +277,7 @@ class PageReader:
                     total = page.total
                     is_shifted = repeated > PAGE_SIZE // 2 and len(jobs) <= known + 1
                     if pages == 1 and not self.counts_items and is_shifted:
-                        # Page 1 is page 0 without its first job, so items are counted. Discard requested
-                        # pages.
+                        # Items are counted. Discard requested pages.
                         self.counts_items = True
                         ahead.clear()
                     elif repeated or has_fallen or (ended and page.items):

@@ -47,7 +47,7 @@ _LOCK_PAUSE_S = 1.0
 
 
 class RunMetadata(NamedTuple):
-    """User, machine, command and commit of a run; "" for unknown."""
+    """User, machine and command of a run; "" for unknown."""
 
     who: str = ""
     where: str = ""
