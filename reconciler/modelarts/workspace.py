@@ -257,6 +257,7 @@ class Workspace:
                 f"{self._root}/training-jobs/batch-delete",
                 body={"jobs": jobs[begin : begin + BATCH]},
                 repeat=RetryPolicy.WITHOUT_EFFECT,
+                changes=True,
             )
 
     def path_of(self, job_id: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import requests
 
 from reconciler.core.catalog import FlavorOffer, RecordQuota
-from reconciler.errors import NotFound, Rejected, Throttled, Unanswered, UnreadableAnswer
+from reconciler.core.fields.field_types import Cloud
+from reconciler.emulator.app import Application
+from reconciler.errors import Interrupted, NotFound, Rejected, Throttled, Unanswered, UnreadableAnswer
 from reconciler.modelarts.auth import Anonymous
 from reconciler.modelarts.connect import ModelArtsBackend, WsgiAdapter, connect_inprocess
 from reconciler.modelarts.http import ServiceSession, SessionOptions
@@ -36,6 +39,16 @@ def test_hundred_jobs_are_deleted_by_one_request(local: LocalBackend) -> None:
     local.emulator.store.clock.advance(hours=1)
     assert local.observe().jobs == ()
     assert [served.operation for served in local.emulator.requests][:2] == ["BatchDeleteTrainingJob"] * 2
+
+
+@pytest.mark.parametrize("cloud", Cloud)
+def test_no_record_is_deleted_after_a_stop_request(emulator: Application, cloud: Cloud) -> None:
+    stop = threading.Event()
+    stop.set()
+    backend = connect_inprocess(emulator, project_id=PROJECT, cloud=cloud, options=SessionOptions(stop=stop))
+    with pytest.raises(Interrupted):
+        backend.delete_many({JOB: "job"})
+    assert not emulator.requests
 
 
 # ── both spellings ─────────────────────────────────────────────────────────────────────────────────
