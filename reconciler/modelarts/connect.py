@@ -86,8 +86,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
         listener=runtime.on_request,
         clock=runtime.clock,
         stop=runtime.stop,
-        add_secrets=runtime.redactor.add_secrets,
-        redact=runtime.redactor,
+        redactor=runtime.redactor,
     )
     backend = connect(target, runtime.environ, options)
     cleanup.callback(backend.close)
@@ -104,13 +103,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
 
         credentials = backend.session.credentials
         iam = "" if isinstance(credentials, AccessKey) else objects.iam_endpoint(target, runtime.environ)
-        keys = objects.KeySource(
-            credentials,
-            lambda: session(iam),
-            runtime.clock.now,
-            runtime.redactor.add_secrets,
-            address,
-        )
+        keys = objects.KeySource(credentials, lambda: session(iam), runtime.clock.now, address)
         url = objects.bucket_url(target, address.removeprefix("obs://").partition("/")[0])
 
         def is_elsewhere() -> bool:

@@ -13,7 +13,7 @@ import random
 import re
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from email.utils import mktime_tz, parsedate_tz
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -209,10 +209,10 @@ class Network(NamedTuple):
 class SessionOptions(NamedTuple):
     """Options of a session, and its listeners.
 
-    `make_adapter` makes a transport for one request at a time. `listener` receives each request,
-    `add_secrets` each secret, including tokens fetched later; `redact` redacts texts. `chance` returns a
-    random number from 0 to 1. Once `stop` is set, requests that change something are not sent, and nothing is
-    retried.
+    `make_adapter` makes a transport for one request at a time. `listener` receives each request. `redactor`
+    redacts error messages, and learns the secrets of the session, including tokens fetched later. `chance`
+    returns a random number from 0 to 1. Once `stop` is set, requests that change something are not sent, and
+    nothing is retried.
     """
 
     network: Network = Network()
@@ -221,8 +221,7 @@ class SessionOptions(NamedTuple):
     clock: Clock | None = None
     stop: threading.Event | None = None
     chance: Callable[[], float] = random.random
-    add_secrets: Callable[[Iterable[str]], None] | None = None
-    redact: Callable[[str], str] | None = None
+    redactor: Redactor | None = None
 
 
 DEFAULT_OPTIONS = SessionOptions()
@@ -243,9 +242,8 @@ class ServiceSession:
         self._options, self._network = options, options.network
         self._clock: Clock = options.clock or SystemClock(options.stop)
         self._stop = options.stop or threading.Event()
-        self._known = Redactor()
-        self._learned: set[str] = set()
-        self._learn_secrets()
+        self.redactor = options.redactor or Redactor()
+        self.redactor.add_secrets(self.secrets())
         self._adapters: list[BaseAdapter] = []
         self._idle: list[BaseAdapter] = []
         self._dated: tuple[str, float] | None = None
@@ -311,7 +309,7 @@ class ServiceSession:
         while True:
             requests_sent += 1
             proof = self.credentials.headers(request, self._clock.now())
-            self._learn_secrets()
+            self.redactor.add_secrets(self.secrets())
             if changes and self._stop.is_set():
                 raise Interrupted("it was not sent")
             try:
@@ -339,22 +337,6 @@ class ServiceSession:
         """The secret values known so far."""
         proxies = self._network.proxies.values()
         return [*self.credentials.secrets(), *(one for url in proxies for one in user_info_secrets(url))]
-
-    def hide(self, values: Iterable[str]) -> None:
-        """Redact further values in error messages."""
-        values = list(values)
-        self._known.add_secrets(values)
-        if self._options.add_secrets:
-            # Registered there as well: if only a part is known, the whole must be redacted first.
-            self._options.add_secrets(values)
-
-    def _redact(self, text: str) -> str:
-        return self._known(self._options.redact(text) if self._options.redact else text)
-
-    def _learn_secrets(self) -> None:
-        if new := [secret for secret in self.secrets() if secret not in self._learned]:
-            self._learned.update(new)
-            self.hide(new)
 
     def _send(self, request: Request, proof: Mapping[str, str]) -> ServiceResponse:
         try:
@@ -401,9 +383,9 @@ class ServiceSession:
         if date := headers.get("Date"):
             self._dated = date, self._clock.now()
         if 200 <= status < 300:
-            return ServiceResponse(status, content, headers, seconds=seconds, redact=self._redact)
+            return ServiceResponse(status, content, headers, seconds=seconds, redact=self.redactor)
         if 300 <= status < 400:
-            raise redirected(status, headers.get("Location", ""), self._redact)
+            raise redirected(status, headers.get("Location", ""), self.redactor)
         # Retry-After is seconds, or a date by the service's clock.
         after, retry_after_s = headers.get("Retry-After", ""), None
         if after.strip().isdecimal():
@@ -416,7 +398,7 @@ class ServiceSession:
             request_id=headers.get("X-Request-Id", ""),
             retry_after_s=None if retry_after_s is None else min(retry_after_s, _LONGEST_RETRY_AFTER_S),
             fix=_fix_of_clock(self.skew_s) if status == 401 else None,
-            redact=self._redact,
+            redact=self.redactor,
         )
 
     def _unanswered(self, error: Exception) -> Unanswered:
@@ -439,7 +421,7 @@ class ServiceSession:
             message = next((part for part in reversed(reason.args) if isinstance(part, str)), message)
         # The library prefixes the message with its connection.
         message = re.sub(r"^\w+\(host=.*?\): ", "", message) or type(reason).__name__
-        why = harmless(message, 300, self._redact)
+        why = harmless(message, 300, self.redactor)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
         # A missing CA bundle raises a plain OSError.

@@ -79,7 +79,7 @@ def open_store(
         project_id=identity.project_id,
         workspace_id=target.workspace_id,
         options=SessionOptions(
-            listener=runtime.on_request, clock=runtime.clock, stop=runtime.stop, redact=runtime.redactor
+            listener=runtime.on_request, clock=runtime.clock, stop=runtime.stop, redactor=runtime.redactor
         ),
     )
     cleanup.callback(backend.close)

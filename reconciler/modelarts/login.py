@@ -58,7 +58,7 @@ class PasswordToken(Credentials):
     def __init__(self, login: Login, iam: ServiceSession, clock: Clock, source: str) -> None:
         super().__init__(source)
         self._login, self._iam, self._clock = login, iam, clock
-        iam.hide([login.password])
+        iam.redactor.add_secrets([login.password])
         self._lock = threading.Lock()
         self._tokens: list[str] = []
         self._is_current = False

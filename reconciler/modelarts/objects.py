@@ -178,11 +178,10 @@ class KeySource:
         credentials: Credentials,
         open_session: Callable[[], ServiceSession],
         now_s: Callable[[], float],
-        add_secrets: Callable[[list[str]], object],
         address: str,
     ) -> None:
         self._credentials, self._open_session = credentials, open_session
-        self._now_s, self._learn, self._address = now_s, add_secrets, address
+        self._now_s, self._address = now_s, address
         self._lock = threading.Lock()
         self._keys: Keys | None = None
 
@@ -211,8 +210,6 @@ class KeySource:
                 if refusal.status != 401 or not self._credentials.renew(proof):
                     raise
                 return self._ask(self._credentials.headers(Request("GET", "", ""), now_s), now_s)
-        except KeysRefused:
-            raise
         except (Unauthorized, Rejected) as refusal:
             fix = f"check {self._credentials.source}, and iam_endpoint of the target"
             raise KeysRefused(
@@ -240,7 +237,7 @@ class KeySource:
         names = ("access", "secret", "securitytoken")
         if not isinstance(given, dict) or not all(given.get(n) and isinstance(given[n], str) for n in names):
             raise answer.unreadable("its response contains no credential")
-        self._learn([given[name] for name in names])
+        iam.redactor.add_secrets(given[name] for name in names)
         try:
             end = datetime.fromisoformat(str(given.get("expires_at")))
         except ValueError:

@@ -18,7 +18,7 @@ from reconciler.modelarts.connect import WsgiAdapter, connect
 from reconciler.modelarts.http import Credentials, NoCredentials, Request, ServiceSession, SessionOptions
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.modelarts.login import IamUnreachable, Login, LoginRefused, PasswordToken
-from reconciler.secrets import CREDENTIAL_NAMES, service_credentials
+from reconciler.secrets import CREDENTIAL_NAMES, Redactor, service_credentials
 from tests.modelarts.building import TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, Iam, a_session
 
@@ -192,13 +192,13 @@ def test_failed_login_sends_no_request(clock: StoppedClock, status: int, failure
 
 
 def test_project_comes_from_the_token() -> None:
-    secrets: list[str] = []
+    redactor = Redactor()
     target = Target.model_validate({"kind": "modelarts", "endpoint": "https://private.example"})
     with running(Iam()) as url:
         environ = {**LOGIN, "OS_AUTH_URL": f"{url}/v3"}
-        with connect(target, environ, SessionOptions(add_secrets=secrets.extend)) as backend:
+        with connect(target, environ, SessionOptions(redactor=redactor)) as backend:
             assert backend.project_id == "p1"
-    assert {PASSWORD, "token-1"} <= set(secrets)
+    assert redactor(f"{PASSWORD} token-1") == "(sensitive) (sensitive)"
 
 
 def test_password_is_not_sent_unencrypted() -> None:
