@@ -88,7 +88,7 @@ def _refused(what: str, file: Path, why: str) -> RecordsUnavailable:
 # --- process locks
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_held: weakref.WeakSet[ProcessLock]
+_held: weakref.WeakSet[ProcessLock] = weakref.WeakSet()
 
 
 class ProcessLock:
@@ -104,9 +104,6 @@ class ProcessLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-
-_held = weakref.WeakSet()
 
 
 class ProcessLocks:

@@ -178,7 +178,8 @@ class History(Locks):
 
         Jobs that were `observed` have a marker, and move when that is updated.
         """
-        past = self.revisions(scope, *new_keys, *new_keys.values()) if new_keys else ()
+        with self.reading() as transaction:
+            past = _read_past(transaction, _REVISIONS, **scope._asdict())
         taken = {RevisionId(one.key, one.number) for one in past}
         moves: list[Move] = []
         for one in past:
