@@ -51,15 +51,6 @@ class KeysUnavailable(Unreachable):
     what = "no credentials for the code store"
 
 
-def store_endpoint(target: Target) -> str:
-    """Return the endpoint of a target's object store.
-
-    Raises:
-        ManifestInvalid: the target has neither `obs_endpoint` nor region, or the endpoint is not allowed.
-    """
-    return service_endpoint(target, "obs", target.obs_endpoint, "obs_endpoint")
-
-
 def iam_endpoint(target: Target, environ: Mapping[str, str]) -> str:
     """Return the endpoint of IAM: the target's, else the host of OS_AUTH_URL, else that of the region.
 
@@ -122,8 +113,13 @@ def _without_aws_variables() -> Iterator[None]:
 
 
 def bucket_url(target: Target, bucket: str) -> str:
-    """Return the URL of a bucket: a host of its own, or a path on loopback."""
-    scheme, _, host = store_endpoint(target).partition("://")
+    """Return the URL of a bucket: a host of its own, or a path on loopback.
+
+    Raises:
+        ManifestInvalid: the target has neither `obs_endpoint` nor region, or the endpoint is not allowed.
+    """
+    endpoint = service_endpoint(target, "obs", target.obs_endpoint, "obs_endpoint")
+    scheme, _, host = endpoint.partition("://")
     is_here = is_loopback(urlsplit(f"{scheme}://{host}").hostname or "")
     return f"{scheme}://{host}/{bucket}" if is_here else f"{scheme}://{bucket}.{host}"
 

@@ -19,7 +19,7 @@ from reconciler.core.code import Code, digits
 from reconciler.core.stack import Target
 from reconciler.errors import ServiceError
 from reconciler.modelarts.http import Network
-from reconciler.modelarts.objects import Keys, iam_endpoint, open_directory, open_objects, store_endpoint
+from reconciler.modelarts.objects import Keys, bucket_url, iam_endpoint, open_directory, open_objects
 from tests.code.obs_server import Answer, ObsServer, running
 
 ADDRESS = "obs://vision/code/"
@@ -338,7 +338,7 @@ def test_corrupted_upload_is_detected_by_its_etag(code: Code) -> None:
 )
 def test_endpoint_follows_from_region_or_target(settings: dict[str, str], objects: str, iam: str) -> None:
     target = Target(kind="modelarts", **settings)  # type: ignore[arg-type]
-    assert (store_endpoint(target), iam_endpoint(target, {})) == (objects, iam)
+    assert (bucket_url(target, "b"), iam_endpoint(target, {})) == (objects.replace("//", "//b."), iam)
 
 
 def test_bucket_is_addressed_by_its_host_over_https_and_by_a_path_on_this_machine() -> None:
