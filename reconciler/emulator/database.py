@@ -76,14 +76,6 @@ CREATE TABLE name_ends (
 INSERT INTO name_ends
     SELECT substr(name_key, place), seq FROM jobs JOIN letters ON place <= length(name_key)""",
     """
-CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN
-    INSERT OR IGNORE INTO counts VALUES (new.project, new.workspace_id, new.phase, 0);
-    UPDATE counts SET jobs = jobs + 1
-        WHERE project = new.project AND workspace_id = new.workspace_id AND phase = new.phase;
-    INSERT INTO name_ends
-        SELECT substr(new.name_key, place), new.seq FROM letters WHERE place <= length(new.name_key);
-END""",
-    """
 CREATE TRIGGER job_moved AFTER UPDATE OF phase ON jobs WHEN new.phase != old.phase BEGIN
     UPDATE counts SET jobs = jobs - 1
         WHERE project = old.project AND workspace_id = old.workspace_id AND phase = old.phase;
@@ -104,7 +96,7 @@ END""",
 # in `new_names`, which is short.
 _NEW_NAMES = (
     "CREATE TABLE new_names (seq INTEGER PRIMARY KEY, name_key TEXT NOT NULL)",
-    "DROP TRIGGER job_added",
+    "DROP TRIGGER IF EXISTS job_added",  # a former version of it
     """
 CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN
     INSERT OR IGNORE INTO counts VALUES (new.project, new.workspace_id, new.phase, 0);
@@ -132,11 +124,9 @@ _VERSIONS = (_TABLES, _INDEXES, _NEW_NAMES)
 class JobDatabase:
     """An open SQLite file, or a database in memory."""
 
-    def __init__(self, path: str | Path = ":memory:", *, busy_timeout_s: float = 30) -> None:
+    def __init__(self, path: str | Path = ":memory:") -> None:
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect(
-            path, timeout=busy_timeout_s, check_same_thread=False, isolation_level=None
-        )
+        self._connection = sqlite3.connect(path, timeout=30, check_same_thread=False, isolation_level=None)
         self._connection.row_factory = sqlite3.Row
         try:
             self._connection.execute("PRAGMA foreign_keys = ON")

@@ -45,7 +45,7 @@ _QUOTAS = {
 class ApiRequest:
     """The arguments of an operation. `path` holds the variable parts of the URL, `query` its parameters.
 
-    `counts_items`: the offset of a search counts items, not pages; `shift`: see `SearchRequest`.
+    `counts_items` and `shift`: see `read_search`.
     """
 
     store: Store
@@ -102,18 +102,18 @@ def search(request: ApiRequest) -> ApiResponse:
     )
     page = request.store.search(request.project, query)
     page_fields: dict[str, Any] = {
-        "total": max(0, page.total - query.shift),
-        "count": max(0, page.count - query.shift),
+        "total": max(0, page.total - request.shift),
+        "count": max(0, page.count - request.shift),
         "limit": query.limit,
         "offset": query.offset,
         "sort_by": "create_time",
         "order": "desc" if query.descending else "asc",
-        "group_by": query.group_by,
+        "group_by": body.get("group_by") or "",
         "workspace_id": query.workspace_id,
         "ai_project": responses.AI_PROJECT,
     }
-    if query.train_type:
-        page_fields["train_type"] = query.train_type
+    if body.get("train_type"):
+        page_fields["train_type"] = body["train_type"]
     items = ",".join(request.text(job) for job in page.jobs)
     return ApiResponse(200, f'{dump_json(page_fields)[:-1]},"items":[{items}]}}')
 

@@ -159,11 +159,6 @@ class Life:
         return dataclasses.replace(self.enter(phase, shown, now_ms, steps), held_ms=held)
 
 
-def new_life(now_ms: int, durations: Durations, outcome: RunOutcome) -> Life:
-    first = LifecycleStep(now_ms, "Creating", "Creating")
-    return Life("Creating", "Creating", _steps_after("Creating", now_ms, durations, outcome), past=(first,))
-
-
 def run_outcome(body: Mapping[str, Any], durations: Durations) -> RunOutcome:
     """Return how a job's run goes, from its environment variables and its `auto_stop` hours."""
     environments = value_at(body, "algorithm.environments") or {}

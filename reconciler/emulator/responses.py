@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from reconciler.emulator import catalog
 from reconciler.emulator.lifecycle import Life
 from reconciler.emulator.schemas import dump_json, put_at, value_at
+from reconciler.emulator.validation import DEFAULT_CODE_DIR
 
 AI_PROJECT = "default-ai-project"
-CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
 _EXPERIMENTS = uuid.UUID("6f0b9a52-6a0c-4b8e-9f43-2a0f5a3d7c11")
 _FILLED_ANNOTATIONS = ("job_template", "key_task")
 _ENGINE = ("engine_id", "engine_name", "engine_version", "image_url", "install_sys_packages")
@@ -166,7 +166,7 @@ def _fill_algorithm(algorithm: dict[str, Any]) -> None:
     if algorithm.get("engine"):
         algorithm["engine"] = _engine(algorithm["engine"])
     if algorithm.get("code_dir"):
-        algorithm["local_code_dir"] = algorithm.get("local_code_dir") or CODE_DIR
+        algorithm["local_code_dir"] = algorithm.get("local_code_dir") or DEFAULT_CODE_DIR
     for parameter in algorithm.get("parameters") or ():
         parameter["description"] = parameter.get("description") or ""
         parameter.setdefault("i18n_description", None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
@@ -71,24 +71,14 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """One page of a search; `offset` counts pages, or items if `counts_items`.
+    """One page of a search: the `limit` jobs behind the first `skipped`. `offset` is what was sent."""
 
-    `shift`: by how many items the list moved towards its start since the page before was read.
-    """
-
-    workspace_id: str = "0"
-    offset: int = 0
-    limit: int = DEFAULT_LIMIT
-    descending: bool = True
-    group_by: str = ""
-    train_type: str | None = None
-    conditions: tuple[Condition, ...] = field(default=())
-    counts_items: bool = False
-    shift: int = 0
-
-    @property
-    def skipped(self) -> int:
-        return max(0, self.offset * (1 if self.counts_items else self.limit) + self.shift)
+    workspace_id: str
+    offset: int
+    limit: int
+    skipped: int
+    descending: bool
+    conditions: tuple[Condition, ...]
 
 
 def read_search(
@@ -96,7 +86,8 @@ def read_search(
 ) -> SearchRequest:
     """Return the search that a request body asks for; its types have been checked before.
 
-    `strict`: the workspace must be one of the catalogue.
+    `strict`: the workspace must be one of the catalogue; `counts_items`: the offset counts items, not pages;
+    `shift`: by how many items the list moved towards its start since the page before was read.
     """
     offset, limit = body.get("offset") or 0, body.get("limit")
     limit = DEFAULT_LIMIT if limit is None else limit
@@ -113,12 +104,9 @@ def read_search(
         workspace_id=body.get("workspace_id") or "0",
         offset=offset,
         limit=limit,
+        skipped=max(0, offset * (1 if counts_items else limit) + shift),
         descending=order != "asc",
-        group_by=body.get("group_by") or "",
-        train_type=train_type or None,
         conditions=tuple(_conditions(body, now_ms)),
-        counts_items=counts_items,
-        shift=shift,
     )
 
 

@@ -222,7 +222,8 @@ class Store:
             if experiment_id and self.database.one(known, (project, experiment_id)) is None:
                 raise ApiError("ModelArts.2842", f"Training experiment (ID: {experiment_id}) not found.")
             job_id = responses.nth_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
-            row = life_columns(lifecycle.new_life(create_ms, self.durations, outcome))
+            life = Life("", "").set_phase("Creating", None, create_ms, self.durations, outcome)
+            row = life_columns(life)
             row |= {
                 "id": job_id,
                 "project": project,

@@ -25,7 +25,7 @@ MAX_DESCRIPTION = 256
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OBS_PATH = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
-_DEFAULT_CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
+DEFAULT_CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
 _RESERVED_DIRS = ("/home/ma-user/modelarts/", "/home/ma-user/modelarts-dev/", "/home/ma-user/infer/")
 
 
@@ -109,7 +109,7 @@ def _check_algorithm(algorithm: Body, strict: bool) -> None:
     code_dir = (algorithm.get("local_code_dir") or "").rstrip("/")
     is_reserved = code_dir == "/home/ma-user" or f"{code_dir}/".startswith(_RESERVED_DIRS)
     is_wrong = is_reserved or not code_dir.startswith("/home/")
-    if algorithm.get("local_code_dir") and code_dir != _DEFAULT_CODE_DIR:
+    if algorithm.get("local_code_dir") and code_dir != DEFAULT_CODE_DIR:
         refuse_if(is_wrong, "local_code_dir must be a directory of its own under /home.", "ModelArts.2857")
 
 
