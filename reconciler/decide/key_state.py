@@ -510,7 +510,7 @@ class KeyState:
 
         Both keys may own revisions while a rename is under way: then one of the new key has a name of the
         old, or an `id` part if the name is its own again, or its number follows the old ones, whose markers
-        could not be written while the last was ending.
+        could not be written while the last was ending. The last two must not end an active job as superseded.
         """
         if self.entry is None or not self.entry.formerly:
             return None
@@ -518,9 +518,10 @@ class KeyState:
         old = [r for r in self.view.owned if r.marker.key != self.key]
         if not old or not own or any(parse_remote_name(r.job.name).key in self.entry.formerly for r in own):
             return None
-        if min(r.number for r in own) == max(r.number for r in old) + 1:
-            return None
-        if any(r.marker.id_part for r in own) and not {r.number for r in own} & {r.number for r in old}:
+        own_numbers, old_numbers = {r.number for r in own}, {r.number for r in old}
+        follows_on = min(own_numbers) == max(old_numbers) + 1
+        has_moved = any(r.marker.id_part for r in own) and own_numbers.isdisjoint(old_numbers)
+        if (follows_on or has_moved) and all(r is self.latest for r in self.live):
             return None
         keys = sorted({r.marker.key for r in old})
         return f"formerly: {', '.join(keys)}, but {self.key} already has revisions"

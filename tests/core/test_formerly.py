@@ -89,6 +89,7 @@ cut off | | old Terminated stopped, new r2 | | old update renamed old; new-r2 ke
 both run | | old, new | | new conflict rename_clash
 new failed | | old Completed, new Failed | | old conflict rename_clash
 old completed | | old Completed, new | | old conflict rename_clash
+both run, new r2 | | old, new r2 | | old conflict rename_clash
 # what is not wanted
 absent | absent | old | | old terminate state_absent
 absent, protected | absent | old protected | | old blocked protected
@@ -172,6 +173,14 @@ def test_renaming_back_that_was_cut_off_between_two_markers_goes_on() -> None:
     assert renaming.desired is not None
     jobs[0] = replace(first, description=renaming.desired["description"])
     assert lines(plan_for(a_stack(renamed()), *jobs)) == ["old-r2 update marker_changed old-r2"]
+
+
+@pytest.mark.parametrize("phase", [R, DONE])
+def test_running_adopted_job_beside_a_newer_job_of_the_old_key_is_a_rename_clash(phase: Phase) -> None:
+    """Its marker has an `id` part, too, and a renaming would end it as superseded."""
+    adopted = seen(a_job("new"), name="by-hand", id_part="12345678", job_id="12345678-aaaa")
+    plan = plan_for(a_stack(renamed()), adopted, was(revision=2, phase=phase))
+    assert [one.reason for one in plan.actions] == [Reason.RENAME_CLASH]
 
 
 @pytest.mark.parametrize("protect", [None, True])
