@@ -362,7 +362,7 @@ def make_destroy_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, ta
     )
     context = context._replace(destroys=True, allowances=EVERY_GUARD)
     plan = make_plan(emptied, snapshot, context, target)
-    warnings = fold_similar_warnings(snapshot_warnings(stack, snapshot))
+    warnings = fold_similar_warnings(snapshot_warnings(emptied, snapshot))
     return plan.model_copy(update={"warnings": warnings, "declared": tuple(stack.whole or stack.jobs)})
 
 

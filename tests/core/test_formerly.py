@@ -274,6 +274,14 @@ def test_destroy_terminates_the_job_of_the_old_key() -> None:
     ]
 
 
+def test_destroy_of_an_undeclared_key_counts_only_the_others_as_left_alone() -> None:
+    stack = narrow(a_stack(a_job("b")), ["old"], ["old", "b"])
+    plan = a_world(stack, was(), seen(a_job("b"))).destroy_plan()
+    assert lines(plan) == ["old terminate destroyed"]
+    left_out = "1 key is declared but not in view; 1 key is owned but not in view; left alone"
+    assert [one.why for one in plan.warnings] == [left_out]
+
+
 def test_unreadable_job_of_the_old_key_makes_the_new_key_unknown() -> None:
     plan = plan_for(a_stack(renamed()), unreadable=(Unreadable("status is missing", name="old"),))
     assert [(a.key, a.action) for a in plan.actions] == [("new", Action.UNKNOWN)]
