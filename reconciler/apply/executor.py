@@ -12,12 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from reconciler.apply.journaled import (
-    JournaledBackend,
-    Scheduler,
-    StaleObservation,
-    Terms,
-)
+from reconciler.apply.journaled import JournaledBackend, Scheduler, StaleObservation, Terms
 from reconciler.apply.steps import Steps
 from reconciler.core.observed import ObservedJob
 from reconciler.core.past import Call

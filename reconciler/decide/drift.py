@@ -40,14 +40,7 @@ from reconciler.core.values import (
     node_hours,
     timestamp_or_none,
 )
-from reconciler.decide.drift_check import (
-    REMEDIES,
-    Drift,
-    DriftClass,
-    DriftComparison,
-    IgnoredDrift,
-    Pending,
-)
+from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, DriftComparison, IgnoredDrift, Pending
 from reconciler.decide.key_state import (
     Attempt,
     KeyState,

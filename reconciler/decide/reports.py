@@ -20,31 +20,11 @@ from reconciler.core.past import Call, PastChange
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import fields_in
 from reconciler.core.stack import DesiredJob, Effect
-from reconciler.core.values import (
-    Frozen,
-    Head,
-    PlanWarning,
-    Source,
-    timestamp,
-    timestamp_or_none,
-)
+from reconciler.core.values import Frozen, Head, PlanWarning, Source, timestamp, timestamp_or_none
 from reconciler.decide.actions import KeyDecision
 from reconciler.decide.guards import ProposedPlan, diagnostic, guard
-from reconciler.decide.key_state import (
-    KeyState,
-    keys_in_view,
-    keys_owned_in_view,
-    state_of,
-)
-from reconciler.decide.plan import (
-    BLOCKERS,
-    Action,
-    Guard,
-    Plan,
-    PlannedAction,
-    Reason,
-    without_unset,
-)
+from reconciler.decide.key_state import KeyState, keys_in_view, keys_owned_in_view, state_of
+from reconciler.decide.plan import BLOCKERS, Action, Guard, Plan, PlannedAction, Reason, without_unset
 from reconciler.decide.planner import snapshot_warnings
 from reconciler.decide.policies import judge_plan, planned
 from reconciler.decide.renames import SweepEntries
