@@ -42,7 +42,7 @@ from reconciler.decide.key_state import PlanContext, Snapshot, current_revision
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction, name_files
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
-from reconciler.errors import Diagnostic, NotFound, ServiceError, Unauthorized, WrongUsage
+from reconciler.errors import Diagnostic, ServiceError, Unauthorized, WrongUsage
 from reconciler.text import format_count
 from reconciler.version import __version__
 
@@ -190,10 +190,8 @@ class _SnapshotReader:
         self._with_details = with_details
         # The keys to search for, active or not.
         self._names = self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
-        self._requested: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
-        self._gone: frozenset[str] = frozenset()
-        self._unread: dict[str, str] = {}
+        self._unread: dict[str, ServiceError] = {}
         self._codes = {job.code.digest for job in self._stack.jobs.values() if job.code}
         self._places: set[tuple[str, str, str]] = set()
 
@@ -231,7 +229,9 @@ class _SnapshotReader:
         # An undeclared key may own jobs that no search covered.
         if not all(map(is_glob, unmatched)):
             return True
-        if planner.needs_whole_list(stack, snapshot, self._plan_context, requested=self._requested):
+        if planner.needs_whole_list(
+            stack, snapshot, self._plan_context, requested={*self._details, *self._unread}
+        ):
             return True
         if self._with_details or self._plan_context.destroys:
             return False
@@ -241,7 +241,7 @@ class _SnapshotReader:
 
     def _snapshot(self, observation: Observation) -> Snapshot:
         ownership = sort_by_key(observation, self._stack.name, self._names)
-        snapshot = Snapshot(ownership, self._details, self._gone, self._unread, skew_s=self._skew_s)
+        snapshot = Snapshot(ownership, self._details, self._unread, skew_s=self._skew_s)
         # A drift report always needs the history, for what was last applied.
         if self._with_details and not planner.needs_history(
             self._stack, snapshot, self._recorded, self._plan_context.at_s - self._skew_s
@@ -254,22 +254,13 @@ class _SnapshotReader:
             for job_id in planner.details_needed(
                 self._in_view(snapshot)[0], snapshot, for_plan=self._with_details
             )
-            if job_id not in self._requested
+            if job_id not in self._details and job_id not in self._unread
         ]:
-            self._requested.update(needed)
             read = read_details(self._backend, needed, self._context.parallelism)
             self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
-            self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}
-            # Without the request, which differs by job, so that equal problems are folded.
-            self._unread |= {
-                job_id: f"{job.what}: {job.message}"
-                for job_id, job in read.items()
-                if isinstance(job, ServiceError)
-            }
+            self._unread |= {job_id: job for job_id, job in read.items() if isinstance(job, ServiceError)}
             self._read_codes()
-            snapshot = snapshot._replace(
-                details=self._details, gone=self._gone, unread=self._unread, codes=self._codes
-            )
+            snapshot = snapshot._replace(details=self._details, unread=self._unread, codes=self._codes)
         return snapshot
 
     def _read_codes(self) -> None:

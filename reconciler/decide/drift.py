@@ -49,7 +49,6 @@ from reconciler.decide.key_state import (
     keys_in_view,
     keys_owned_in_view,
     state_of,
-    stopped_itself,
 )
 from reconciler.decide.plan import Reason
 from reconciler.decide.planner import snapshot_warnings, upstream_reruns
@@ -276,7 +275,7 @@ class _KeyCheck:
             return None
         detail = "declared, but no job exists"
         if latest is not None:
-            is_done = latest.job.phase is Phase.COMPLETED or self._stopped_itself(latest)
+            is_done = latest.job.phase is Phase.COMPLETED or self.state.stopped_itself(latest)
             if is_done or _was_stopped(latest):
                 return None
             last = view.remembered[-1]
@@ -301,7 +300,7 @@ class _KeyCheck:
     def _ended(self, last: Revision) -> Drift | None:
         """Return how the last revision ended, with all its work, if that is drift."""
         job, latest = last.job, self.state.latest
-        if self._stopped_itself(last) or (last.is_aged_out and _is_hidden(self.state)):
+        if self.state.stopped_itself(last) or (last.is_aged_out and _is_hidden(self.state)):
             return None
         if self.rerun and latest and latest.job.id == job.id:
             return None
@@ -313,9 +312,6 @@ class _KeyCheck:
             return None
         work = node_hours(job.duration_s, job.node_count)
         return self.entry(class_, last, detail, began_at_s=job.ended_at_s(), work=work)
-
-    def _stopped_itself(self, revision: Revision) -> bool:
-        return stopped_itself(self.state.declaration_of(revision), revision.job)
 
     def _terminated_by(self, last: Revision) -> str:
         """Say who terminated a job, as far as the history knows; "" if an apply did."""
@@ -411,7 +407,7 @@ class _KeyCheck:
                     paths[paths.index("code")] = f"code ({files})"
             yield summary + (f": {', '.join(paths)} changed" if paths else "")
         elif _was_stopped(latest) and not (
-            self._stopped_itself(latest) or (phase is Phase.TERMINATED and self._terminated_by(latest))
+            self.state.stopped_itself(latest) or (phase is Phase.TERMINATED and self._terminated_by(latest))
         ):
             yield f"declared again; r{latest.number} was stopped by us"
         elif attempt := self._retry(latest):

@@ -35,6 +35,7 @@ from reconciler.core.scalar import RevisionText
 from reconciler.core.stack import Declared, DesiredJob, Limits, Stack
 from reconciler.core.values import Change, TargetIdentity, timestamp
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason
+from reconciler.errors import NotFound, ServiceError
 
 if TYPE_CHECKING:
     from reconciler.core.past import PastChange
@@ -79,16 +80,15 @@ class PlanContext(NamedTuple):
 class Snapshot(NamedTuple):
     """What was observed, by key, with the job details that were requested.
 
-    `gone` are jobs that were listed, but not found afterwards; `unread` says why job details could not be
-    read; `memory` is what was read from the history; `skew_s` is how far our clock is ahead of the service's.
+    `unread` says why details could not be read: a job that was listed, and not found afterwards, is gone.
+    `memory` is what was read from the history; `skew_s` is how far our clock is ahead of the service's.
     `changes` has the newest recorded call on each key's job, for reports that name who ended it. `codes` are
     the known digests of the code of jobs in `details`.
     """
 
     ownership: Ownership
     details: Mapping[str, ObservedJob] = MappingProxyType({})
-    gone: frozenset[str] = frozenset()
-    unread: Mapping[str, str] = MappingProxyType({})
+    unread: Mapping[str, ServiceError] = MappingProxyType({})
     memory: HistorySnapshot = NO_HISTORY
     skew_s: float = 0.0
     changes: Mapping[str, PastChange] = MappingProxyType({})
@@ -102,8 +102,9 @@ class Snapshot(NamedTuple):
         view = self.ownership.view(key)
         for old in former_keys:
             view = view.merged_with(self.ownership.view(old))
-        if self.gone:
-            view = view.without(self.gone)
+        if self.unread:
+            gone = (r.job.id for r in view.owned if isinstance(self.unread.get(r.job.id), NotFound))
+            view = view.without({*gone})
         if self.memory.problem is not None:
             return replace(view, history_problem=self.memory.problem)
         # The current key comes last: its record wins if a job is on record under several keys.
@@ -713,6 +714,9 @@ class KeyState:
     @property
     def bad_end(self) -> str:
         return bad_end_of(self.revision, self.declaration_of(self.revision))
+
+    def stopped_itself(self, revision: Revision) -> bool:
+        return stopped_itself(self.declaration_of(revision), revision.job)
 
     # --- its schedule and its upstream
 

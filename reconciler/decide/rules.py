@@ -32,7 +32,7 @@ from reconciler.decide.actions import (
     single,
     with_other_revisions,
 )
-from reconciler.decide.key_state import Completion, KeyState, bad_run, next_attempt, stopped_itself
+from reconciler.decide.key_state import Completion, KeyState, bad_run, next_attempt
 from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason
 from reconciler.text import few
 
@@ -384,7 +384,8 @@ def judge_details_unreadable(state: KeyState) -> Decision | None:
     if not state.has_revision or state.details is not None or not state.needs_details(state.revision):
         return None
     why = state.snapshot.unread.get(state.revision.job.id)
-    detail = "its details could not be read" + (f": {why}" if why else "")
+    # Without the request, which differs by job, so that equal problems are folded.
+    detail = "its details could not be read" + (f": {why.what}: {why.message}" if why else "")
     return single(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
 
 
@@ -517,10 +518,9 @@ def judge_completed(state: KeyState) -> Decision | None:
         return None
     if not state.revision.is_aged_out:
         return keep_or_update(state, Reason.COMPLETED, "completed")
-    past, ended_at_s = state.view.past_of(state.revision.job.id), None
-    if past is not None:
-        # If the service did not report the time of the end, use when it was first seen ended.
-        ended_at_s = past.ended_at_s or (past.phases[-1][1] if past.phases else None)
+    past = state.view.remembered[-1]
+    # If the service did not report the time of the end, use when it was first seen ended.
+    ended_at_s = past.ended_at_s or (past.phases[-1][1] if past.phases else None)
     when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
     return keep(state, Reason.AGED_OUT, f"completed{when}")
 
@@ -532,8 +532,9 @@ def judge_completed(state: KeyState) -> Decision | None:
     Action.UPDATE,
 )
 def judge_auto_stopped(state: KeyState) -> Decision | None:
-    is_stopped = stopped_itself(state.declaration_of(state.revision), state.revision.job)
-    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop") if is_stopped else None
+    if not state.stopped_itself(state.revision):
+        return None
+    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop")
 
 
 @rule("Terminated; as declared; marked as stopped by us", _unedited, Action.CREATE)
