@@ -92,10 +92,10 @@ def uses_of(
         for place in {Place(*found) for found in named.findall(json.dumps(job.body))}:
             yield place, use
     for r in aged_out:
-        if r.declared and (digest := r.declared.immutable.get("code")):
+        if r.code_digest:
             is_newest = r.number == newest[stack, r.key]
             use = CodeUse(r.name, r.phase_text, False, stack, r.key, r.number, is_newest)
-            yield Place(stack, digits(str(digest))), use
+            yield Place(stack, digits(r.code_digest)), use
 
 
 def why_kept(upload: Prefix, until_s: float, *, is_known: bool = True) -> str | None:

@@ -36,13 +36,12 @@ _INTEGERS = range(-(2**63), 2**63)
 
 
 class Subject(NamedTuple):
-    """An action and its job; `withheld` are fields that cannot be known here."""
+    """An action and its job; a field of the action that cannot be known here is left out."""
 
     key: str
     kind: str
     job: Mapping[str, Any]
     action: Mapping[str, Any]
-    withheld: frozenset[str] = frozenset()
 
 
 def _subject(
@@ -59,9 +58,8 @@ def _subject(
     cost = Cost(node_hours_max=0.0, cost_max=0.0) if kind is Action.UPDATE else cost or Cost()
     values: dict[str, Any] = {"kind": kind.value, "reason": reason.value}
     values |= {"node_hours": cost.node_hours_max, "cost": cost.cost_max}
-    if lost_node_hours is None:
-        return Subject(desired.key, kind.value, job_values(desired), values, frozenset({"lost_node_hours"}))
-    values["lost_node_hours"] = lost_node_hours
+    if lost_node_hours is not None:
+        values["lost_node_hours"] = lost_node_hours
     return Subject(desired.key, kind.value, job_values(desired), values)
 
 
@@ -204,7 +202,8 @@ def judge(
         for policy, by_place in answers:
             answer, problem = by_place.get(place, False), None
             if isinstance(answer, NotJudged):
-                if answer.missing in subject.withheld | (TargetIdentity.model_fields.keys() - target.keys()):
+                left_out = {"lost_node_hours"} - subject.action.keys()
+                if answer.missing in left_out | (TargetIdentity.model_fields.keys() - target.keys()):
                     unevaluated.setdefault(policy.name, str(answer.missing))
                     continue
                 problem = answer.why

@@ -47,7 +47,6 @@ class WaitKind(StrEnum):
     APPLY = "apply"
     BLOCKED = "blocked"
     CONFLICT = "conflict"
-    OTHER = "other"
 
 
 _DEFERRED = {
@@ -188,16 +187,12 @@ def make_status(proposed: ProposedPlan, plan: Plan, changes: Mapping[str, PastCh
         jobs += _rows(state, actions.get(key, []), change, is_requested=key in (stack.chosen or ()))
     summary = Counter(one.phase for one in jobs if one.phase is not None)
     return StatusReport(
-        **_head_of(plan),
+        **proposed.context.head(proposed.target),
         complete=plan.complete,
         summary=dict(sorted(summary.items())),
         jobs=tuple(jobs),
         warnings=plan.warnings,
     )
-
-
-def _head_of(plan: Plan) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in Head.model_fields}
 
 
 def _decision_on(key: str, proposed: ProposedPlan) -> KeyDecision:
@@ -300,7 +295,7 @@ def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting
     if action is not None and action.action in _ATTENTION:
         return Waiting(kind=_ATTENTION[action.action], detail=action.detail)
     if action is not None and action.action is Action.DEFER:
-        kind, due_at = _DEFERRED.get(action.reason, WaitKind.OTHER), timestamp_or_none(action.due_s)
+        kind, due_at = _DEFERRED[action.reason], timestamp_or_none(action.due_s)
         return Waiting(kind=kind, detail=action.detail, keys=action.waits_for, due_at=due_at)
     if phase is Phase.TERMINATING:
         return Waiting(kind=WaitKind.TERMINATION, detail="its termination")
@@ -474,7 +469,7 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
     # The action that the rule chose, if it was changed later.
     chosen = decision.chosen.action if decision.chosen and actions else None
     return Explanation(
-        **_head_of(plan),
+        **proposed.context.head(proposed.target),
         key=key,
         actions=actions,
         policies=tuple(_policy_verdicts(proposed, own)),
