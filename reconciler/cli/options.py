@@ -170,15 +170,20 @@ flag = partial(option, is_flag=True)
 many = partial(option, multiple=True)
 
 
-def _sets(attribute: str, **settings: Any) -> dict[str, Any]:
-    """Settings of an eager option that sets an attribute of the console.
+def _sets(attribute: str, *, flag_value: str | None = None, **settings: Any) -> dict[str, Any]:
+    """Settings of an eager option that sets an attribute of the console, a flag to `flag_value`.
 
-    It may be given before the command; if typed after it, that takes precedence.
+    It may be given before the command; if typed after it, that takes precedence. Among options of the same
+    attribute the typed ones do.
     """
 
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        source = ctx.get_parameter_source(param.name or "")
-        if value is not None and (ctx.parent is None or source is ParameterSource.COMMANDLINE):
+        if flag_value is not None:
+            value = flag_value if value else None
+        is_typed = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if is_typed:  # click processes these first
+            ctx.meta[attribute] = True
+        if value is not None and (is_typed or (ctx.parent is None and attribute not in ctx.meta)):
             setattr(console, attribute, value)
 
     return {"expose_value": False, "is_eager": True, "show_default": False, "callback": callback, **settings}
@@ -190,16 +195,6 @@ _FORMATS, _WHEN = click.Choice(["text", "json"]), click.Choice(["auto", "always"
 def common(*, hidden: bool = False) -> Sequence[Add]:
     """The options of every command. The help lists them once, so they are `hidden` in commands."""
     add, version = partial(option, hidden=hidden), "%(prog)s %(version)s"
-
-    def disable(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        """As in `_sets`; its variable counts less than the other option where that is typed."""
-        typed = [
-            ctx.get_parameter_source(one) is ParameterSource.COMMANDLINE for one in ("no_color", "color")
-        ]
-        if value and (typed[0] or (ctx.parent is None and not typed[1])):
-            console.colour = "never"
-
-    no_colour = flag("--no-color", "Disable colours.", hidden=hidden, expose_value=False, callback=disable)
     verbose = "Verbose output; -vv also logs each request."
     return (
         click.version_option(__version__, prog_name="reconciler", message=version, hidden=hidden),
@@ -211,7 +206,7 @@ def common(*, hidden: bool = False) -> Sequence[Add]:
             type=_WHEN,
             **_sets("colour", default="auto"),
         ),
-        no_colour,
+        add("--no-color", "Disable colours.", is_flag=True, **_sets("colour", flag_value="never")),
     )
 
 
