@@ -148,14 +148,7 @@ def _apply(
         with interruptible(interrupt):
             done = _check_all(request, there, stop=interrupt.stop)
         signals = {ExitCode.INTERRUPTED: interrupt.exit or ExitCode.INTERRUPTED}
-        results += (
-            replace(
-                one,
-                exit_code=signals.get(one.exit_code, one.exit_code),
-                summary=one.summary or Result().summary,  # a failed stack has none
-            )
-            for one in done
-        )
+        results += (replace(one, exit_code=signals.get(one.exit_code, one.exit_code)) for one in done)
     report = FleetReport.of("apply", results, __version__)
     _show_messages(report)
     if to_do:

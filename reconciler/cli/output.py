@@ -196,7 +196,8 @@ def show(
             console.result(text, is_redacted=is_redacted or form.redacts)
         else:
             console.write_file(spec.file, text, is_redacted=is_redacted or form.redacts)
-    _tell_github(content, value, outputs, view)
+    if any(spec.format == "github" for spec in outputs):
+        _tell_github(content, value, view, is_result=before is not None)
 
 
 def _rendered(content: Content, value: object, spec: OutputSpec, view: View) -> str:
@@ -216,13 +217,12 @@ def directory_in_repository() -> str:
     return here.relative_to(top).as_posix() if top and here.is_relative_to(top) else ""
 
 
-def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec], view: View) -> None:
-    """Write step summary and step outputs, if the format github is requested."""
-    if not any(spec.format == "github" for spec in outputs):
-        return
+def _tell_github(content: Content, value: object, view: View, *, is_result: bool) -> None:
+    """Write step summary and step outputs."""
     view = _completed(view)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         text = render(content, value, "markdown", view)
         append_file(Path(summary), console.encoded(text, is_redacted=True))
     if file := os.environ.get("GITHUB_OUTPUT"):
-        append_file(Path(file), console.encoded(step_outputs(content, value, view), is_redacted=True))
+        text = step_outputs(content, value, view, is_result=is_result)
+        append_file(Path(file), console.encoded(text, is_redacted=True))

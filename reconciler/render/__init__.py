@@ -138,6 +138,6 @@ def render_run(format_: str, view: View) -> str:
     return str(import_module(f"{__name__}.{format_}").render_run(view))
 
 
-def step_outputs(content: Content, value: Any, view: View) -> str:
+def step_outputs(content: Content, value: Any, view: View, *, is_result: bool = False) -> str:
     """Render the outputs of a GitHub workflow step, as lines for GITHUB_OUTPUT."""
-    return str(import_module(f"{__name__}.github").outputs_of(content, value, view))
+    return str(import_module(f"{__name__}.github").outputs_of(content, value, view, is_result=is_result))

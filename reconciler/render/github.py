@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.values import SHOWN_WITH_ACTIONS
-from reconciler.decide.outcome import Status
 from reconciler.render import Content, Place, View
 from reconciler.render.sheet import Level, Row, sheet_of
 from reconciler.text import printable
@@ -77,22 +76,19 @@ def render_fleet(report: FleetReport, view: View) -> str:
 # ── step outputs, as lines for GITHUB_OUTPUT ────────────────────────────────────────────────────────
 
 
-def outputs_of(content: Content, value: Any, view: View) -> str:
-    """Render `has_changes`, `digest`, `summary` and the counts; for a result only `summary`."""
-    values: dict[str, object]
+def outputs_of(content: Content, value: Any, view: View, *, is_result: bool = False) -> str:
+    """Render `has_changes`, `digest`, `summary` and the counts. After a plan its result adds `summary`."""
+    head: dict[str, object]
     if content is Content.FLEET:
-        values = {"summary": value.last_line, "stacks": len(value.results), "failed": len(value.failed)}
-        if Status.DONE not in value.counts:  # those of an apply are of its plans
-            values = {"has_changes": bool(value.changed), **values, **value.counts}
+        head, counts = {"has_changes": bool(value.changed)}, value.counts
+        summary = {"summary": value.last_line, "stacks": len(value.results), "failed": len(value.failed)}
     else:
         sheet = sheet_of(content, value, view)
-        values = {"summary": sheet.last_line, **sheet.counts}
-        if content is Content.RESULT:  # the others are those of its plan
-            values = {"summary": sheet.last_line}
-        elif content is Content.VALIDATION:
-            values = {"valid": value.valid, **values}
-        else:
-            values = {"has_changes": sheet.has_changes, "digest": sheet.digest, **values}
+        head = {"has_changes": sheet.has_changes, "digest": sheet.digest}
+        if content is Content.VALIDATION:
+            head = {"valid": value.valid}
+        summary, counts = {"summary": sheet.last_line}, sheet.counts
+    values = summary if is_result else {**head, **summary, **counts}
     # Single lines of our own words and numbers, so untrusted text cannot add an output.
     words = {True: "true", False: "false"}
     return "".join(
