@@ -133,7 +133,7 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
 
 @opt.command(
     "adopt",
-    click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]..."),
+    click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]...", type=opt.WORD),
     opt.flag("--accept", "Adopt the job even if it differs from its declaration."),
     opt.option(
         "--from-stack OLD",
@@ -175,7 +175,7 @@ def adopt_command(
         for why in (why for why, is_wrong in wrong.items() if is_wrong):
             usage = "KEY JOB_ID [PATH]... or --from-stack OLD [PATH]..."
             raise WrongUsage(Diagnostic("invalid arguments", why, f"reconciler adopt {usage}"))
-    paths = [opt.ANY_PATH.convert(word, None, None) for word in (words if old is not None else words[2:])]
+    paths = [Path(word) for word in (words if old is not None else words[2:])]
     opening: Any = {**options, "paths": paths, "only": ()}
     if old is not None:
         request = request._replace(question=f"Take over what stack {old} owns?")

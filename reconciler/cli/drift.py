@@ -85,7 +85,7 @@ REDRAW_EVERY_S, BLOCK_EVERY_S = 5.0, 60.0
 
 @opt.command(
     "status",
-    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]..."),
+    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]...", type=opt.WORD),
     opt.TARGET[1:],
     opt.flag("--watch", "Refresh until Ctrl-C."),
     opt.output(Content.STATUS),
@@ -195,7 +195,7 @@ _SHOWN = 20
 
 @opt.command(
     "history",
-    click.argument("words", nargs=-1, metavar="[KEY] [PATH]..."),
+    click.argument("words", nargs=-1, metavar="[KEY] [PATH]...", type=opt.WORD),
     opt.VARIABLES,
     opt.TARGET_NAME,
     opt.RECORDS,

@@ -130,6 +130,12 @@ def _parse_tag(text: str) -> dict[str, Any]:
     return {"key": key, "values": _split_values(values) if equals else []}
 
 
+def _parse_word(text: str) -> str:
+    if not text:  # pathlib would take it for the current directory
+        raise click.UsageError("An argument is empty.")
+    return text
+
+
 def _split_values(text: str) -> list[str]:
     # Not compiled at import: most commands have no filter.
     return [value.replace("\\,", ",") for value in re.split(r"(?<!\\),", text)]
@@ -146,6 +152,8 @@ class PathType(click.Path):
 
 FILE = PathType(path_type=Path, dir_okay=False)
 ANY_PATH = PathType(path_type=Path)
+#: An argument that may be a path or something else.
+WORD = Parsed("text", _parse_word)
 DURATION = Parsed("duration", parse_duration)
 #: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (default: UTC), or a duration before now.
 MOMENT = Parsed("time", _parse_moment)
@@ -480,8 +488,6 @@ def split_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, 
     A path has a separator, ends in .yaml or .yml, or is `.` or `..`. If there is no such path, a word that
     exists as a file or directory is one, too.
     """
-    if "" in words:
-        raise click.UsageError("An argument is empty.")
     paths = [word for word in words if _is_path(word)] or [word for word in words if Path(word).exists()]
     keys = dict.fromkeys(word for word in words if word not in paths)
     return tuple(keys), tuple(map(Path, paths))

@@ -249,7 +249,7 @@ _TABLES, _ORIGIN = ("states", "fields"), "origin"
 @opt.command(
     "explain",
     click.argument("topic", metavar="[states|fields|FIELD|origin KEY [PATH]...]", default="states"),
-    click.argument("words", nargs=-1, metavar=""),
+    click.argument("words", nargs=-1, metavar="", type=opt.WORD),
     opt.VARIABLES,
     opt.TARGET_NAME,
 )
@@ -275,9 +275,7 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     if not words:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
     key, *paths = words
-    loaded = load_stack(
-        [opt.ANY_PATH.convert(path, None, None) for path in paths], **options, offline=True, traced=key
-    )
+    loaded = load_stack([Path(path) for path in paths], **options, offline=True, traced=key)
     keys = loaded.stack.named_by(key, loaded.stack.whole)
     if not keys:
         raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole, declared_only=True))
