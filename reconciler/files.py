@@ -191,7 +191,7 @@ def _remove(temporary: Path) -> None:
 
 #: It has the stack's records and lock, and the local target's jobs, whose bodies include secrets: so the
 #: directory is 0700 and every file in it 0600 from the start, whatever the umask.
-#: Source: docs/operations/records.md, "What is in them".
+#: Source: docs/operations/records.md, "Contents".
 RECORD_DIRECTORY = ".reconciler"
 _DIRECTORY, _FILE, _OTHERS = 0o700, 0o600, 0o077
 

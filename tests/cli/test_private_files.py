@@ -1,6 +1,6 @@
 """`.reconciler/` is 0700 and every file in it 0600, whatever the umask and whatever was there.
 
-Source: docs/operations/records.md, "What is in them".
+Source: docs/operations/records.md, "Contents".
 """
 
 from __future__ import annotations
