@@ -109,12 +109,8 @@ def _auto_stop(text: str) -> Any:
         return text
     if seconds < 1 or seconds % 1:
         return text
-    hours, rest = divmod(int(seconds), 3600)
-    return (
-        {"time_unit": "SECONDS", "duration": int(seconds)}
-        if rest
-        else {"time_unit": "HOURS", "duration": hours}
-    )
+    unit, size = ("SECONDS", 1) if seconds % 3600 else ("HOURS", 3600)
+    return {"time_unit": unit, "duration": int(seconds) // size}
 
 
 def _desugar_algorithm(algorithm: Mapping[str, Any], _: object) -> dict[str, Any]:

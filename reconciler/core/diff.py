@@ -156,7 +156,7 @@ class _Guess:
                 pairs = enumerate(zip(declared, reported, strict=True))
                 return [self._guess_both(old, new, item, (*path, index)) for index, (old, new) in pairs]
         if isinstance(declared, SecretName):
-            self._add_unlikely(path, reported)
+            self.unlikely.append(_Option(path, reported))
             if declared.value != reported:
                 shown = (part for part in path if isinstance(part, str))
                 self.secrets.append(_change(shown, REDACTED, declared, forces_new_job=True))
@@ -167,7 +167,7 @@ class _Guess:
         if rule is not None and not rule.is_reported:
             self.likely.append(_Option(path, reported))
             return declared
-        self._add_unlikely(path, declared)
+        self.unlikely.append(_Option(path, declared))
         return self._strip(reported, rule, path)
 
     def _guess_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
@@ -201,9 +201,6 @@ class _Guess:
         self._add_secret(path)
         return reported
 
-    def _add_unlikely(self, path: _Path, value: Any) -> None:
-        self.unlikely.append(_Option(path, value))
-
     def _add_filled_in(self, path: _Path, value: Any) -> None:
         """Add an alternative for a field that the service may have filled in."""
         option = _Option(path, value, is_put_back=value is not _ABSENT)
@@ -215,9 +212,9 @@ class _Guess:
         """Add the name as an alternative value of a parameter or variable that may be marked `sensitive`."""
         match path:
             case (*_, "environments", name):
-                self._add_unlikely(path, f"${{environment.{name}}}")
+                self.unlikely.append(_Option(path, f"${{environment.{name}}}"))
             case (*_, "parameters", name, "value"):
-                self._add_unlikely(path, f"${{parameter.{name}}}")
+                self.unlikely.append(_Option(path, f"${{parameter.{name}}}"))
 
 
 def _rule_below(rule: FieldRule, name: str, *, is_declared: bool) -> FieldRule | None:

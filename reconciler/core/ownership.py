@@ -204,7 +204,9 @@ class Ownership:
     def remembered(self, history: HistorySnapshot, keys: Collection[str]) -> list[PastRevision]:
         """Return the history of these keys, each job once, and under the key that it belongs to now."""
         latest = {r.job: r for key in keys for r in history.by_key.get(key, ())}
-        return [r for r in latest.values() if (self.key_by_job.get(r.job) or history.key_of(r.job)) in keys]
+        return [
+            r for r in latest.values() if (self.key_by_job.get(r.job) or history.key_by_job[r.job]) in keys
+        ]
 
     @property
     def owned_keys(self) -> tuple[str, ...]:

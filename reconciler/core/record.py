@@ -83,15 +83,12 @@ class HistorySnapshot:
     sweeps: Mapping[str, str] = field(default_factory=dict)
     finished: Mapping[str, FinishedWork] = field(default_factory=dict)
 
-    def key_of(self, job_id: str) -> str | None:
-        """Return the key that this job belonged to last: a renamed job is recorded under both keys.
+    @cached_property
+    def key_by_job(self) -> dict[str, str]:
+        """The key that each job belonged to last: a renamed job is recorded under both keys.
 
         If it was not observed since, that is the key under which it was recorded last.
         """
-        return self._key_by_job.get(job_id)
-
-    @cached_property
-    def _key_by_job(self) -> dict[str, str]:
         # Of equals the first one wins.
         last_first = sorted(self.revisions, key=_last_written, reverse=True)
         return {past.job: past.key for past in reversed(last_first)}

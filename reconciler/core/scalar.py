@@ -226,9 +226,6 @@ class SpelledBool(_Spelled, int):
     """`True`, `TRUE`, `False` or `FALSE`. An int, since bool cannot be subclassed; see `plain`."""
 
 
-SPELLED = (SpelledInt, SpelledFloat, SpelledBool)
-
-
 class ScalarText(str):
     """Text for a number or a boolean for which version 0.1.0 used other text, which is `released`.
 
@@ -274,7 +271,7 @@ def plain_text(value: Any) -> Any:
 
 def scalar_text(value: Any) -> Any:
     """Return a number or a boolean as text, as it was spelled; any other value unchanged."""
-    if isinstance(value, SPELLED):
+    if isinstance(value, _Spelled):
         return text_released_as(value.spelling, plain_text(plain(value)))
     return plain_text(value)
 

@@ -583,7 +583,7 @@ class JobReader:
     def _validated(self, entry: MergedEntry, job: MergedJob) -> DesiredJob | None:
         merged, origin, has_body = job.tree, job.origin, job.has_body
         secrets = [] if job.is_plain else self._secrets_in(merged)
-        lifecycle = max_parallel = None
+        lifecycle, max_parallel = Lifecycle(), None
         is_numbered = entry.name in job.expander.numbered
         code = None
         if "code" in merged:
@@ -599,6 +599,8 @@ class JobReader:
             is_valid = not problems and job.is_whole  # if not, other problems can be found all the same
             # Not an error: an absent job needs no body, and a secret may be unknown offline.
             has_body = has_body and not job.is_absent
+            with suppress(ValidationError):
+                lifecycle = Lifecycle.model_validate(merged.get("lifecycle") or {})
         reported = {problem.location for problem in problems}
         description = merged.get("description") or ""
         description = description if isinstance(description, str) else ""
@@ -608,14 +610,15 @@ class JobReader:
             why = f"it has {length} characters; next to the marker at most {room} are allowed"
             problems.append(origin.diagnose(("description",), "description too long", why))
         for steps, secret in secrets:
-            if reported and origin.diagnose(steps_of(steps, merged), "").location in reported:
-                continue
             if is_numbered and "${job.revision}" in str.__str__(secret):
                 why = f"{secret.reference} is sensitive, but text that contains a revision number is shown"
-                problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
-            if steps[0] in _SHOWN or steps[-1] in _SHOWN_MEMBERS:
+            elif steps[0] in _SHOWN or steps[-1] in _SHOWN_MEMBERS:
                 why = f"{secret.reference} is sensitive, but this field is shown and compared"
-                problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
+            else:
+                continue
+            problem = origin.diagnose(steps_of(steps, merged), "secret not allowed here", why)
+            if problem.location not in reported:
+                problems.append(problem)
         if mapping_at(merged, "spec", "auto_stop").get("time_unit") == "SECONDS" and not self.takes_seconds:
             why, fix = (
                 "must be whole hours, such as 8h or 2d",
@@ -623,9 +626,6 @@ class JobReader:
             )
             problems.append(origin.diagnose(("spec", "auto_stop"), "value not allowed", why, fix))
         self.problems += problems
-        if lifecycle is None:
-            is_read = is_valid and not problems
-            lifecycle = Lifecycle.model_validate((is_read and merged.get("lifecycle")) or {})
         self.problems += _ignored_problems(lifecycle.ignore_changes, merged, origin)
         found_in_raw = list(raw_problems(merged.get("raw"), origin)) if has_body else []
         self.problems += found_in_raw

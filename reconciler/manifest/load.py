@@ -306,7 +306,7 @@ def _read(
     def expander_on(name: str, budget: ExpansionBudget | None = None) -> Expander:
         """Return the expander for the entry of a target, with the variables of that target."""
         on_target = variables_on(target_entries[name])
-        own = values if on_target == values.on_target else values.on(on_target)
+        own = values if on_target == values.on_target else replace(values, on_target=on_target)
         return own.expander(budget, takes_secrets=False)
 
     targets = Targets(merged.targets, expander_on, merged.code_store_at)

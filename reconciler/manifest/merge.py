@@ -267,13 +267,13 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> Iterato
     above: MergedEntry | None = None
     for entry in _entries(documents, "jobs"):
         if _is_field_of_job(entry):
-            is_below = above is not None and above.document is entry.document
-            below = f'"{above.name}"' if above is not None and is_below else "the key of a job"
+            parent = above if above is not None and above.document is entry.document else None
+            below = f'"{parent.name}"' if parent is not None else "the key of a job"
             here = f'"{entry.name}" is a field of a job, but is where the key of a job belongs'
             yield entry.diagnose((), _MISPLACED, here, f"indent it further, below {below}", at_key=True)
-            if above is not None and is_below and isinstance(above.value or {}, dict):
+            if parent is not None and isinstance(parent.value or {}, dict):
                 # Read it as intended, or the field would also be reported as missing in the job.
-                above = above._replace(value={entry.name: entry.value, **(above.value or {})})
+                above = parent._replace(value={entry.name: entry.value, **(parent.value or {})})
                 merged.jobs[above.name] = above
             continue
         above = entry

@@ -210,10 +210,6 @@ class VariableValues:
     def expander(self, budget: ExpansionBudget | None = None, **options: bool) -> Expander:
         return Expander(self.get, self.environ, budget=budget or self.budget, **options)  # type: ignore[arg-type]
 
-    def on(self, on_target: Mapping[str, Any]) -> VariableValues:
-        """Return the values on another target."""
-        return replace(self, on_target=on_target)
-
     def online(self) -> VariableValues:
         """Return the values for requests, where each variable must have one."""
         return replace(self, offline=False, budget=settings_budget())
@@ -552,7 +548,7 @@ class VariableSection:
                             yield from texts_in(expanded)
 
         by_target = [
-            (on_target, values if target is self._target else values.on(on_target))
+            (on_target, values if target is self._target else replace(values, on_target=on_target))
             for target in self._targets.values()
             for on_target in [variables_on(target)]
         ]

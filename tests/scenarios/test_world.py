@@ -612,7 +612,7 @@ class World(RuleBasedStateMachine):
         if not past:
             return []
         now = {job.id: self._key(job, entries) for job in self._ours()}
-        return [r for r in past if now.get(r.job, memory.key_of(r.job)) in keys]
+        return [r for r in past if now.get(r.job, memory.key_by_job[r.job]) in keys]
 
     # --- invariants of an apply
 
