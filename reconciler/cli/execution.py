@@ -24,14 +24,7 @@ from reconciler.cli.context import opened, runtime
 from reconciler.cli.exits import SIGNALS, Stopped, handled_by
 from reconciler.cli.job_actions import say_end_of_log
 from reconciler.cli.live import live_table
-from reconciler.cli.output import (
-    OutputSpec,
-    digest_for_github,
-    final_outputs,
-    requested_outputs,
-    show,
-    show_plan,
-)
+from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, save_plan, show, show_plan
 from reconciler.cli.progress import BusyLine, can_draw, display
 from reconciler.connection import RecordOptions, connect_target, records_url
 from reconciler.core.addresses import file_url
@@ -225,9 +218,8 @@ def change(
             context = context.to_apply()
             lock = hold_lock(cleanup, context, interrupt)
             plan = make_plan(context)
-            digest = digest_for_github(plan, context, allowances, options["records"], request.outputs)
-            request = request._replace(digest=digest)
-        return carry_out(context, plan, request, interrupt, lock, allowances)
+            digest = save_plan(plan, context, allowances, options["records"], request.outputs)
+        return carry_out(context, plan, request._replace(digest=digest), interrupt, lock, allowances)
 
 
 def confirm_shown(question: str) -> None:

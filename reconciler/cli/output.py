@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -142,23 +142,30 @@ def show_plan(
         console.diagnostics(found)
 
 
-def digest_for_github(
+def save_plan(
     plan: Plan,
     context: Context,
     allowances: Allowances,
     records: str | None,
     outputs: Iterable[OutputSpec],
+    file: Path | None = None,
 ) -> str:
-    """The digest of a plan for the outputs of a GitHub workflow, as if saved beside the root file.
+    """Write a plan to a file, and return its digest. `records` is the value of `--records`.
 
-    "" if that format was not requested, or the plan cannot be saved. `records` is the value of `--records`.
+    Without a file, a GitHub workflow gets the digest as if it were saved beside the root file: "" if that
+    format was not requested, or the plan cannot be saved.
     """
-    if os.environ.get("GITHUB_OUTPUT") and any(spec.format == "github" for spec in outputs):
-        from reconciler.plan_file import digest_of_document, document_to_save
+    is_for_github = os.environ.get("GITHUB_OUTPUT") and any(spec.format == "github" for spec in outputs)
+    if file is None and not is_for_github:
+        return ""
+    from reconciler.plan_file import digest_of_document, document_to_save, write_plan
 
-        values: Any = {"records": records, "environ": os.environ, "redact": console.redact}
-        with suppress(Refused):
-            return digest_of_document(document_to_save(plan, context, allowances, None, **values))
+    values: Any = {"records": records, "environ": os.environ, "redact": console.redact}
+    with nullcontext() if file else suppress(Refused):
+        document = document_to_save(plan, context, allowances, file, **values)
+        if file is not None:
+            write_plan(document, file)
+        return digest_of_document(document)
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import opened
-from reconciler.cli.output import OutputSpec, digest_for_github, requested_outputs, show, show_plan
+from reconciler.cli.output import OutputSpec, requested_outputs, save_plan, show, show_plan
 from reconciler.errors import ExitCode
 from reconciler.render import Content
 
@@ -59,15 +58,7 @@ def plan_command(
         context = context._replace(with_history=show_history)
         plan = reconcile.plan(context, allowed, with_preflight=not no_preflight)
         specs = requested_outputs(outputs)
-        if plan_file is None:
-            digest = digest_for_github(plan, context, allowed, records, specs)
-        else:
-            from reconciler.plan_file import digest_of_document, document_to_save, write_plan
-
-            values: Any = {"records": records, "environ": os.environ, "redact": console.redact}
-            document = document_to_save(plan, context, allowed, plan_file, **values)
-            digest = digest_of_document(document)
-            write_plan(document, plan_file)
+        digest = save_plan(plan, context, allowed, records, specs, plan_file)
     if plan_file is not None:
         _show_beside(digest, specs)
     show_plan(plan, specs, show_keep=show_keep, digest=digest)
