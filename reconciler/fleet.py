@@ -309,7 +309,7 @@ class StackCheck:
         remind_s = self._options.get("remind_s", REMIND_S)
         with self._connected(offline=True) as context:
             report = reconcile.drift(context, since_last=since_last, remind_s=remind_s)
-            failed = reconcile.notify_drift(context, report).failed
+            failed = reconcile.notify_drift(context, report)
         summary = {name.value: number for name, number in report.summary.items()}
         summary["pending"] = len(report.pending)
         code, last_line = report.exit_code, drift_last_line(report)

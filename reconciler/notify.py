@@ -80,9 +80,6 @@ class Notified(NamedTuple):
     delivered: Mapping[DriftId, Mapping[str, float]] = MappingProxyType({})
 
 
-NOTHING_NOTIFIED = Notified()
-
-
 def notify_drift(
     report: DriftReport,
     destinations: Collection[Destination],

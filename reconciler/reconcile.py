@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from reconciler.decide.reports import Explanation, StatusReport
     from reconciler.manifest import LoadedStack
     from reconciler.modelarts.target import Connected
-    from reconciler.notify import Notified
     from reconciler.records.recording import Recording
 
 
@@ -469,20 +468,20 @@ def drift(context: Context, *, since_last: bool = False, remind_s: float = REMIN
     return report
 
 
-def notify_drift(context: Context, report: DriftReport) -> Notified:
+def notify_drift(context: Context, report: DriftReport) -> int:
     """Send what is due of a drift report, and record what was reported, by this or by the exit code.
 
-    If one URL fails, the others are not sent the same drift again.
+    If one URL fails, the others are not sent the same drift again. Returns the number of messages that could
+    not be sent.
     """
-    from reconciler.notify import NOTHING_NOTIFIED, notify_drift  # not needed by plan
+    from reconciler.notify import notify_drift  # not needed by plan
 
     recording, comparison = context.recording, report.comparison
-    if comparison is None:
-        return NOTHING_NOTIFIED
+    assert comparison is not None
     notified = notify_drift(report, context.loaded.destinations(), recording.redact, recording.warn)
     if comparison.problem is None:
         recording.mark_reported(context.scope, notified.reported, comparison.at_s, notified.delivered)
-    return notified
+    return notified.failed
 
 
 def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:

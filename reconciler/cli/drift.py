@@ -73,7 +73,7 @@ def drift_command(
                 raise
             # The watch still reports the drift.
             unwritten, handed_over.problem = error, f"the report was not written: {words_of(error)}"
-        final_outputs.notifications_failed += reconcile.notify_drift(context, report).failed
+        final_outputs.notifications_failed += reconcile.notify_drift(context, report)
         if unwritten is not None:
             raise unwritten
     return report.exit_code

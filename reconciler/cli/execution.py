@@ -234,12 +234,6 @@ def confirm_shown(question: str) -> None:
     confirm(question)
 
 
-def _starts_later(context: Context, plan: Plan, request: ApplyRequest) -> bool:
-    """Whether the wait starts what the plan defers, which a saved plan has no manifest for."""
-    is_planned_anew = bool(context.loaded.stack.jobs) and not plan.refusals
-    return request.goal is not None and is_planned_anew and plan.summary[Action.DEFER] > 0
-
-
 def carry_out(
     context: Context,
     plan: Plan,
@@ -256,6 +250,10 @@ def carry_out(
     if request.tells_events:
         specs = [spec for spec in specs if spec.file is not None]
     result: Result | None = None
+    # A saved plan has no manifest, from which the wait would start what is deferred.
+    will_start = (
+        request.goal and context.loaded.stack.jobs and plan.summary[Action.DEFER] and not plan.refusals
+    )
     with nullcontext(JsonLines()) if request.tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
         stream.begin(plan)
@@ -265,9 +263,7 @@ def carry_out(
             if request.tells_events:
                 for line in render_warnings(plan.warnings, console.style(sys.stderr)):
                     console.say(line, "warning")  # there is no event for it
-            if (
-                plan.applyable or request.on_confirmed or _starts_later(context, plan, request)
-            ) and not request.yes:
+            if not request.yes and (plan.applyable or will_start or request.on_confirmed):
                 confirm_shown(request.question)
             if request.on_confirmed:
                 request.on_confirmed()
@@ -275,11 +271,8 @@ def carry_out(
             if request.goal is not None:
                 gc.enable()  # disabled for short runs; a wait may last for days
             # A table would be mixed up with events on the same terminal.
-            drawn = live_table(
-                context.target.clock,
-                request.goal,
-                is_drawn=not (request.tells_events and sys.stdout.isatty()),
-            )
+            is_drawn = not (request.tells_events and sys.stdout.isatty())
+            drawn = live_table(context.target.clock, request.goal, is_drawn=is_drawn)
             with interruptible(interrupt), drawn as show_waits:
                 how = (request.timeout_s, allowances, request.goal, show_waits, lock)
                 result = Rollout(context, request.kind, stream, interrupt.stop, *how).run(plan)
