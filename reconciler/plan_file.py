@@ -23,7 +23,7 @@ from reconciler.core.addresses import absolute_url, passwords_in
 from reconciler.core.body import CURRENT, is_known
 from reconciler.core.mutable import overwritten_fields
 from reconciler.core.ownership import KeyView, Revision, sort_by_key
-from reconciler.core.phase import Operation, Phase, may, parse_phase
+from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import Scope
 from reconciler.core.scalar import parts_of, save, unresolvable_references, variables_of, walk_texts
 from reconciler.core.stack import Stack
@@ -130,7 +130,7 @@ def failed_preconditions(
             problems += (
                 f"{one.job.name} exists, but is not in the plan"
                 for one in view.owned
-                if (one.job.is_active if starts_a_job else _is_live(one)) and one.job.id not in named
+                if (one.job.is_active if starts_a_job else one.job.is_live) and one.job.id not in named
             )
         newest = view.aged_out or (view.owned[-1] if view.owned else None)
         if key in needed and not problems and (newest is None or newest.job.phase is not Phase.COMPLETED):
@@ -149,11 +149,6 @@ def failed_preconditions(
             limit = f"max_parallel: {first.max_parallel}, and the plan starts {len(new)}"
             failed.append(f"{sweep}: {few(active)} {'is' if len(active) == 1 else 'are'} active; {limit}")
     return tuple(failed)
-
-
-def _is_live(revision: Revision) -> bool:
-    """Whether the job is active and not terminating."""
-    return bool(may(Operation.TERMINATE, revision.job.phase))
 
 
 def _awaited(action: PlannedAction) -> tuple[str, ...]:
@@ -184,7 +179,7 @@ def _key_problems(action: PlannedAction, view: KeyView, at_s: float, known: Coll
                 yield f"the previous job, {job_id}, no longer carries our marker"
             elif last is None and view.past_of(job_id) is None:
                 yield f"the previous job, {job_id}, is gone"
-            elif last is not None and _is_live(last):
+            elif last is not None and last.job.is_live:
                 yield f"{last.job.name} is {last.job.phase_text} again"
             elif last is not None and required and required != _class(last.job.phase, last.job.phase_text):
                 yield f"{last.job.name} was {required}, now {last.job.phase_text}"

@@ -273,7 +273,7 @@ class Steps:
         for attempt in range(ATTEMPTS):
             try:
                 job = self._look_if_there()
-                if job is None or _is_ending(job):
+                if job is None or (job.phase and not job.is_live):
                     return job
                 if not (verdict := may(Operation.TERMINATE, job.phase)):
                     raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
@@ -292,7 +292,7 @@ class Steps:
                     job = self._look_if_there()
                 except ServiceError:
                     raise failure from None
-                if job is None or _is_ending(job):
+                if job is None or (job.phase and not job.is_live):
                     return job
                 raise
         raise AssertionError("the last attempt returns or raises")
@@ -480,7 +480,3 @@ def _met_before(failure: Exception) -> ServiceError | None:
         return failure
     met = failure.__cause__ or (None if failure.__suppress_context__ else failure.__context__)
     return met if isinstance(met, ServiceError) else None
-
-
-def _is_ending(job: ObservedJob) -> bool:
-    return job.phase is not None and (job.phase.is_terminal or job.phase is Phase.TERMINATING)

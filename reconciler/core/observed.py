@@ -62,6 +62,10 @@ class ObservedJob:
     def is_active(self) -> bool:
         return self.phase is not None and self.phase.is_active
 
+    @property
+    def is_live(self) -> bool:
+        return self.phase is not None and self.phase.is_live
+
     def ran_s(self, at_s: float) -> float:
         """How long the job has run until `at_s`, in seconds; 0 if it has not started."""
         if self.duration_s:

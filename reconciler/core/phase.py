@@ -29,6 +29,11 @@ class Phase(StrEnum):
         return self in ACTIVE
 
     @property
+    def is_live(self) -> bool:
+        """Whether the job is active, and not ending."""
+        return self in ACTIVE and self is not Phase.TERMINATING
+
+    @property
     def is_terminal(self) -> bool:
         """Whether the job has ended, until the service restarts it."""
         return self in TERMINAL

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from reconciler.core.ownership import Ownership, OwnershipState
 from reconciler.core.past import Holder
-from reconciler.core.phase import Phase
 from reconciler.core.values import timestamp
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import Rejected, ServiceError, Unauthorized
@@ -117,8 +116,7 @@ def of_duplicates(ownership: Ownership) -> list[Check]:
     """Find keys with more than one active revision."""
     checks = []
     for key in ownership.owned_keys:
-        jobs = [revision.job for revision in ownership.view(key).owned]
-        running = [job for job in jobs if job.is_active and job.phase is not Phase.TERMINATING]
+        running = [revision.job for revision in ownership.view(key).owned if revision.job.is_live]
         if len(running) > 1:
             names = ", ".join(f"{job.name} ({job.phase_text}, {job.id})" for job in running)
             detail = f"{key} has {len(running)} active revisions: {names}"

@@ -520,8 +520,7 @@ def is_expected(before: Phase, now: Phase) -> bool:
     Between two observations an active job may have taken any number of steps, unless it was terminating. An
     ended one can only be restarted by the service, in one step.
     """
-    is_live = before.is_active and before is not Phase.TERMINATING
-    return is_live or now in {before, *RULES[before].expected_next}
+    return before.is_live or now in {before, *RULES[before].expected_next}
 
 
 def _was_stopped(revision: Revision) -> bool:

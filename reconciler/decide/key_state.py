@@ -29,7 +29,7 @@ from reconciler.core.identity import parse_remote_name
 from reconciler.core.masking import mask
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, Revision
-from reconciler.core.phase import Operation, Phase, may
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import RevisionText
 from reconciler.core.stack import Declared, DesiredJob, Limits, Stack
@@ -163,7 +163,7 @@ def current_revision(view: KeyView, desired: DesiredJob | None) -> Revision | No
         return revisions[0]
     completed = (r.number for r in revisions if r.job.phase is Phase.COMPLETED and is_declared(r))
     newest_done = max(completed, default=0)
-    live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > newest_done]
+    live = [r for r in view.owned if r.job.is_live and r.number > newest_done]
     declared = [r for r in live if is_declared(r)]
     if not declared:
         return next(reversed(live or revisions), None)
@@ -487,7 +487,7 @@ class KeyState:
     @cached_property
     def live(self) -> list[Revision]:
         """The active revisions that are not terminating, oldest first."""
-        return [revision for revision in self.view.owned if may(Operation.TERMINATE, revision.job.phase)]
+        return [revision for revision in self.view.owned if revision.job.is_live]
 
     @property
     def unreadable(self) -> str | None:
@@ -587,7 +587,7 @@ class KeyState:
 
     @property
     def is_ended(self) -> bool:
-        return self.phase.is_terminal or self.phase is Phase.TERMINATING
+        return not self.phase.is_live
 
     @property
     def is_protected(self) -> bool:

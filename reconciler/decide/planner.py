@@ -71,7 +71,7 @@ def runs_again(action: PlannedAction | None) -> bool:
     if action.traits.starts_a_job or action.action is Action.DEFER:
         return True
     phase = parse_phase(action.before.phase) if action.before else None
-    return phase is not None and phase.is_active and phase is not Phase.TERMINATING
+    return phase is not None and phase.is_live
 
 
 def hold_back_for_needs(
@@ -166,7 +166,7 @@ def _is_as_declared(state: KeyState, newest_recorded: int) -> bool:
         return True
     # Unreported fields are compared with the recorded ones.
     is_reported = not unreported_paths(desired.body or {}, latest.job)
-    return is_reported and latest.job.is_active and latest.job.phase is not Phase.TERMINATING
+    return is_reported and latest.job.is_live
 
 
 def needs_whole_list(

@@ -212,8 +212,7 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
             yield renaming.hint(entry, min(renaming.pairs))
     candidates: defaultdict[str, list[Revision]] = defaultdict(list)
     for key, digest in digests.items():
-        job_ = gone[key].job
-        if job_.phase is Phase.COMPLETED or (job_.is_active and job_.phase is not Phase.TERMINATING):
+        if gone[key].job.is_live or gone[key].job.phase is Phase.COMPLETED:
             candidates[digest].append(gone[key])
     letters = sorted({digest[:1] for digest in candidates})
     # If not every new member has a former one, `formerly` does not help.
