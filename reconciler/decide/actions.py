@@ -134,9 +134,7 @@ def after_of(revision: Revision) -> After:
 # --- what starts a job
 
 
-def create(
-    state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = (), **more: Any
-) -> Decision:
+def create(state: KeyState, reason: Reason, detail: str, **more: Any) -> Decision:
     latest = state.latest
     completed = latest is not None and latest.job.phase is Phase.COMPLETED
     follows = {
@@ -144,24 +142,21 @@ def create(
         "follows": latest.job.id if latest and not latest.is_aged_out else None,
     }
     more = _started(state) | follows | more
+    changes = state.changes if state.has_revision else ()
     return single(state, Action.CREATE, reason, detail, changes=changes, **more)
 
 
-def next_revision(
-    state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = (), **more: Any
-) -> Decision:
+def next_revision(state: KeyState, reason: Reason, detail: str, **more: Any) -> Decision:
     """Create the next revision, after a termination that is under way."""
     if state.phase is Phase.TERMINATING:
         reason, detail = Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}"
-    return create(state, reason, detail, changes, **more)
+    return create(state, reason, detail, **more)
 
 
-def replacement(
-    state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = (), **more: Any
-) -> Decision:
+def replacement(state: KeyState, reason: Reason, detail: str, **more: Any) -> Decision:
     """Replace the job. `lost_time`: how long it may have run by then; None: no limit."""
     more |= {"replace_order": state.desired.lifecycle.replace_order, **_started(state)}
-    return single(state, Action.REPLACE, reason, detail, changes=changes, **more)
+    return single(state, Action.REPLACE, reason, detail, changes=state.changes, **more)
 
 
 def _started(state: KeyState) -> dict[str, Any]:
@@ -235,29 +230,28 @@ def _declared(desired: DesiredJob, immutable: Canonical, commit: str = "") -> De
 # --- what keeps a job
 
 
-def keep(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> Decision:
+def keep(state: KeyState, reason: Reason, detail: str) -> Decision:
+    """Keep the job, showing the edits that it does not have."""
     if state.revision.is_aged_out:
         detail += "; its record has aged out of the service"
     if state.ignored:
         detail += f"; {state.ignored}"
-    after, ended_badly = after_of(state.as_declared), bool(state.bad_end)
-    return single(state, Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=ended_badly)
+    more = {"changes": state.changes, "ended_badly": bool(state.bad_end)}
+    return single(state, Action.KEEP, reason, detail, after=after_of(state.as_declared), **more)
 
 
-def keep_or_update(
-    state: KeyState, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()
-) -> Decision:
-    """Keep the job, showing `ignored` changes; update what can be changed on it."""
+def keep_or_update(state: KeyState, reason: Reason, detail: str) -> Decision:
+    """Keep the job, or update what can be changed on it."""
     revision = state.revision
     desired = state.numbered_as(revision)
     if state.phase is Phase.TERMINATING or revision.is_aged_out:  # cannot be updated
-        return keep(state, reason, detail, ignored)
+        return keep(state, reason, detail)
     past = state.view.past_of(revision.job.id)
     sent = past.declared.mutable if past and past.declared else None
     updates = mutable_changes(desired, revision.job, revision.marker, state.context.cloud, sent)
     warnings = updates.warnings(state.key, revision.job)
     if not updates.now and not state.is_marker_outdated:
-        return keep(state, reason, detail, ignored)._replace(warnings=warnings)
+        return keep(state, reason, detail)._replace(warnings=warnings)
     reason = Reason.MARKER_CHANGED if changes_only_marker(updates.now) else Reason.MUTABLE_CHANGED
     detail = f"{', '.join(change.path for change in updates.now)} changed"
     if desired.schedule is not None and state.counts_from_s is None:
@@ -265,7 +259,9 @@ def keep_or_update(
     digest = None
     if state.is_marker_outdated:
         detail, digest = "only the marker is outdated, not the job", desired.digest
-    return Decision([update(state, revision, reason, detail, (*updates.now, *ignored), digest)], warnings)
+    return Decision(
+        [update(state, revision, reason, detail, (*updates.now, *state.changes), digest)], warnings
+    )
 
 
 def update(

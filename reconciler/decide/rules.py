@@ -422,7 +422,7 @@ def judge_scheduled(state: KeyState) -> Decision | None:
     detail = _scheduled_for(state) + (f"; {state.edit_summary}" if state.edit else "")
     # A schedule is meant to run finished work again: not worth a warning.
     more = {"scheduled_for": timestamp(state.due_s), "rerun_of": None}
-    return next_revision(state, Reason.SCHEDULED, detail, state.changes, **more)
+    return next_revision(state, Reason.SCHEDULED, detail, **more)
 
 
 @rule(
@@ -443,7 +443,7 @@ def judge_overlapping(state: KeyState) -> Decision | None:
     if state.is_protected:
         return _blocked_by_protection(state, detail)
     when = timestamp(state.due_s)
-    return replacement(state, Reason.SCHEDULED, detail, state.changes, scheduled_for=when)
+    return replacement(state, Reason.SCHEDULED, detail, scheduled_for=when)
 
 
 def _is_refused(state: KeyState) -> bool:
@@ -469,7 +469,7 @@ def judge_rerun_requested(state: KeyState) -> Decision | None:
     if state.key not in state.context.rerun or not state.phase.is_terminal or _is_refused(state):
         return None
     detail = "rerun requested" + (f"; {state.edit_summary}" if state.edit else "")
-    return next_revision(state, Reason.RERUN_REQUESTED, detail, state.changes)
+    return next_revision(state, Reason.RERUN_REQUESTED, detail)
 
 
 # --- the job is as declared
@@ -497,11 +497,11 @@ def judge_upstream_newer(state: KeyState) -> Decision | None:
     if state.edit is not None and not (lifecycle.on_change == "keep" or state.edit_waits):
         return None
     if state.upstream_reruns:
-        return create(state, Reason.UPSTREAM_NEWER, spell_reruns(state.upstream_reruns), state.changes)
+        return create(state, Reason.UPSTREAM_NEWER, spell_reruns(state.upstream_reruns))
     if not state.newer_upstream:
         return None
     detail = f"{made_from_older(state.newer_upstream)}; on_upstream: rerun"
-    return next_revision(state, Reason.UPSTREAM_NEWER, detail, state.changes)
+    return next_revision(state, Reason.UPSTREAM_NEWER, detail)
 
 
 def made_from_older(newer: Sequence[Completion]) -> str:
@@ -603,7 +603,7 @@ def judge_change_ignored(state: KeyState) -> Decision | None:
     if state.desired.lifecycle.on_change != "keep":
         return None
     detail = f"{state.edit_summary}; on_change: keep{_kept_status(state)}"
-    return keep_or_update(state, Reason.CHANGE_IGNORED, detail, state.changes)
+    return keep_or_update(state, Reason.CHANGE_IGNORED, detail)
 
 
 @rule("Edited; `on_change: fail`", _edited, Action.CONFLICT)
@@ -624,7 +624,7 @@ def judge_change_waits(state: KeyState) -> Decision | None:
     if not state.edit_waits:
         return None
     detail = f"{state.edit_summary}; waits for the next time of the schedule{_kept_status(state)}"
-    decision = keep_or_update(state, Reason.WAITS_FOR_SCHEDULE, detail, state.changes)
+    decision = keep_or_update(state, Reason.WAITS_FOR_SCHEDULE, detail)
     # Kept keys are not listed, so without a warning the edit would seem to have been overlooked.
     warning = PlanWarning(
         what="edit waits for the schedule",
@@ -639,7 +639,7 @@ def judge_change_waits(state: KeyState) -> Decision | None:
 def judge_changed_after_end(state: KeyState) -> Decision | None:
     if not state.is_ended:
         return None
-    return next_revision(state, Reason.IMMUTABLE_CHANGED, _edit_and_precedent(state), state.changes)
+    return next_revision(state, Reason.IMMUTABLE_CHANGED, _edit_and_precedent(state))
 
 
 def _edit_and_precedent(state: KeyState) -> str:
@@ -699,23 +699,24 @@ def judge_ended_badly_before(state: KeyState) -> Decision | None:
 
     Otherwise every apply would try again a `create_first` replace whose new job fails.
     """
-    latest, desired, changes = state.revision, state.desired, state.changes
+    latest, desired = state.revision, state.desired
     run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), state.declaration_of)
     if not run:
         return None
     ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
     attempt = next_attempt(run, desired, state.at_s)
     if attempt is None:
-        return keep_or_update(state, Reason.FAILED, f"{ended}; keeping r{latest.number}", changes)
+        return keep_or_update(state, Reason.FAILED, f"{ended}; keeping r{latest.number}")
     detail = f"{ended}; {attempt.detail}"
     if attempt.reason is Reason.RETRIES_EXHAUSTED:
-        return keep_or_update(state, attempt.reason, detail, changes)
+        return keep_or_update(state, attempt.reason, detail)
     if attempt.reason is Reason.RETRY_LATER:
-        return single(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
+        due_s, changes = attempt.due_s, state.changes
+        return single(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=due_s)
     return None
 
 
 @rule("Edited; active", _edited, Action.REPLACE)
 def judge_changed(state: KeyState) -> Decision:
     detail, lost_time = _edit_and_precedent(state), _lost_time(state)
-    return replacement(state, Reason.IMMUTABLE_CHANGED, detail, state.changes, lost_time=lost_time)
+    return replacement(state, Reason.IMMUTABLE_CHANGED, detail, lost_time=lost_time)
