@@ -366,7 +366,7 @@ def has_run_for(duration_s: float | None, hours: float | None) -> bool:
     return hours is not None and (duration_s or 0.0) >= hours * 3600 - min(300.0, hours * 360)
 
 
-def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> Attempt | None:
+def next_attempt(run: Sequence[Revision], desired: DesiredJob, service_s: float) -> Attempt | None:
     """Judge the retry that would follow an unbroken run of bad ends, newest first.
 
     Retry k is due `retry_delay` x 2^(k-1) after the last end. None if the lifecycle does not retry such an
@@ -380,7 +380,7 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
         return Attempt(Reason.RETRIES_EXHAUSTED, f"all {lifecycle.max_retries} retries used")
     due_s = (last.ended_at_s() or 0.0) + lifecycle.retry_delay * 2 ** (attempt - 1)
     which = f"{attempt} of {lifecycle.max_retries}"
-    if due_s > at_s:
+    if due_s > service_s:
         return Attempt(Reason.RETRY_LATER, f"retry {which} at {timestamp(due_s)}", due_s)
     return Attempt(Reason.RETRY, f"attempt {which}")
 
@@ -705,7 +705,9 @@ class KeyState:
         """Judge the retry of a revision that ended badly as declared; None if it is not retried."""
         revisions = [last if r.job.id == last.job.id else r for r in self.view.ever_owned]
         run = bad_run(revisions, self.declaration_of)
-        return next_attempt(run, self.desired, self.at_s) if run and run[0].job.id == last.job.id else None
+        return (
+            next_attempt(run, self.desired, self.service_s) if run and run[0].job.id == last.job.id else None
+        )
 
     @cached_property
     def attempt(self) -> Attempt | None:

@@ -704,7 +704,7 @@ def judge_ended_badly_before(state: KeyState) -> Decision | None:
     if not run:
         return None
     ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
-    attempt = next_attempt(run, desired, state.at_s)
+    attempt = next_attempt(run, desired, state.service_s)
     if attempt is None:
         return keep_or_update(state, Reason.FAILED, f"{ended}; keeping r{latest.number}")
     detail = f"{ended}; {attempt.detail}"

@@ -750,6 +750,17 @@ def test_next_revision_of_an_adopted_job_is_named_after_its_key() -> None:
     assert found.after.name == "a-r2"
 
 
+@pytest.mark.parametrize(
+    ("ended_s_ago", "ahead_s", "reason"),
+    [(130, 0, Reason.RETRY), (130, 100, Reason.RETRY_LATER), (60, -100, Reason.RETRY)],
+)
+def test_retry_is_due_by_the_clock_of_the_service(ended_s_ago: int, ahead_s: float, reason: Reason) -> None:
+    """`ahead_s` is how far this machine's clock is ahead."""
+    desired = declared_as("on_failure: retry")
+    failed = observed_as(f"Failed ended_s_ago={ended_s_ago}", desired)
+    assert decided(desired, *failed, skew_s=ahead_s).reason is reason
+
+
 def test_conflict_states_the_work_that_would_be_lost() -> None:
     found = decided_everywhere(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8))
     way_out = "set `on_change: replace`, or pass `--allow lost-work`"
