@@ -30,8 +30,8 @@ _ENDING = (
 SIGNALS = {getattr(signal, name): code for name, code, _ in _ENDING if hasattr(signal, name)}
 
 
-class Stopped(BaseException):
-    """A signal was received. Like KeyboardInterrupt it is not an Exception."""
+class Stopped(SystemExit):
+    """A signal was received. Libraries that call us back let SystemExit through, like KeyboardInterrupt."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

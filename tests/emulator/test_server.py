@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import requests
 from click.testing import CliRunner
 from werkzeug.test import Client
 
+from reconciler.cli.exits import Stopped
 from reconciler.cli.main import cli
 from reconciler.emulator import ResponseLost, Server, Store, chaos, create_app, running, serve
 from tests.emulator.conftest import Api, a_job
@@ -102,6 +103,22 @@ def served(*options: str) -> Iterator[str]:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=10)
     assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_signal_during_a_request_stops_the_server(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def receive(*_: object) -> None:
+        raise Stopped(signal.SIGTERM)
+
+    def ask(server: Server) -> None:
+        client = cleanup.enter_context(socket.create_connection((server.host, server.port)))
+        client.sendall(b"GET")
+        timer = threading.Timer(5, server.stop)
+        cleanup.callback(timer.cancel)
+        timer.start()
+
+    monkeypatch.setattr("waitress.channel.HTTPChannel.received", receive)
+    with ExitStack() as cleanup, pytest.raises(Stopped):
+        serve(create_app(store), on_ready=ask)
 
 
 # ── the address ────────────────────────────────────────────────────────────────────────────────
