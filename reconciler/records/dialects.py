@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 from reconciler.core.addresses import StoreUrl, parse_store_url
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic, PackageMissing
+from reconciler.files import private_file
 from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
 from reconciler.records.schema import TABLES, Damaged, row_reader
 
@@ -219,7 +219,7 @@ class Sqlite(Dialect):
     def make_store(self) -> None:
         """Create an empty private file. SQLite's other files get the same mode."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        private_file(self.file)
 
     def check(self, transaction: Transaction, *, is_thorough: bool = False) -> None:
         """Check that all tables and columns exist, and the integrity of the tables that decisions rest on."""
@@ -279,12 +279,6 @@ class Postgresql(Dialect):
         url = self.url
         parts = {"user": url.user, "password": url.password, "host": url.host, "port": url.port}
         given = {name: ",".join(values) for name, values in url.options.items()}
-        # Several hosts are `host=a:5432&host=b:5432`, or in the driver's own form.
-        hosts = [re.fullmatch(r"([\w.-]*)(?::(\d*))?", one) for one in url.options.get("host", ())]
-        if "port" not in given and hosts and all(hosts):
-            given["host"] = ",".join(host[1] for host in hosts if host)
-            if any(ports := [host[2] or "" for host in hosts if host]):
-                given["port"] = ",".join(ports)
         named = {name: value for name, value in parts.items() if value}
         return {**NETWORK, "dbname": url.name, **named, **given}
 

@@ -33,7 +33,6 @@ _REVISIONS = (
     f"SELECT {_REVISION} FROM reconciler_revisions AS revision"
     f" JOIN reconciler_scopes AS scope ON scope.id = revision.scope_id WHERE {IS_SCOPE}"
 )
-_REVISIONS_OF_ID = f"SELECT {_REVISION} FROM reconciler_revisions AS revision WHERE scope_id = :scope_id"
 #: Keep the recorded declaration if the digest is the same.
 _DECLARED_NOW = (
     "CASE WHEN reconciler_revisions.digest = excluded.digest"
@@ -128,14 +127,11 @@ class History(Locks):
 
         Existing revisions stay, unless they are older observations of the same job.
         """
-        from_id = self.find_scope(old)
-        if from_id is None or not jobs:
+        if not jobs or self.find_scope(old) is None:
             return 0
         to_id = self.scope_id(scope)
         with self.writing() as transaction:
-            theirs, ours = (
-                _read_past(transaction, _REVISIONS_OF_ID, scope_id=one) for one in (from_id, to_id)
-            )
+            theirs, ours = (_read_past(transaction, _REVISIONS, **one._asdict()) for one in (old, scope))
             taken = {(one.key, one.number): one for one in ours}
             rows = []
             for one in theirs:
