@@ -63,35 +63,6 @@ class Job:
         return self.head + dump_json(self.status) + self.tail
 
 
-def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
-    """Return the job that a row holds, as of `now_ms`; with `noise` every second one is a variant."""
-    same = ("id", "project", "workspace_id", "name", "create_ms", "node_count", "reserved_hours")
-    columns: dict[str, Any] = {name: row[name] for name in (*same, "head", "tail")}
-    is_variant = noise and responses.is_variant(row["id"])
-    life = read_life(row).at(now_ms)
-    return Job(**columns, life=life, now_ms=now_ms, body_text=row["body"], is_variant=is_variant)
-
-
-def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns that hold a body, and what a search may ask of it."""
-    algorithm_id = value_at(body, "algorithm.id") or ""
-    pool_id = value_at(body, "spec.resource.pool_id") or ""
-    experiment = value_at(body, "metadata.training_experiment_reference")
-    return {
-        "kind": body["kind"],
-        "node_count": responses.node_count(body),
-        "fine_tuned": int(bool(body.get("train_type") or body.get("ftjob_config"))),
-        "algorithm_id": algorithm_id,
-        "algorithm_name": catalog.algorithm(algorithm_id)["name"] if algorithm_id else "",
-        "runtime_type": value_at(body, "spec.runtime_type") or "production",
-        "pool_id": pool_id,
-        "experiment_id": responses.experiment_id(experiment) or "",
-        "priority": str(value_at(body, "spec.schedule_policy.priority") or ("1" if pool_id else "")),
-        "reserved_hours": value_at(body, "spec.reserved_time.duration") or 0,
-        "body": dump_json(body),
-    }
-
-
 LIFE = ("phase", "secondary", "steps", "started_ms", "ended_ms", "held_ms", "past")
 """The columns that a life is read from."""
 
@@ -461,7 +432,11 @@ class Store:
         return self._job(row, now)
 
     def _job(self, row: Any, now: int) -> Job:
-        job = read_job(row, now, noise=self.noise)
+        same = ("id", "project", "workspace_id", "name", "create_ms", "node_count", "reserved_hours")
+        columns: dict[str, Any] = {name: row[name] for name in (*same, "head", "tail")}
+        is_variant = self.noise and responses.is_variant(row["id"])
+        life = read_life(row).at(now)
+        job = Job(**columns, life=life, now_ms=now, body_text=row["body"], is_variant=is_variant)
         if row["noisy"] == self.noise:
             return job
         # The file was written by a store with the other setting.
@@ -469,7 +444,26 @@ class Store:
         return dataclasses.replace(job, head=columns["head"], tail=columns["tail"])
 
     def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
+        """Return the columns that hold a body, its response, and what a search may ask of it."""
         identity = responses.Identity(job_id, create_ms, self.user_name)
         response = responses.job(body, identity, noise=self.noise, unreported=self.unreported)
         head, tail = responses.around_status(response)
-        return body_columns(body) | {"noisy": int(self.noise), "head": head, "tail": tail}
+        algorithm_id = value_at(body, "algorithm.id") or ""
+        pool_id = value_at(body, "spec.resource.pool_id") or ""
+        experiment = value_at(body, "metadata.training_experiment_reference")
+        return {
+            "kind": body["kind"],
+            "node_count": responses.node_count(body),
+            "fine_tuned": int(bool(body.get("train_type") or body.get("ftjob_config"))),
+            "algorithm_id": algorithm_id,
+            "algorithm_name": catalog.algorithm(algorithm_id)["name"] if algorithm_id else "",
+            "runtime_type": value_at(body, "spec.runtime_type") or "production",
+            "pool_id": pool_id,
+            "experiment_id": responses.experiment_id(experiment) or "",
+            "priority": str(value_at(body, "spec.schedule_policy.priority") or ("1" if pool_id else "")),
+            "reserved_hours": value_at(body, "spec.reserved_time.duration") or 0,
+            "body": dump_json(body),
+            "noisy": int(self.noise),
+            "head": head,
+            "tail": tail,
+        }
