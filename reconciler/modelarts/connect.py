@@ -304,13 +304,9 @@ def connect_inprocess(
     project_id: str,
     workspace_id: str = "0",
     cloud: Cloud = Cloud.HUAWEI,
-    credentials: Credentials | None = None,
     options: SessionOptions = DEFAULT_OPTIONS,
 ) -> ModelArtsBackend:
     """Return a backend that calls a WSGI application in this process, without a socket."""
-    session = ServiceSession(
-        "http://localhost",  # nothing is sent there
-        credentials or Anonymous(),
-        options._replace(make_adapter=lambda: WsgiAdapter(app)),
-    )
+    options = options._replace(make_adapter=lambda: WsgiAdapter(app))
+    session = ServiceSession("http://localhost", Anonymous(), options)  # nothing is sent there
     return ModelArtsBackend(session, project_id, workspace_id, cloud)

@@ -24,7 +24,7 @@ from reconciler.text import parse_duration
 if TYPE_CHECKING:
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import KeyView
-    from reconciler.core.ports import Backend, SupportsSearch
+    from reconciler.core.ports import Backend
     from reconciler.core.stack import Stack
     from reconciler.modelarts.operations import Event, Logs
     from reconciler.modelarts.target import Connected

@@ -82,10 +82,6 @@ class Connected(NamedTuple):
         return NotSupported(f"target {name} is of kind {kind}, which cannot {ability}", fix=fix)
 
 
-def _ignore(_: str) -> None:
-    pass
-
-
 @dataclass(eq=False, repr=False)
 class Runtime:
     """The environment of a run: variables, clock, redactor and listeners.
@@ -99,8 +95,8 @@ class Runtime:
     environ: Mapping[str, str]
     clock: Clock
     redactor: Redactor = field(default_factory=Redactor)
-    warn: Callable[[str], None] = _ignore
-    log_debug: Callable[[str], None] = _ignore
+    warn: Callable[[str], None] = lambda _: None
+    log_debug: Callable[[str], None] = lambda _: None
     on_request: RequestListener | None = None
     reading: ReadingListener | None = None
     uploading: UploadListener | None = None

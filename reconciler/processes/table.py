@@ -254,7 +254,7 @@ class ProcessStore(Store):
             job = self.find(job_id)
         stored = json.loads(row["machine"])
         self.environ = stored.pop("environ")
-        self.machine = Machine(**{**stored, "inherit": tuple(stored["inherit"])})
+        self.machine = Machine(**stored)
         return job
 
     def is_deleted(self, job_id: str) -> bool:
