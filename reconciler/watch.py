@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import threading
 import time
@@ -28,7 +27,7 @@ from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.watch_window import Window, closes_at
 from reconciler.errors import SUCCESSES, ExitCode, ReconcilerError, first_of
 from reconciler.files import write_file
-from reconciler.render.prometheus import NOWHERE, Measurement, MetricSource, counted, run_figures
+from reconciler.render.prometheus import Measurement, MetricSource, counted, run_figures
 from reconciler.text import format_duration
 
 #: The longest back-off after consecutive failures, in intervals.
@@ -42,10 +41,6 @@ PIECE_S = 0.25
 STOP_S, STOP_APPLY_S = 1.0, 90.0
 #: Exit codes of the first check that end the watch: retrying cannot help.
 _WRONG_FROM_THE_START = frozenset({ExitCode.WRONG_USAGE, ExitCode.INVALID})
-#: The metric that tells of any command whose run it was.
-_NOTIFICATIONS_FAILED = re.compile(
-    r'reconciler_notifications_failed_total\{stack="(.*)",target="(.*)",command="\w+"\} (\S+)'
-)
 
 
 class WatchClock:
@@ -378,7 +373,7 @@ class Checker:
         request = self.request
         ends_s = time.monotonic() + request.check_timeout_s
         check = self._check_drift()
-        if check is None or not check.summary or not request.applies or self.stops():
+        if check is None or not check.stack or not request.applies or self.stops():
             return check
         now_s, left_s = time.time(), ends_s - time.monotonic()
         closes_s = closes_at(request.windows, now_s) if request.windows else float("inf")
@@ -391,7 +386,7 @@ class Checker:
         file = self.directory / "handover.json"
         arguments = ["--since-last", "--remind", f"{self.request.remind_s:f}s", "--handover", str(file)]
         arguments += ["-o", "json", *self.reports]
-        ended, failed, where = self._run("drift", arguments, self.request.check_timeout_s, lines.append)
+        ended, failed = self._run("drift", arguments, self.request.check_timeout_s, lines.append)
         handover = Handover.read(file)
         try:
             document = json.loads(b"".join(lines))
@@ -400,8 +395,7 @@ class Checker:
                 return None
             code, problem = self._failure(ended, handover.problem)
             is_shown = ended.code >= 0 and not ended.is_out_of_time
-            said = CheckReport(code, *where, problem=problem, is_shown=is_shown)
-            return replace(said, notifications_failed=failed)
+            return CheckReport(code, problem=problem, is_shown=is_shown, notifications_failed=failed)
         codes, is_complete = [_exit_code(ended)], document["complete"]
         if any(entry["class"] != "unknown" for entry in document["drift"]):
             codes.append(ExitCode.CHANGES)  # for any drift, not only what is new
@@ -440,7 +434,7 @@ class Checker:
         arguments = ["--yes", "--json", "-o", f"json={file}", "--timeout", f"{timeout_s:f}s"]
         arguments += [] if most is None else ["--max-actions", str(most)]
         limit_s = min(left_s, open_s)
-        ended, failed, _ = self._run("apply", arguments, limit_s, take, stop_s)
+        ended, failed = self._run("apply", arguments, limit_s, take, stop_s)
         check = replace(check, notifications_failed=check.notifications_failed + failed)
         planned, completed = (events.get(name, {}) for name in (EventType.PLANNED, EventType.APPLY_COMPLETED))
         counts = ", ".join(f"{count} {name}" for name, count in completed.get("summary", {}).items() if count)
@@ -473,18 +467,17 @@ class Checker:
         limit_s: float,
         take_line: Callable[[bytes], None],
         stop_s: Callable[[], float] = lambda: STOP_S,
-    ) -> tuple[ProcessEnd, int, MetricSource]:
-        """Run a subcommand; returns how it ended, how many notifications failed, and whose run it was."""
+    ) -> tuple[ProcessEnd, int]:
+        """Run a subcommand; returns how it ended, and how many notifications failed."""
         metrics = self.directory / "metrics.prom"
         metrics.unlink(missing_ok=True)
         command, environ = self.command(name, ["-o", f"prometheus={metrics}", *arguments])
         ended = run_process(command, environ, limit_s, take_line, stops=self.stops, stop_s=stop_s)
         with suppress(OSError):
             for line in metrics.read_text(encoding="utf-8").splitlines():
-                if found := _NOTIFICATIONS_FAILED.fullmatch(line):
-                    where = MetricSource(*(json.loads(f'"{label}"') for label in found.groups()[:2]))
-                    return ended, int(float(found[3])), where
-        return ended, 0, NOWHERE
+                if line.startswith("reconciler_notifications_failed_total{"):
+                    return ended, int(float(line.rpartition(" ")[2]))
+        return ended, 0
 
     def _failure(self, ended: ProcessEnd, problem: str) -> tuple[ExitCode, str]:
         """Return the exit code of a command that printed no result, and the reason."""

@@ -66,13 +66,20 @@ def load_stack(
         )
     except ManifestInvalid:
         if final_outputs.is_asked_for:
-            # So that metrics are labelled with the stack even if its manifest is invalid.
-            from reconciler.manifest.load import outline
-
-            with suppress(ReconcilerError):
-                stack, default, _ = outline(places, var_files)
-                final_outputs.about(stack or "", target or default)
+            final_outputs.about(*names_for_metrics(paths, var_files, target))
         raise
+
+
+def names_for_metrics(
+    paths: Sequence[Path], var_files: Sequence[Path], target: str | None
+) -> tuple[str, str]:
+    """The stack and the target of a manifest, even if that is invalid; "" if unknown."""
+    from reconciler.manifest.load import outline
+
+    stack, default = None, None
+    with suppress(ReconcilerError):
+        stack, default, _ = outline(list(paths) or [Path()], var_files)
+    return stack or "", target or default or ""
 
 
 def known(loaded: LoadedStack) -> LoadedStack:

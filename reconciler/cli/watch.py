@@ -18,6 +18,7 @@ from click.core import ParameterSource
 
 from reconciler.cli import exits
 from reconciler.cli.console import console
+from reconciler.cli.context import names_for_metrics
 from reconciler.cli.execution import Lines
 from reconciler.cli.exits import Stopped, handled_by
 from reconciler.cli.output import OutputSpec, final_outputs
@@ -25,7 +26,7 @@ from reconciler.core.values import timestamp
 from reconciler.errors import Diagnostic, ExitCode, Severity, WrongUsage
 from reconciler.render import FORMATS, Style
 from reconciler.render.json import dump
-from reconciler.render.prometheus import NOWHERE, MetricSource, render_metrics
+from reconciler.render.prometheus import MetricSource, render_metrics
 from reconciler.text import printable
 from reconciler.watch import (
     Checker,
@@ -59,7 +60,9 @@ def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Con
     _check_options(request, specs)
     gc.enable()  # disabled for short runs; this one may last for years
     signals: list[int] = []
-    where = NOWHERE
+    # A check that fails from the start does not report these names.
+    names = names_for_metrics(*(context.params[name] for name in ("paths", "var_files", "target")))
+    where = MetricSource(*(printable(console.redact(name)) for name in names))
     metric_files = [spec.file for spec in final_outputs.take() if spec.file is not None]
     files = [spec for spec in specs if spec.file is not None and not FORMATS[spec.format].is_final]
     reports = [word for spec in files for word in ("-o", f"{spec.format}={spec.file}")]

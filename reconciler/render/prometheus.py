@@ -39,13 +39,6 @@ class MetricSource(NamedTuple):
     stack: str
     target: str
 
-    @property
-    def labels(self) -> dict[str, str]:
-        return {"stack": self.stack, "target": self.target}
-
-
-NOWHERE = MetricSource("", "")
-
 
 #: Metrics with one sample per kind: help text and label.
 _COUNTED = {
@@ -57,7 +50,7 @@ _COUNTED = {
 def counted(name: str, where: MetricSource, counts: Mapping[str, int]) -> Measurement:
     """Make a metric with counts by kind: plan_actions or drift."""
     meaning, label = _COUNTED[name]
-    samples = tuple(({**where.labels, label: kind}, float(count)) for kind, count in counts.items())
+    samples = tuple(({**where._asdict(), label: kind}, float(count)) for kind, count in counts.items())
     return Measurement(f"reconciler_{name}", meaning, GAUGE, samples)
 
 
@@ -68,7 +61,7 @@ def run_figures(run: RunReport) -> Iterator[Measurement]:
         failed = "Notifications that could not be sent."
     success = "1 unless the last run failed; changes and refusals are successes."
     ended = "When the last run ended, in seconds since 1970."
-    labels = {**MetricSource(run.stack, run.target).labels, "command": run.command}
+    labels = {"stack": run.stack, "target": run.target, "command": run.command}
     for name, meaning, type_, value in (
         ("run_success", success, GAUGE, run.is_success),
         ("run_timestamp_seconds", ended, GAUGE, run.ended_at_s),
