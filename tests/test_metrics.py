@@ -81,7 +81,8 @@ def test_served_metrics_equal_the_file(served: Served) -> None:
     status, body = served.get("/metrics?name=x")
     assert (status, body) == (200, render_metrics(watch_figures(STATE, WHERE)))
     [drift] = [one for one in text_string_to_metric_families(body) if one.name == "reconciler_drift"]
-    assert [(one._asdict(), one.value) for one in drift.samples] == [({**WHERE.labels, "class": "missing"}, 2.0)]
+    expected = {**WHERE._asdict(), "class": "missing"}, 2.0
+    assert [(one.labels, one.value) for one in drift.samples] == [expected]
 
 
 @pytest.mark.parametrize(
