@@ -1,6 +1,6 @@
 """Turns a job into directories, variables and commands on this machine.
 
-Source: docs/reference/process-target.md, "What a container is, and what a process is instead".
+Source: docs/reference/process-target.md, "Containers and processes".
 """
 
 from __future__ import annotations
