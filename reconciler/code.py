@@ -19,7 +19,7 @@ from reconciler.text import format_size
 
 MEGABYTE = 1_000_000
 #: What a job of the service can hold (reference/execution.md, section 3): folders count as files do.
-MAX_ENTRIES, MAX_DEPTH, MAX_SIZE, DEFAULT_MAX_SIZE = 1000, 32, 5000 * MEGABYTE, 100 * MEGABYTE
+MAX_ENTRIES, MAX_DEPTH, DEFAULT_MAX_SIZE = 1000, 32, 100 * MEGABYTE
 MAX_KEY_BYTES = 1023
 IGNORE_FILES = (".gitignore", ".reconcilerignore")
 

@@ -18,7 +18,6 @@ from reconciler.errors import Diagnostic, Location
 
 # --- The section `drift`: known drift, and until when it is ignored
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 #: The classes of drift that a rule may ignore: not `unknown`, since the drift itself could not be read.
 IgnorableClass = Literal[
     "missing", "failed", "terminated", "missed", "modified", "duplicate", "orphaned", "unowned", "stuck"
@@ -26,7 +25,7 @@ IgnorableClass = Literal[
 
 
 def _day(value: Any) -> Any:
-    if isinstance(value, str) and _DAY.fullmatch(value):
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
         with suppress(ValueError):
             return date.fromisoformat(value)
     raise PydanticCustomError("day", "must be a date such as 2026-12-31")
@@ -101,12 +100,11 @@ _TEMPLATE = "template"
 TEMPLATES_BY_ID = frozenset(
     ("gupshup", "kaleyra", "klr", "notifyre", "onesignal", "sendgrid", "sendpulse", "whatsapp")
 )
-_SCHEME = re.compile(r"\s*([a-z0-9]{1,32})://", re.IGNORECASE)
 
 
 def refused_url(url: str) -> str | None:
     """Return why notifications must not go to a URL, without its secrets; None if they may."""
-    match = _SCHEME.match(url)
+    match = re.match(r"(?i)\s*([a-z0-9]{1,32})://", url)
     scheme = match[1].lower() if match else ""
     if (effect := REFUSED_SCHEMES.get(scheme)) is not None:
         return f"{scheme}:// {effect}; notifications go to services on the network only"

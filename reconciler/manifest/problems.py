@@ -436,8 +436,8 @@ def _timezone(value: Any, context: _Context) -> Problem:
 
 
 def _outside(value: Any, context: _Context) -> Problem:
-    beside = describe(context["beside_value"])
-    why = f"must be below code_dir, {beside}, got {describe(value)} (ModelArts.2792)"
+    code_dir = describe(context["code_dir"])
+    why = f"must be below code_dir, {code_dir}, got {describe(value)} (ModelArts.2792)"
     return Problem("boot_file is outside code_dir", why)
 
 
@@ -513,9 +513,9 @@ def diagnostics(
         kind, loc, value, context = item["type"], item["loc"], item["input"], dict(item.get("ctx", {}))
         if kind == OUTSIDE:
             # A rule about two members is reported at one of them.
-            context["beside_value"] = beside = value.get(context["beside"])
-            loc, value = (*loc, context["field"]), value.get(context["field"])
-            if _is_unknown(beside, kind):
+            context["code_dir"] = value.get("code_dir")
+            loc, value = (*loc, "boot_file"), value.get("boot_file")
+            if _is_unknown(context["code_dir"], kind):
                 continue
         if kind in skip or _is_unknown(value, kind):
             continue

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from enum import Enum, StrEnum
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -178,7 +178,6 @@ Text = Annotated[str, BeforeValidator(scalar_text, json_schema_input_type=str | 
 Flag = Annotated[bool, BeforeValidator(plain)]
 #: A path in a task, whose format is not documented.
 TaskPath = Annotated[str, Mark.OBS_PATH]
-Hours = Literal["HOURS"]
 Filled = Mark.FILLED_IN
 FilledText = Annotated[str | None, Filled]
 Unreported = Mark.NOT_REPORTED
@@ -220,16 +219,6 @@ _IMAGE, _ANY, _BUCKET = "file://", r"[\s\S]*", "(?:(?:obs|s3):/)?/[^/]+"
 _PLACE = f"{_BUCKET}(?:/{_ANY})?"
 
 
-@cache
-def _place() -> re.Pattern[str]:
-    return re.compile(_PLACE)
-
-
-@cache
-def _scheme() -> re.Pattern[str]:
-    return re.compile("^(?:(?:obs|s3):/|file://)(?=/)")
-
-
 def _path(
     *, ends_in_slash: bool | None = None, may_be_in_image: bool = False, is_required: bool = False
 ) -> AfterValidator:
@@ -241,7 +230,7 @@ def _path(
     def check(path: str) -> str:
         rule = ""
         is_outside = path and not (may_be_in_image and path.startswith(_IMAGE))
-        if (is_required and not path) or (is_outside and not _place().fullmatch(path)):
+        if (is_required and not path) or (is_outside and not re.fullmatch(_PLACE, path)):
             rule = "must be obs://BUCKET/… or /BUCKET/…"
         elif ends_in_slash and is_outside and not path.endswith("/"):
             rule = "a directory must end in / (ModelArts.2791)"
@@ -267,12 +256,5 @@ BootFile = Annotated[str, Mark.OBS_PATH, _path(ends_in_slash=False, may_be_in_im
 
 def is_inside(file: str, directory: str) -> bool:
     """Whether a file is in a directory or below it; obs:// makes no difference."""
-    bare, above = (_scheme().sub("", path) for path in (file, directory))
+    bare, above = (re.sub("^(?:(?:obs|s3):/|file://)(?=/)", "", path) for path in (file, directory))
     return bare.startswith(above.rstrip("/") + "/")
-
-
-def outside() -> PydanticCustomError:
-    """Return the error for a boot_file outside code_dir, for the model that has both."""
-    return PydanticCustomError(
-        OUTSIDE, "boot_file is outside code_dir", {"field": "boot_file", "beside": "code_dir"}
-    )

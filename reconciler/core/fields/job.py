@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 from reconciler.core.fields.field_types import (
     ANY_TIME,
+    OUTSIDE,
     RESCHEDULE,
     WHILE_ACTIVE,
     BootFile,
@@ -28,7 +30,6 @@ from reconciler.core.fields.field_types import (
     Flag,
     GivenDirectory,
     GivenPath,
-    Hours,
     KeyedBy,
     Mark,
     ObsDirectory,
@@ -42,7 +43,6 @@ from reconciler.core.fields.field_types import (
     given,
     is_inside,
     optional,
-    outside,
     rule_error,
 )
 
@@ -241,7 +241,7 @@ class Algorithm(Strict):
         # The command of an image need not be in code_dir.
         starts_command = command and engine.image_url
         if boot_file and code_dir and not starts_command and not is_inside(boot_file, code_dir):
-            raise outside()
+            raise PydanticCustomError(OUTSIDE, "boot_file is outside code_dir")
 
 
 class LogExportPath(Strict):
@@ -278,7 +278,7 @@ class Resource(Strict):
 class Span(Strict):
     """A time in whole hours."""
 
-    time_unit: Hours = described("HOURS.")
+    time_unit: Literal["HOURS"] = described("HOURS.")
     duration: int = described("Whole hours.", ge=1)
 
 
