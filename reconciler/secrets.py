@@ -425,7 +425,11 @@ def looks_secret(name: str, value: str) -> bool:
     """Whether a value looks like a secret, by its name ("" if it has none) or by itself."""
     if value.strip().lower() in _EMPTY_WORDS:
         return False
-    return is_secret_name(name) or _is_secret_text(value, is_identity=is_identity_name(name))
+    if is_secret_name(name) or re.search(_KNOWN_FORMS, value):
+        return True
+    if any(map(_assigns_secret, re.finditer(_ASSIGNMENT, value))):
+        return True
+    return not is_identity_name(name) and any(map(_holds_random_piece, value.split()))
 
 
 def is_identity_name(name: str) -> bool:
@@ -448,12 +452,6 @@ def is_secret_name(name: str) -> bool:
 
 def _words(name: str) -> list[str]:
     return [word.lower() for word in re.findall(_WORDS, name) if not word.isdigit()]
-
-
-def _is_secret_text(text: str, *, is_identity: bool) -> bool:
-    if re.search(_KNOWN_FORMS, text) or any(map(_assigns_secret, re.finditer(_ASSIGNMENT, text))):
-        return True
-    return not is_identity and any(map(_holds_random_piece, text.split()))
 
 
 def _assigns_secret(match: re.Match[str]) -> bool:

@@ -51,7 +51,7 @@ from reconciler.core.identity import (
 )
 from reconciler.core.masking import texts_in
 from reconciler.core.observed import ObservedJob
-from reconciler.core.scalar import escape, holds_out_of_range, save, variables_of
+from reconciler.core.scalar import escape, holds, is_out_of_range, save, variables_of
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from reconciler.errors import Diagnostic, ReconcilerError
@@ -482,7 +482,7 @@ def _description(job: ObservedJob, room: int, is_secret: IsSecret) -> tuple[str,
 
 
 def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
-    if holds_out_of_range(tree):
+    if holds(tree, is_out_of_range):
         raise NotDeclarable("it contains a number that is out of range or not finite")
     names = list(names_in(tree))
     if any(len(name) > LONGEST_NAME for name in names):

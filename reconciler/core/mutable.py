@@ -167,11 +167,17 @@ def _differing(declared: Mapping[str, Any], reported: Mapping[str, Any]) -> Iter
     A field that is missing and need not be reported does not differ. A declared default does: e.g. priority 1
     where the job has 2.
     """
+
+    def known(leaf: Any, other: Any) -> Any:
+        # A secret without a value may be the one on the job, and what cannot be compared is not drift.
+        is_open = isinstance(leaf, SecretText) and not leaf.has_value and isinstance(other, str)
+        return other if is_open else leaf
+
     for path, value in _fields(declared):
         current = value_at(reported, path)
         if current is None and not rule_at(path).is_reported:
             continue
-        value = map_with(value, current, _assumed)
+        value = map_with(value, current, known)
         after, before = _form(path, value), _form(path, current)
         # The service has the values of secrets, not their names.
         if map_leaves(after, lambda leaf: leaf.value if isinstance(leaf, SecretName) else leaf) != before:
@@ -293,15 +299,6 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change
         pairs = zip(SCHEDULE_OPTIONS, *spelled, strict=True)
         sent += [Change(path=option, before=old, after=new) for option, old, new in pairs if old != new]
     return sent, dropped
-
-
-def _assumed(declared: Any, reported: Any) -> Any:
-    """Return the declared value; for a secret without a value, the one on the job.
-
-    Whether that is the declared one is unknown, and what cannot be compared is not drift.
-    """
-    is_open = isinstance(declared, SecretText) and not declared.has_value and isinstance(reported, str)
-    return reported if is_open else declared
 
 
 def _shown(form: Any, value: Any) -> Any:

@@ -111,17 +111,6 @@ class HistorySnapshot:
         """Whether a revision of the stack was recorded here, and not released since."""
         return any(past.released_at_s is None for past in self.revisions)
 
-    @property
-    def seen_active(self) -> tuple[str, ...]:
-        """The keys with a revision that was active when last seen, and not released; sorted."""
-        active = (past for past in self.revisions if past.released_at_s is None and not past.has_ended)
-        return tuple(sorted({past.key for past in active}))
-
-    @property
-    def knows_applies(self) -> bool:
-        """Whether declarations were recorded, and not only observations."""
-        return any(past.declared is not None for past in self.revisions)
-
 
 class RevisionId(NamedTuple):
     """Key and number of a revision."""

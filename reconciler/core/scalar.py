@@ -307,16 +307,13 @@ def out_of_range_numbers(tree: Any, steps: Steps = ()) -> Iterator[tuple[Steps, 
             yield (*steps, step), value
 
 
-def holds_out_of_range(tree: Any) -> bool:
-    """Whether there is such a number. Faster than `out_of_range_numbers`, since most data has none."""
+def holds(tree: Any, matches: Callable[[Any], bool]) -> bool:
+    """Whether a value in plain data that is not text matches. Faster than a walk with paths or copies."""
     for value in tree.values() if tree.__class__ is dict else tree:
         cls = value.__class__
         if cls is str:
             continue
-        if cls is dict or cls is list:
-            if holds_out_of_range(value):
-                return True
-        elif is_out_of_range(value):
+        if holds(value, matches) if cls is dict or cls is list else matches(value):
             return True
     return False
 

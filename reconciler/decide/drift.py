@@ -293,7 +293,7 @@ class _KeyCheck:
         A history without applies (only observations) says nothing about what was there before.
         """
         memory = self.state.snapshot.memory
-        if memory.knows_applies:
+        if any(past.declared is not None for past in memory.revisions):
             return not self.state.view.remembered
         return not (self.state.ownership.owned_keys or memory.knows_stack or memory.elsewhere)
 

@@ -280,7 +280,8 @@ def _found_nothing(proposed: ProposedPlan) -> GuardFinding | None:
 
     If all jobs had ended when last seen, the service has merely aged their records out.
     """
-    active, starting = proposed.snapshot.memory.seen_active, proposed.starting
+    past, starting = proposed.snapshot.memory.revisions, proposed.starting
+    active = sorted({one.key for one in past if one.released_at_s is None and not one.has_ended})
     if not (proposed.owns_nothing and starting and active):
         return None
     why = (

@@ -36,7 +36,8 @@ from reconciler.core.scalar import (
     Reference,
     RevisionText,
     UnresolvedText,
-    holds_out_of_range,
+    holds,
+    is_out_of_range,
     numbered,
     out_of_range_numbers,
     parts_of,
@@ -487,7 +488,7 @@ class JobReader:
             return None
         own_part = desugar(_without_templates(value))
         merged = merge(base, own_part)
-        if not plain and _holds_null(merged):
+        if not plain and holds(merged, lambda value: value is None):
             merged = _without_removed(merged)
         places = tuple(
             (part.document, part.steps) for part in (entry, *reversed(templates), *reversed(self.defaults))
@@ -636,7 +637,7 @@ class JobReader:
             body = create_body(merged, holds_null=not job.is_plain)
             if "raw" in merged:
                 self._secrets_in(body)  # `raw` may replace a sensitive value by another
-            if not job.is_plain and holds_out_of_range(body):
+            if not job.is_plain and holds(body, is_out_of_range):
                 self.problems += _number_problems(merged, body, origin)
                 return None
         implied = (link.key for link in job.references)
@@ -778,15 +779,6 @@ def _without_templates(value: dict[str, Any]) -> dict[str, Any]:
     if isinstance(names, str) or (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         return {name: member for name, member in value.items() if name != EXTENDS}
     return value
-
-
-def _holds_null(tree: Any) -> bool:
-    """Whether a tree has a null. Few jobs have one, and this is cheaper than a copy."""
-    for value in tree.values() if tree.__class__ is dict else tree:
-        cls = value.__class__
-        if value is None or ((cls is dict or cls is list) and _holds_null(value)):
-            return True
-    return False
 
 
 def _without_removed(tree: Any) -> Any:
