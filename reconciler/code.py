@@ -185,19 +185,12 @@ class _Ignored:
 
     def leaves_out(self, path: str) -> bool | None:
         """Whether an entry is left out, a directory with a slash behind; None if no line is about it."""
-        if not self._rules:
-            return None
         entry = os.fsencode(path[self._start :])
         bare = entry.removesuffix(b"/")
-        is_directory = bare != entry
-        return next(
-            (
-                is_out
-                for pattern, of_directories, is_out in self._rules
-                if is_directory >= of_directories and pattern.fullmatch(bare)
-            ),
-            None,
-        )
+        for pattern, of_directories, is_out in self._rules:
+            if pattern.fullmatch(bare) and (bare != entry or not of_directories):
+                return is_out
+        return None
 
     def covers(self, path: str) -> bool:
         """Whether an entry is named, or else a directory that it lies in."""
