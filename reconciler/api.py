@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -302,11 +301,10 @@ class Session:
         except ValueError as error:
             raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
         core = reconcile.plan(context, allowances, with_preflight=preflight)
-        records, environ, redact = self._records.url, self._runtime.environ, self._runtime.redactor
-        to_save = partial(
-            document_to_save, core, context, allowances, records=records, environ=environ, redact=redact
-        )
-        return Plan(core, _PlanInputs(context, allowances, to_save), redact)
+        runtime = self._runtime
+        given: Any = {"records": self._records.url, "environ": runtime.environ, "redact": runtime.redactor}
+        to_save = partial(document_to_save, core, context, allowances, **given)
+        return Plan(core, _PlanInputs(context, allowances, to_save), runtime.redactor)
 
     def _check_values(self) -> None:
         if self.stack._missing:
@@ -555,7 +553,8 @@ class JobClient:
 
     def __init__(self, context: Context, redactor: Redactor) -> None:
         self._context, self._target, self._redactor = context, context.target, redactor
-        self._hide = DeclaredSecrets.of(context.loaded.stack).hide
+        hide = DeclaredSecrets.of(context.loaded.stack).hide
+        self._hide = partial(hide, add_secrets=redactor.add_secrets)
 
     def list(
         self,
@@ -735,15 +734,11 @@ class JobClient:
 
     def _find(self, job: str) -> ObservedJob:
         found = service.find_job(self._context.loaded.stack, self._target, job)
-        self._hide(
-            found, self._redactor.add_secrets
-        )  # what is asked next, such as a log, may hold what the job was given
+        self._hide(found)  # a log, for example, may hold what the job was given
         return found
 
     def _shown(self, job: ObservedJob) -> ReportedJob:
-        return ReportedJob.model_validate(
-            redacted(self._hide(job, self._redactor.add_secrets), self._redactor)
-        )
+        return ReportedJob.model_validate(redacted(self._hide(job), self._redactor))
 
 
 class _PlanInputs(NamedTuple):
@@ -1063,10 +1058,6 @@ def _invalid(what: str, why: str) -> WrongUsage:
     return WrongUsage(Diagnostic(f"invalid {what}", why))
 
 
-#: How JSON escapes a character beyond U+FFFF.
-_HALVES = re.compile(r"\\ud[89ab]\w\w\\ud[c-f]\w\w")
-
-
 def _as_texts(variables: Mapping[str, object] | None) -> dict[str, str]:
     """Convert values of variables to the texts that `--var` takes.
 
@@ -1079,8 +1070,9 @@ def _as_texts(variables: Mapping[str, object] | None) -> dict[str, str]:
             return str.__str__(value)  # the value of an enum member
         try:
             if isinstance(value, bool | list | tuple | dict):
-                # YAML has no escapes in two halves.
-                return _HALVES.sub(lambda match: str(json.loads(f'"{match[0]}"')), json.dumps(value))
+                # JSON escapes an emoji in two halves, which YAML does not know.
+                text = json.dumps(value, ensure_ascii=False).replace("\x7f", r"\x7f")
+                return text.encode("ascii", "backslashreplace").decode()
             return str(value if isinstance(value, Number | date) else Path(value))
         except (TypeError, ValueError):
             raise _invalid(f'value of variable "{name}"', f"type {type(value).__name__}") from None
