@@ -528,9 +528,8 @@ def check_sent(text: str) -> str:
         result = StackCheck(request, task, os.environ, stop).run()
     else:
         why = f"it has {__version__}, but the command was started with {request.version}"
-        problem = Diagnostic(
-            "a worker has a different version", why, "install the same version on all workers"
-        )
+        fix = "install the same version on all workers"
+        problem = Diagnostic("a worker has a different version", why, fix)
         result = StackResult(task.root, task.name, ExitCode.FAILED, errors=(problem,))
     return RESULT.dump_json(result).decode()
 

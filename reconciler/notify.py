@@ -81,10 +81,7 @@ class Notified(NamedTuple):
 
 
 def notify_drift(
-    report: DriftReport,
-    destinations: Collection[Destination],
-    redact: Redact,
-    warn: Warn,
+    report: DriftReport, destinations: Collection[Destination], redact: Redact, warn: Warn
 ) -> Notified:
     """Send the due drift of a report that was compared with the last check.
 
@@ -136,9 +133,8 @@ def notify_apply(
 
 def send_test(destinations: Sequence[Destination], stack: str) -> list[str]:
     """Send one message to each URL. Returns the problem of each, "" if it was accepted."""
-    message = Message(
-        plain_text(f"{stack}: test message"), "Sent by reconciler notify test; nothing has happened."
-    )
+    text = "Sent by reconciler notify test; nothing has happened."
+    message = Message(plain_text(f"{stack}: test message"), text)
     return _send([(destination, message) for destination in destinations])
 
 

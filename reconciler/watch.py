@@ -483,10 +483,8 @@ class Checker:
         """Return the exit code of a command that printed no result, and the reason."""
         if ended.is_out_of_time:
             limit = format_duration(self.request.check_timeout_s)
-            problem = (
-                f"the check timed out after {limit} and was ended; raise --check-timeout to give it more time"
-            )
-            return ExitCode.UNKNOWN, problem
+            problem = f"the check timed out after {limit} and was ended"
+            return ExitCode.UNKNOWN, f"{problem}; raise --check-timeout to give it more time"
         if ended.code < 0:
             problem = f"the process of the check ended without a result (signal {-ended.code})"
             return ExitCode.INTERNAL_ERROR, problem

@@ -122,9 +122,8 @@ def opened(
     """Load the stack and connect to its target; see `connection.connect`."""
     from reconciler.connection import RecordOptions, connect
 
-    loaded = load_stack(
-        options["paths"], options["variables"], options["var_files"], options["target"], offline=offline
-    )
+    where = options["paths"], options["variables"], options["var_files"], options["target"]
+    loaded = load_stack(*where, offline=offline)
     records = RecordOptions.of(options, options["records"])
     with connect(loaded, options["target"], runtime(stop), records, offline=offline) as context:
         only, rerun = tuple(options["only"]), tuple(options.get("rerun", ()))

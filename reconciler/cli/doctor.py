@@ -225,9 +225,7 @@ class Examination:
 
 
 def _problems(name: str, diagnostics: Sequence[Diagnostic]) -> list[Check]:
-    return [
-        failed(name, f"{diagnostic.what}: {diagnostic.why}", diagnostic.fix) for diagnostic in diagnostics
-    ]
+    return [failed(name, f"{problem.what}: {problem.why}", problem.fix) for problem in diagnostics]
 
 
 def _unsupported(place: Connected, name: str, feature: str) -> Check:

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     "drift",
     opt.TARGET,
     opt.flag(
-        "--since-last",
-        "Compare with the last check: only drift that is new, changed or due again counts.",
+        "--since-last", "Compare with the last check: only drift that is new, changed or due again counts."
     ),
     opt.remind("With --since-last: report again drift that has lasted for this long."),
     opt.output(Content.DRIFT),

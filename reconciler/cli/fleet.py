@@ -124,25 +124,20 @@ def _apply(
     to_do = {one.root: one for one in planned.results if one.approved and not one.errors}
     refused: list[ExitCode] = []
     goal = request.options.get("goal")  # a wait starts later what is deferred now
-    approvable = [
-        one for one in to_do.values() if one.has_actions or (goal and one.summary.get(Action.DEFER))
-    ]
-    if (count := len(approvable)) and not is_confirmed:
+    count = sum(bool(one.has_actions or (goal and one.summary.get(Action.DEFER))) for one in to_do.values())
+    if count and not is_confirmed:
         try:
             confirm_shown(f"Apply the plans of {format_count(count, 'stack')}?")
         except Refused as refusal:
             console.diagnostics(refusal.diagnostics)
             refused, to_do = [ExitCode.REFUSED], {}
     results, interrupt = list[StackResult](), Interrupt()
+    # The counts of the plan are not those of a result.
+    not_done: Any = {"summary": Result().summary, "has_changes": False, "messages": (), "problems": ()}
     for one in planned.results:
         if one.root not in to_do:
             code = first_of([one.exit_code, *(refused if one.approved else ())])
-            # The counts of the plan are not those of a result.
-            results.append(
-                replace(
-                    one, exit_code=code, summary=Result().summary, has_changes=False, messages=(), problems=()
-                )
-            )
+            results.append(replace(one, exit_code=code, **not_done))
     if to_do:
         there = [replace(one, approved=to_do[one.root].approved) for one in tasks if one.root in to_do]
         with interruptible(interrupt):

@@ -114,10 +114,7 @@ def title_of(waits: Sequence[Waited], goal: Goal) -> str:
 def _row(waited: Waited, at_s: float) -> TableRow:
     job, end = waited.job, waited.end.value
     phase = job.phase_text if job else waited.action.value
-    times = (
-        [format_duration(round(time_s)) for time_s in (job.queued_s(at_s), job.ran_s(at_s))]
-        if job
-        else ["", ""]
-    )
-    cells = (waited.key, phase, *times, end.replace("_", " "))
+    times = (job.queued_s(at_s), job.ran_s(at_s)) if job else ()
+    spans = [format_duration(round(time_s)) for time_s in times] or ["", ""]
+    cells = (waited.key, phase, *spans, end.replace("_", " "))
     return TableRow(cells, _RANK_BY_END.get(end, RANKS.get(phase, 4)), phase)

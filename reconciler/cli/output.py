@@ -93,15 +93,10 @@ class FinalOutputs:
 
     def find(self, args: Sequence[str]) -> None:
         """Find the requested outputs on a command line that could not be parsed."""
-        values = [
-            *os.environ.get("RECONCILER_OUTPUT", "").split("\n"),
-            *option_values(args, "--output", "-o"),
-        ]
-        parts = (text.partition("=") for text in values)
-        self.ask(
-            command_in(args),
-            [OutputSpec(n, Path(file) if file else None) for n, _, file in parts if n in FORMATS],
-        )
+        given, typed = os.environ.get("RECONCILER_OUTPUT", ""), option_values(args, "--output", "-o")
+        parts = (text.partition("=") for text in (*given.split("\n"), *typed))
+        specs = [OutputSpec(n, Path(file) if file else None) for n, _, file in parts if n in FORMATS]
+        self.ask(command_in(args), specs)
 
 
 def command_in(args: Sequence[str]) -> str:

@@ -99,14 +99,8 @@ def validate_command(
 
         return check_fleet()
     specs = requested_outputs(outputs)
-    add_secrets = console.redact.add_secrets
-    found = validate_stack(
-        list(paths) or [Path()],
-        environ=os.environ,
-        variables=dict(variables),
-        add_secrets=add_secrets,
-        **options,
-    )
+    options |= {"variables": dict(variables), "environ": os.environ}
+    found = validate_stack(list(paths) or [Path()], add_secrets=console.redact.add_secrets, **options)
     if found.skipped:
         console.diagnostics(found.skipped)
     if found.loaded is not None:
@@ -326,9 +320,7 @@ def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
     else:
         where = chosen.traits.note or chosen.kind
         if place["project_id"] is not None and not chosen.traits.is_embedded:
-            where += (
-                f", {place['endpoint']}, project {place['project_id']}, workspace {place['workspace_id']}"
-            )
+            where += ", {endpoint}, project {project_id}, workspace {workspace_id}".format(**place)
         head = f"Stack {loaded.stack.name} on {place['name']} ({where})"
         console.result(render_checks(head, checks, console.style(sys.stdout)))
     troubles = {check.trouble for check in checks if check.health is Health.WRONG}

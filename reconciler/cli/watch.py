@@ -143,14 +143,8 @@ def check_command(
                 command.append(option)
                 continue
             for one in value if isinstance(value, tuple) else () if value is None else (value,):
-                text = (
-                    f"{one:f}s"
-                    if isinstance(one, float)
-                    else "=".join(one)
-                    if isinstance(one, tuple)
-                    else one
-                )
-                command += [option, str(text)]
+                text = f"{one:f}s" if isinstance(one, float) else str(one)
+                command += [option, "=".join(one) if isinstance(one, tuple) else text]
     return [*command, *arguments, "--", *map(str, context.params["paths"])], environ
 
 

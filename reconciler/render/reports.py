@@ -234,9 +234,7 @@ def result_text(result: Result, view: View) -> str:
         lines.append(printable_line(f"  {word} ", line))
         if len(group) > 1:
             lines += render_keys(
-                names,
-                style.width,
-                is_cut=first.status is Status.DONE and first.action.traits.is_harmless,
+                names, style.width, is_cut=first.status is Status.DONE and first.action.traits.is_harmless
             )
     width = width_of_names((waited.key for waited in result.waits), style)
     words = []
