@@ -15,7 +15,14 @@ from reconciler.core.addresses import StoreUrl, parse_store_url
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic, PackageMissing
 from reconciler.files import private_file
-from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
+from reconciler.records.file import (
+    MOVE_AWAY,
+    UNREACHABLE,
+    UNREADABLE,
+    UNWRITABLE,
+    has_content,
+    is_on_read_only_mount,
+)
 from reconciler.records.schema import TABLES, Damaged, row_reader
 
 #: Timeout for another process's write and for a free connection, in seconds.
@@ -177,8 +184,14 @@ class Sqlite(Dialect):
         self._turn = threading.Lock()
 
     def connect(self) -> sqlite3.Connection:
+        # SQLite's own files beside a store that can be written have no place on a read-only mount.
+        is_fixed = is_on_read_only_mount(self.file) and not Path(f"{self.file}-wal").exists()
         connection = sqlite3.connect(
-            self.place, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            f"{self.file.as_uri()}?immutable=1" if is_fixed else self.place,
+            timeout=BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=is_fixed,
         )
         try:
             connection.execute(f"PRAGMA synchronous = {self.synchronous}")

@@ -34,6 +34,13 @@ MOVE_AWAY = "move it away; the next apply creates a new one: mv {place} {place}.
 _HEAD = 18
 
 
+def is_on_read_only_mount(file: Path) -> bool:
+    if sys.platform != "win32":
+        with suppress(OSError):  # SQLite reports it better
+            return bool(os.statvfs(file).f_flag & os.ST_RDONLY)
+    return False
+
+
 def has_content(file: Path) -> bool:
     """Whether there is a store. False if there is no file, or one that has just been created.
 

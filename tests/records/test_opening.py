@@ -13,6 +13,7 @@ import pytest
 
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import LockHeld, WrongUsage
+from reconciler.records import dialects
 from reconciler.records.database import Database
 from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import MIGRATIONS, latest
@@ -74,6 +75,19 @@ def test_sqlite_commits_are_synchronous(sqlite: Place) -> None:
         names = ("journal_mode", "synchronous", "foreign_keys")
         found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
         assert found == ["wal", 2, 1]  # 2 is FULL
+
+
+def test_store_on_a_read_only_mount_is_read(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(sqlite.open()) as records:
+        records.begin(a_run())
+    monkeypatch.setattr(dialects, "is_on_read_only_mount", lambda file: file == sqlite.path)
+    assert sqlite.path is not None
+    before = sorted(sqlite.path.parent.iterdir())
+    records = sqlite.open(create=False)
+    assert len(records.runs(SCOPE)) == 1
+    with pytest.raises(RecordsUnavailable, match="cannot be written"):
+        records.begin(a_run())
+    assert sorted(sqlite.path.parent.iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ["with space.db", "with?query.db", "with#hash.db", "50%25.db", "日.db"])
