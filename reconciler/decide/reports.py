@@ -477,7 +477,7 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         rules=tuple(rules),
         chosen=chosen if actions and actions[0].action is not chosen else None,
         declared=_declared(desired) if desired else None,
-        observed=tuple(_observed(decision.state)),
+        observed=tuple(_observed(decision.state, is_known=not any(map(_is_unknown, actions)))),
         otherwise=tuple(_otherwise(actions, decision)),
         warnings=tuple(
             one for one in (*snapshot_warnings(stack, snapshot), *decision.warnings) if one.key in (None, key)
@@ -498,9 +498,11 @@ def _declared(desired: DesiredJob) -> DeclaredValues:
     )
 
 
-def _observed(state: KeyState) -> Iterator[ObservedRevision]:
+def _observed(state: KeyState, *, is_known: bool) -> Iterator[ObservedRevision]:
     desired = state.entry
     for revision in reversed(state.view.ever_owned):
+        if revision.is_aged_out and not is_known:
+            continue  # its job may still exist
         job, marker = revision.job, revision.marker
         yield ObservedRevision(
             id=job.id,

@@ -221,7 +221,9 @@ def _sections(explanation: Explanation, *, verbose: bool) -> Iterator[tuple[str,
     yield "Declared", lines
 
     same = {True: " (as declared)", False: " (differs from the declaration)", None: ""}
-    lines = [] if explanation.observed else ["no job of the key"]
+    lines = []
+    if not explanation.observed:
+        lines.append("no job of the key" if explanation.is_known else "no job of the key was read")
     for job in explanation.observed:
         facts = [f"r{job.revision} {job.name} ({job.id}): {job.phase}"]
         if job.created_at and declared is not None and "schedule" in declared.lifecycle:

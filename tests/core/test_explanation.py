@@ -21,6 +21,7 @@ from reconciler.expressions.evaluator import evaluate
 from reconciler.render.commands import render_why
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded
 from tests.core.test_guards import ending, losing, losing_sight
 from tests.core.test_policies import a_policy
@@ -35,9 +36,11 @@ def why(
     key: str = "a",
     unreadable: tuple[Unreadable, ...] = (),
     memory: HistorySnapshot = NO_HISTORY,
+    problem: str | None = None,
 ) -> Explanation:
-    """Explain one key."""
-    snapshot = a_world(stack, *jobs, unreadable=unreadable, memory=memory).look
+    """Explain one key; `problem` is why the list could not be read."""
+    observation: dict[str, Any] = {"is_whole": problem is None, "problem": problem}
+    snapshot = a_world(stack, *jobs, unreadable=unreadable, memory=memory, **observation).look
     context = a_context(limits=stack.limits, evaluate=evaluate)
     proposed = propose_plan(stack, snapshot, context, TARGET)
     return explain(key, proposed, guarded_plan(proposed))
@@ -168,6 +171,14 @@ def test_explanation_of_an_unreadable_key_is_unknown() -> None:
     found = why(a_stack(a_job()), unreadable=(lost,))
     assert not found.is_known
     assert found.rules[-1].name == "unreadable"
+
+
+def test_recorded_job_has_not_aged_out_if_the_list_could_not_be_read() -> None:
+    memory = a_memory(past(a_job(), phase="Running"))
+    unread = why(a_stack(a_job()), problem="timeout", memory=memory)
+    assert not unread.observed
+    assert "no job of the key was read" in render_why([unread])
+    assert [one.aged_out for one in why(a_stack(a_job()), memory=memory).observed] == [True]
 
 
 def test_document_is_json_and_text_is_printable() -> None:
