@@ -86,12 +86,8 @@ def connect_target(
     """Connect to a target. `url` is that of the record store, None for the file next to the root file."""
     recording = open_recording(url, loaded.root, runtime, records)
     with closing(recording), connected(name, target, loaded.root, runtime) as place:
-        callbacks: Any = {
-            "log_debug": runtime.log_debug,
-            "stop": runtime.stop,
-            "uploading": runtime.uploading,
-        }
-        yield Context(loaded, place, recording, **callbacks)
+        log_debug, stop, uploading = runtime.log_debug, runtime.stop, runtime.uploading
+        yield Context(loaded, place, recording, log_debug=log_debug, stop=stop, uploading=uploading)
 
 
 def records_url(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from itertools import chain, groupby
@@ -687,12 +687,8 @@ def check_target(context: Context, plan: Plan) -> None:
         raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
 
 
-def check_code(root: Path, plan: Plan) -> None:
-    """Check that the code of the jobs that a saved plan starts is the one that it was made for.
-
-    Raises:
-        StalePlan: it is not; the message names its files.
-    """
+def _code_problems(root: Path, plan: Plan) -> list[str]:
+    """Return how the code of the jobs that a plan starts differs from the planned one, with its files."""
     problems = []
     codes = (one.code for one in plan.to_execute if one.code is not None)
     for code in {(one.digest, one.source, one.exclude, one.include): one for one in codes}.values():
@@ -710,9 +706,7 @@ def check_code(root: Path, plan: Plan) -> None:
         ]
         if changed:
             problems.append(f"the code in {code.source} has changed: {few(changed, 5)}")
-    if problems:
-        fix = "nothing was changed; create a new plan"
-        raise StalePlan(*(Diagnostic("stale plan", why, fix) for why in problems))
+    return problems
 
 
 def check_preconditions(context: Context, plan: Plan) -> None:
@@ -722,15 +716,16 @@ def check_preconditions(context: Context, plan: Plan) -> None:
         StalePlan: one of them does not hold.
         ServiceError: the workspace could not be read.
     """
-    check_code(context.loaded.root, plan)
-    starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
-    stack = context.loaded.stack
-    seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)
-    if seen.problem is not None:
-        raise ServiceError(f"cannot verify the plan: {seen.problem}")
-    ownership = sort_by_key(seen, stack.name, stack.declared_keys)
-    snapshot = Snapshot(ownership, memory=memory_of(context))
-    sweeps = context.loaded.declared
-    if problems := failed_preconditions(plan, snapshot, context.target.clock.now(), sweeps):
+    problems: Sequence[str] = _code_problems(context.loaded.root, plan)
+    if not problems:
+        starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
+        stack, sweeps = context.loaded.stack, context.loaded.declared
+        seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)
+        if seen.problem is not None:
+            raise ServiceError(f"cannot verify the plan: {seen.problem}")
+        ownership = sort_by_key(seen, stack.name, stack.declared_keys)
+        snapshot = Snapshot(ownership, memory=memory_of(context))
+        problems = failed_preconditions(plan, snapshot, context.target.clock.now(), sweeps)
+    if problems:
         fix = "nothing was changed; create a new plan"
         raise StalePlan(*(Diagnostic("stale plan", problem, fix) for problem in problems))

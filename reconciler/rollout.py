@@ -91,8 +91,8 @@ class Rollout:
                 raise
         self._end(journal, result)
         if journal is None:
-            word = "refused" if plan.refusals or plan.blocked else "nothing to do"
-            word = word if plan.complete else "unknown"
+            is_refused = plan.refusals or plan.blocked
+            word = "unknown" if not plan.complete else "refused" if is_refused else "nothing to do"
             ended = RunEnd(recording.clock.now(), word, result.summary, result.outcomes)
             recording.note(scope, self.kind, ended, plan_digest(plan))
         return result

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from reconciler.errors import ReconcilerError
@@ -49,11 +50,10 @@ def find_place(root: Path) -> str:
     """
     from reconciler.manifest.git import Repository
 
-    try:
+    repository, remote = None, ""
+    with suppress(ReconcilerError, OSError, ValueError):  # must not fail an apply
         repository = Repository.around(root, os.environ, _GIT_TIMEOUT_S)
         remote = repository.remote_url() if repository else ""
-    except (ReconcilerError, OSError, ValueError):  # must not fail an apply
-        return os.path.realpath(root)
     if repository is None or not remote:
         return os.path.realpath(root)
     # Host and path only: independent of the protocol, and without credentials.

@@ -288,12 +288,10 @@ class Steps:
                     self._sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
                     continue
                 # The job may have ended, or the request may have succeeded without a response.
-                try:
+                with suppress(ServiceError):
                     job = self._look_if_there()
-                except ServiceError:
-                    raise failure from None
-                if job is None or (job.phase and not job.is_live):
-                    return job
+                    if job is None or (job.phase and not job.is_live):
+                        return job
                 raise
         raise AssertionError("the last attempt returns or raises")
 

@@ -6,14 +6,14 @@ executed, with its reason. Source: docs/concepts/ownership.md, "Adopting and rel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from reconciler.core.body import is_known
-from reconciler.core.entry import EntryPatch, JobComparison, NotDeclarable, compare_with_job, entry_patch
+from reconciler.core.entry import EntryPatch, NotDeclarable, compare_with_job, entry_patch
 from reconciler.core.identity import (
     MAX_DESCRIPTION,
     Description,
@@ -76,10 +76,6 @@ class Candidate:
         )
         return Revision(self.job, marker)
 
-    @cached_property
-    def comparison(self) -> JobComparison:
-        return compare_with_job(self.desired, self.job)
-
     def refused(
         self, action: Action, reason: Reason, detail: str, changes: tuple[Change, ...] = ()
     ) -> PlannedAction:
@@ -91,7 +87,7 @@ def adopt(candidate: Candidate) -> Adoption:
     if (refused := _refused(candidate)) is not None:
         return Adoption(refused)
     desired, job, revision = candidate.desired, candidate.job, candidate.revision
-    comparison = candidate.comparison
+    comparison = compare_with_job(desired, job)
     fields = ", ".join(change.path for change in comparison.changes)
     is_taken = "the job is assumed to have the declared value"
     is_rotated = "of the job is not the declared value; a rotated secret does not count as a difference"
@@ -277,13 +273,11 @@ class RenamedStack:
             former_stack=self.old,
         )
 
-    def left_behind(self, declared: Iterable[str]) -> tuple[PlanWarning, ...]:
+    def left_behind(self, declared: Iterable[str]) -> Iterator[PlanWarning]:
         """Warn of the keys that stay with the old stack because they are not declared here."""
-        keys = [key for key in self.ownership.owned_keys if key not in set(declared)]
-        if not keys:
-            return ()
-        why = f"not declared here, so still owned by stack {self.old}: {', '.join(keys)}"
-        return (PlanWarning(what="left with the old stack", why=why),)
+        if keys := [key for key in self.ownership.owned_keys if key not in set(declared)]:
+            why = f"not declared here, so still owned by stack {self.old}: {', '.join(keys)}"
+            yield PlanWarning(what="left with the old stack", why=why)
 
     def aged_out(
         self, declared: Iterable[str], seen: Iterable[ObservedJob], ours: HistorySnapshot
@@ -303,13 +297,11 @@ class RenamedStack:
             and past.supersedes(known.get((past.key, past.number)))
         )
 
-    def taken_over(self, aged_out: Sequence[PastRevision]) -> tuple[PlanWarning, ...]:
+    def taken_over(self, aged_out: Sequence[PastRevision]) -> Iterator[PlanWarning]:
         """Warn of revisions that are taken over although the service has no job for them."""
-        if not aged_out:
-            return ()
-        named = ", ".join(f"{past.key} r{past.number}" for past in aged_out)
-        why = f"taken over from the history of stack {self.old}, because their records have aged out: {named}"
-        return (PlanWarning(what="no longer on the service", why=why),)
+        if named := ", ".join(f"{past.key} r{past.number}" for past in aged_out):
+            source = f"from the history of stack {self.old}, because their records have aged out"
+            yield PlanWarning(what="no longer on the service", why=f"taken over {source}: {named}")
 
 
 def _clash(ours: Sequence[Revision], others: Sequence[Revision], old: str) -> str | None:
