@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
@@ -18,13 +17,16 @@ from reconciler.apply.waiter import LONGEST_PAUSE_S, PROGRESS_EVERY_S, wait_for
 from reconciler.core.observed import ObservedJob
 from reconciler.core.past import RunKind
 from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.ports import Clock
 from reconciler.core.record import RecordsUnavailable
+from reconciler.core.stack import Stack
 from reconciler.decide.actions import before_of
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.outcome import (
     EventType,
     Followed,
     Goal,
+    Journal,
     Result,
     RunEnd,
     Status,
@@ -40,14 +42,8 @@ from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, Plan
 from reconciler.decide.planner import guarded_plan
 from reconciler.errors import LockHeld, NotFound, ReconcilerError, ServiceError
 from reconciler.reconcile import Context, observe
-from reconciler.records.recording import plan_digest
+from reconciler.records.recording import StackLock, plan_digest
 from reconciler.text import few
-
-if TYPE_CHECKING:
-    from reconciler.core.ports import Clock
-    from reconciler.core.stack import Stack
-    from reconciler.decide.outcome import Journal
-    from reconciler.records.recording import StackLock
 
 Show = Callable[[tuple[Waited, ...]], None]
 

@@ -10,21 +10,17 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from reconciler.apply.journaled import JournaledBackend, Scheduler, StaleObservation, Terms
 from reconciler.apply.steps import Steps
 from reconciler.core.observed import ObservedJob
 from reconciler.core.past import Call
+from reconciler.core.ports import Clock
 from reconciler.core.values import timestamp
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
 from reconciler.decide.plan import Plan, PlannedAction, in_order
 from reconciler.errors import Interrupted, LockLost
 from reconciler.version import __version__
-
-if TYPE_CHECKING:
-    from reconciler.core.ports import Clock
-
 
 Listener = Callable[[ApplyEvent], None]
 
@@ -106,11 +102,7 @@ class Execution:
         self._failed_keys: set[str] = set()
 
     def run(self, plan: Plan) -> Result:
-        """Execute what can be executed. Conflict, blocked, deferred and unknown keys are skipped and
-        reported.
-
-        Nothing is executed of a plan that a guard refuses.
-        """
+        """Execute what can be executed; all other actions are skipped, as all are if a guard refuses."""
         actions = in_order(plan.actions)
         ended = self._run_all(plan, actions) if actions else []
         for outcome in skipped(action for action in plan.actions if action.traits.is_skipped):

@@ -6,19 +6,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from reconciler.apply.catalog import CreateChecks
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.past import Call
+from reconciler.core.ports import Backend, Clock
 from reconciler.decide.outcome import Journal, Step, StepEnd
 from reconciler.decide.plan import PlannedAction, Reason
 from reconciler.errors import UNCERTAIN, Interrupted, ServiceError
-
-if TYPE_CHECKING:
-    from reconciler.core.ports import Backend, Clock
-
 
 _T = TypeVar("_T")
 #: Updates that make a job a revision of the key.
