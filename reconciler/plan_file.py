@@ -275,9 +275,7 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
     """
     result = plan.document()
     for shown, action in zip(result["actions"], plan.actions, strict=True):
-        for name in (
-            (*_OWNERSHIP_FIELDS, *_EXECUTED_FIELDS) if action.traits.is_executed else _OWNERSHIP_FIELDS
-        ):
+        for name in _OWNERSHIP_FIELDS + (_EXECUTED_FIELDS if action.traits.is_executed else ()):
             value = getattr(action, name)
             if value == PlannedAction.model_fields[name].default:
                 continue
@@ -584,10 +582,7 @@ class ReadPlan(NamedTuple):
         """Raise `StalePlan` if another plan was approved."""
         if digest is None or digest == self.digest:
             return
-        if not digest:
-            why = f"{self.file} is {self.digest}, but --approve is empty"
-            raise StalePlan(Diagnostic("no plan was approved", why, "pass the digest of the approved plan"))
-        why = f"{self.file} is {self.digest}, but {digest} was approved"
+        why = f"{self.file} is {self.digest}, but {digest or 'an empty digest'} was approved"
         if not _DIGEST.fullmatch(digest):
             why += "; digests are compared whole: sha256: and 64 hex digits in lower case"
         raise StalePlan(Diagnostic("a different plan was approved", why, "review this plan"))

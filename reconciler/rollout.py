@@ -298,9 +298,9 @@ class _Wait:
         def judge_key(key: str) -> Waited | None:
             if key not in waits and key in own:
                 action = self._planned_state(own[key], snapshot)
-                desired, job_id = self._stack.find(key), action.before.id if action.before else None
+                desired = self._stack.find(key)
                 owned = snapshot.view_of(key, action.former_keys).owned
-                job = next((one.job for one in owned if one.job.id == job_id), None)
+                job = next((one.job for one in owned if one.job.id == action.job_id), None)
                 needs = desired.needs if desired else ()
                 is_kept = action.traits.keeps_the_job and self._followed[key].is_deferred
                 if is_kept and job is not None and not job.is_active:
@@ -460,7 +460,7 @@ def _observed_plan(plan: Plan, snapshot: Snapshot) -> Plan:
             newest = owned[-1] if owned and owned[-1].number >= number else None
             action = action.model_copy(update={"action": Action.KEEP, "before": before_of(newest)})
         elif action.traits.keeps_the_job:
-            kept = next((one for one in owned if action.before and one.job.id == action.before.id), None)
+            kept = next((one for one in owned if one.job.id == action.job_id), None)
             # A failed job may have been retried elsewhere.
             has_failed = kept is not None and kept.job.phase is not None and kept.job.phase.ended_badly
             before = before_of(owned[-1]) if has_failed else action.before

@@ -41,11 +41,6 @@ class EventStream:
         self._outcomes: dict[str, list[Outcome]] = {}
         self._is_complete = False
 
-    @property
-    def so_far(self) -> Result:
-        with self._lock:
-            return Result(tuple(outcome for of_key in self._outcomes.values() for outcome in of_key))
-
     def emit(self, type_: EventType, **fields: object) -> None:
         """Emit an event. Errors of the listener (`| head`, a full disk) are ignored."""
         with self._lock:
@@ -85,7 +80,7 @@ class EventStream:
         `message` says why the apply did not begin.
         """
         with self._lock:
-            ended = result or self.so_far
+            ended = result or Result(tuple(one for of_key in self._outcomes.values() for one in of_key))
             waits = [waited.document() for waited in ended.waits] or None
             self.emit(EventType.APPLY_COMPLETED, summary=ended.summary, message=message, waits=waits)
             self._is_complete = True
@@ -163,7 +158,6 @@ class Execution:
             self._stream.emit(EventType.ACTION_PROGRESS, **of_action)
 
         steps = Steps(action, backend, self._terms, stack, tell_progress)
-        job = action.before.id if action.before else None
         try:
             while True:
                 with suppress(StaleObservation):
@@ -174,10 +168,12 @@ class Execution:
             # The new holder of the lock does the rest.
             self._lost_lock = True
             self._terms.stop.set()
-            return Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=job)
+            return Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=action.job_id)
         except Exception as fault:  # an internal error in one action must not stop the others
             self._faults.append(fault)
-            return Outcome(action, Status.FAILED, f"internal error: {type(fault).__name__}", job=job)
+            return Outcome(
+                action, Status.FAILED, f"internal error: {type(fault).__name__}", job=action.job_id
+            )
 
     def _finish(self, outcome: Outcome) -> Outcome:
         if outcome.action.traits.is_executed and outcome.status is not Status.DONE:
@@ -187,8 +183,8 @@ class Execution:
         return outcome
 
     def _tell_start(self, action: PlannedAction) -> None:
-        job = action.before.id if action.before else None
-        self._stream.emit(EventType.ACTION_STARTED, key=action.key, action=action.action, job=job)
+        fields = {"key": action.key, "action": action.action, "job": action.job_id}
+        self._stream.emit(EventType.ACTION_STARTED, **fields)
 
 
 def _outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, has_begun: bool) -> Outcome:
@@ -197,12 +193,11 @@ def _outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, ha
     It is skipped if it changed nothing, and done if only the final check is missing. Otherwise it is
     interrupted, its detail has the progress, and the next plan continues from there.
     """
-    job = action.before.id if action.before else None
     if not done:
-        return Outcome(action, Status.SKIPPED, WITHOUT_EFFECT if has_begun else INTERRUPTED, job=job)
+        return skipped([action], WITHOUT_EFFECT if has_begun else INTERRUPTED)[0]
     is_only_to_end = action.traits.stops_a_job and not action.traits.starts_a_job
     if is_only_to_end and Call.TERMINATE in done:
-        return Outcome(action, Status.DONE, "its termination was requested", job=job)
+        return Outcome(action, Status.DONE, "its termination was requested", job=action.job_id)
     old = action.before.name if action.before else action.key
     new = action.after.name if action.after else action.key
     if Call.CREATE in done:
@@ -214,4 +209,4 @@ def _outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, ha
     else:
         how_far = f"{old} was updated, but not verified"
     detail = f"interrupted: {how_far}; the next apply completes it"
-    return Outcome(action, Status.INTERRUPTED, detail, job=job, message=detail)
+    return Outcome(action, Status.INTERRUPTED, detail, job=action.job_id, message=detail)

@@ -65,7 +65,6 @@ class Steps:
         self._clock, self._timeout_s, self._cloud = terms.clock, terms.timeout_s, terms.cloud
         self._checks, self._is_interrupted = terms.checks, terms.stop.is_set
         self._prepare = terms.prepare
-        self._job_id = action.before.id if action.before else None
 
     @property
     def _next_name(self) -> str:
@@ -97,7 +96,7 @@ class Steps:
             end, met = _end_by(failure), _met_before(failure)
             code, request_id = (met.code, met.request_id) if met else ("", "")
             message = failure.message if isinstance(failure, ServiceError) else end.detail
-            found = end.job or self._job_id
+            found = end.job or self.action.job_id
             return Outcome(self.action, end.status, end.detail, found, code, message, request_id)
 
     # --- create
@@ -262,7 +261,7 @@ class Steps:
     def _terminate(self) -> tuple[str, str]:
         job = self._end()
         if job is None:
-            return self._job_id or "", "its record no longer exists"
+            return self.action.job_id or "", "its record no longer exists"
         return job.id, f"now {job.phase_text}"
 
     def _end(self) -> ObservedJob | None:
@@ -353,7 +352,7 @@ class Steps:
             # After an unknown outcome the job may exist.
             made = f"r{action.after.revision} could not be made: " if end.status is not Status.UNKNOWN else ""
             detail = f"r{action.before.revision} {ended}; {made}{end.detail}"
-            raise ActionEnded(end.status, detail, self._job_id) from _met_before(failure)
+            raise ActionEnded(end.status, detail, self.action.job_id) from _met_before(failure)
 
     def _replace_create_first(self) -> tuple[str, str]:
         self._look_if_there()

@@ -432,7 +432,4 @@ class ApplyEvent(Frozen):
 
 def skipped(actions: Iterable[PlannedAction], why: str = "") -> list[Outcome]:
     """Return outcomes for actions that are not executed."""
-    return [
-        Outcome(a, Status.SKIPPED, why or a.explanation, job=a.before.id if a.before else None)
-        for a in actions
-    ]
+    return [Outcome(a, Status.SKIPPED, why or a.explanation, job=a.job_id) for a in actions]

@@ -448,6 +448,11 @@ class PlannedAction(Frozen):
         return symbol_of(self.action, self.replace_order)
 
     @property
+    def job_id(self) -> str | None:
+        """The id of the existing job; None for a create."""
+        return self.before.id if self.before else None
+
+    @property
     def needs_capacity(self) -> bool:
         """Whether it waits for actions that free capacity, as a `create_first` replace does, too."""
         frees_first = self.traits.stops_a_job and self.replace_order == "terminate_first"
@@ -482,7 +487,7 @@ class PlannedAction(Frozen):
     @property
     def rests_on(self) -> str | None:
         """The id of the existing job, or of the ended revision before the one that is created."""
-        return self.before.id if self.before else self.follows
+        return self.job_id or self.follows
 
     @property
     def phase_before(self) -> str:
@@ -498,7 +503,8 @@ class PlannedAction(Frozen):
             return self.would_lose(f"{time} on {nodes}")
         parts = [self.detail]
         if self.rerun_of is not None:
-            whose = f" of {self.finished_work}" if self.rerun_of_key else ""
+            stack = f" of stack {self.rerun_of_stack}" if self.rerun_of_stack else ""
+            whose = f" of {self.rerun_of_key} r{self.rerun_of}{stack}" if self.rerun_of_key else ""
             parts.append(f"runs finished work{whose} again")
         if self.lost_node_hours:
             parts.append(f"discards {time} of work on {nodes}")
@@ -507,13 +513,6 @@ class PlannedAction(Frozen):
         if self.next_run:
             parts.append(f"next: {self.next_run}")
         return "; ".join(parts)
-
-    @property
-    def finished_work(self) -> str:
-        """The completed revision whose work runs again, for people."""
-        key = "" if self.rerun_of_key is None else f"{self.rerun_of_key} "
-        stack = "" if self.rerun_of_stack is None else f" of stack {self.rerun_of_stack}"
-        return f"{key}r{self.rerun_of}{stack}"
 
     def would_lose(self, work: str) -> str:
         """Insert the amount of work that would be lost before the way out of the conflict."""

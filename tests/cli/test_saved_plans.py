@@ -501,7 +501,7 @@ def test_plan_other_than_the_approved_one_is_not_applied(world: World) -> None:
         (whole[:20], "compared whole"),
         (whole.removeprefix("sha256:"), "compared whole"),
         (whole.upper(), "compared whole"),
-        ("", "--approve is empty"),
+        ("", "an empty digest was approved"),
     ):
         world.ends(4, f"{APPLY} --approve", given, out="", err=[whole, given, why])
         with world.patch.context() as patch:
