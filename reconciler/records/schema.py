@@ -203,15 +203,8 @@ def _read_phases(value: str) -> tuple[tuple[str, float], ...]:
     return tuple((_text(phase), _seconds(at_s)) for phase, at_s in _read_document(value) or ())
 
 
-def _read_summary(value: str) -> dict[str, int]:
-    found = _read_document(value) or {}
-    if all(type(count) is int and count >= 0 for count in found.values()):
-        return dict(found)
-    raise ValueError(value)
-
-
-def _read_times(value: str) -> dict[str, float]:
-    return {name: _seconds(at_s) for name, at_s in (_read_document(value) or {}).items()}
+def _numbers(read: Callable[[Any], Any]) -> Callable[[str], dict[str, Any]]:
+    return lambda value: {name: read(number) for name, number in (_read_document(value) or {}).items()}
 
 
 def _read_schedule(value: str) -> ScheduleMark | None:
@@ -260,10 +253,10 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
         ("ok", "is_certain", "stopped", "is_declared", "is_hidden"), lambda cell: bool(_bit(cell))
     ),
     "phases": _read_phases,
-    "summary": _read_summary,
+    "summary": _numbers(_number(int)),
     "declared": _read_declared,
     "schedule": _read_schedule,
-    "delivered": _read_times,
+    "delivered": _numbers(_seconds),
     "entry": _read_document,
     "listing": _read_listing,
 }
