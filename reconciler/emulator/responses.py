@@ -17,7 +17,7 @@ import copy
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from reconciler.emulator import catalog
 from reconciler.emulator.lifecycle import Life
@@ -32,26 +32,26 @@ _FLAVOR = ("flavor_type", "billing", "attributes", "flavor_info")
 _ECHOED_ANNOTATIONS = ("jupyter-lab/", "tensorboard/", "mindstudio-insight/", "fault-tolerance/", "record/")
 
 
-class Identity(NamedTuple):
-    id: str
-    create_ms: int
-    user_name: str
-
-
 def job(
-    body: Mapping[str, Any], identity: Identity, *, noise: bool = True, unreported: Iterable[str] = ()
+    body: Mapping[str, Any],
+    job_id: str,
+    create_ms: int,
+    user_name: str,
+    *,
+    noise: bool = True,
+    unreported: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return the response about a job, all but its status. Without `noise`: as sent, plus the identity.
+    """Return the response about a job, all but its status. Without `noise`: as sent, plus id and time.
 
     `unreported` are paths of fields, `spec.notification`, that are kept and never shown.
     """
     response: dict[str, Any] = copy.deepcopy(_present(body))
     metadata = response["metadata"]
     metadata["workspace_id"] = metadata.get("workspace_id") or "0"
-    metadata |= {"id": identity.id, "create_time": identity.create_ms}
+    metadata |= {"id": job_id, "create_time": create_ms}
     if noise:
-        _add_noise(response, identity)
-        if is_variant(identity.id):
+        _add_noise(response, job_id, user_name)
+        if is_variant(job_id):
             vary_filled(response)
     for path in unreported:
         above, _, name = path.rpartition(".")
@@ -110,11 +110,11 @@ def experiment_id(reference: Mapping[str, Any] | None) -> str | None:
     return reference.get("id") or str(uuid.uuid5(_EXPERIMENTS, reference["name"]))
 
 
-def _add_noise(response: dict[str, Any], identity: Identity) -> None:
+def _add_noise(response: dict[str, Any], job_id: str, user_name: str) -> None:
     fine_tuned = bool(response.pop("train_type", None)) | bool(response.pop("ftjob_config", None))
     metadata, algorithm, spec = (response.get(key) or {} for key in ("metadata", "algorithm", "spec"))
     metadata["description"] = metadata.get("description") or ""
-    metadata |= {"ai_project": AI_PROJECT, "user_name": identity.user_name}
+    metadata |= {"ai_project": AI_PROJECT, "user_name": user_name}
     sent = metadata.get("annotations") or {}
     # Clients cannot rely on their own annotations: only the documented ones come back.
     kept = {key: value for key, value in sent.items() if key.startswith(_ECHOED_ANNOTATIONS)}
@@ -141,12 +141,12 @@ def _add_noise(response: dict[str, Any], identity: Identity) -> None:
     endpoints = response.get("endpoints") or {}
     if ssh := endpoints.get("ssh"):
         ssh["task_urls"] = [
-            {"task": task, "url": f"ssh://ma-user@{identity.id}-{task}.modelarts.invalid:22"}
+            {"task": task, "url": f"ssh://ma-user@{job_id}-{task}.modelarts.invalid:22"}
             for task in task_names(node_count(response))
         ]
     for tool in ("jupyter-lab", "tensorboard", "mindstudio-insight"):
         if kept.get(f"{tool}/enable") == "true":
-            url, token = f"https://{identity.id}.modelarts.invalid/{tool}", f"token-{identity.id}"
+            url, token = f"https://{job_id}.modelarts.invalid/{tool}", f"token-{job_id}"
             endpoints[tool.replace("-", "_")] = {"url": url, "token": token}
     if endpoints:
         response["endpoints"] = endpoints

@@ -84,11 +84,6 @@ class ApiError(Exception):
         return body | {"error_solution": self.solution} if self.solution else body
 
 
-def job_not_found(job_id: str) -> ApiError:
-    """The response to every operation on an id that is not there: 400, not 404."""
-    return ApiError("ModelArts.2775", f"Training job (ID: {job_id}) not found.")
-
-
 def invalid(message: str) -> ApiError:
     """The response to a parameter whose value is not allowed."""
     return ApiError("ModelArts.2788", f"Invalid parameter, {message}.")

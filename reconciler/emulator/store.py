@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self
 from reconciler.emulator import catalog, lifecycle, responses
 from reconciler.emulator.database import EmulatorClock, JobDatabase, SharedClock
 from reconciler.emulator.lifecycle import Durations, Life, LifecycleStep
-from reconciler.emulator.schemas import ApiError, dump_json, job_not_found, value_at
+from reconciler.emulator.schemas import ApiError, dump_json, value_at
 from reconciler.emulator.search import Condition, SearchRequest
 
 Body = dict[str, Any]
@@ -428,7 +428,8 @@ class Store:
     def _read(self, project: str | None, job_id: str, now: int) -> Job:
         row = self.database.one("SELECT * FROM jobs WHERE id = ?", (job_id,))
         if row is None or project not in {None, row["project"]}:
-            raise job_not_found(job_id)
+            # 400, not 404.
+            raise ApiError("ModelArts.2775", f"Training job (ID: {job_id}) not found.")
         return self._job(row, now)
 
     def _job(self, row: Any, now: int) -> Job:
@@ -445,8 +446,9 @@ class Store:
 
     def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
         """Return the columns that hold a body, its response, and what a search may ask of it."""
-        identity = responses.Identity(job_id, create_ms, self.user_name)
-        response = responses.job(body, identity, noise=self.noise, unreported=self.unreported)
+        response = responses.job(
+            body, job_id, create_ms, self.user_name, noise=self.noise, unreported=self.unreported
+        )
         head, tail = responses.around_status(response)
         algorithm_id = value_at(body, "algorithm.id") or ""
         pool_id = value_at(body, "spec.resource.pool_id") or ""

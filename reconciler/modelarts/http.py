@@ -189,8 +189,6 @@ def sendable(secret: str, source: str) -> str:
 
 # --- sessions
 
-CONNECT_TIMEOUT_S = 10.0
-READ_TIMEOUT_S = 60.0
 #: Maximum clock skew. Source: docs/reference/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0
 #: A longer Retry-After is ignored.
@@ -202,8 +200,8 @@ class Network(NamedTuple):
 
     proxies: Mapping[str, str] = MappingProxyType({})
     ca_bundle: str | None = None
-    connect_timeout_s: float = CONNECT_TIMEOUT_S
-    read_timeout_s: float = READ_TIMEOUT_S
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 60.0
 
 
 class SessionOptions(NamedTuple):

@@ -28,8 +28,7 @@ FORMS = ("first", "second", "second on OTC")
 def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
     """Return the job with the details the service reports; `form` as in `emulator/responses.py`."""
     number = "2" if form == "first" else "1"
-    identity = responses.Identity("0" * 35 + number, 1_700_000_000_000, "me")
-    told = responses.job(_sent(job), identity)
+    told = responses.job(_sent(job), "0" * 35 + number, 1_700_000_000_000, "me")
     if form == "second on OTC":
         responses.vary_declared(told)
     return seen(job, body=told, **more)
