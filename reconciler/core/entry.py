@@ -17,6 +17,7 @@ from reconciler.core.body import (
     algorithms_in,
     create_body,
     desugar,
+    is_named_list,
     manifest_form,
     merge,
     normalize_aliases,
@@ -615,7 +616,7 @@ def _lists_by_name(tree: Mapping[str, Any]) -> Tree:
         return dict(tree)
     for kind in NAMED_LISTS:
         items = algorithm.get(kind) or ()
-        if items and all(isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in items):
+        if items and is_named_list(items):
             algorithm[kind] = {item["name"]: {k: v for k, v in item.items() if k != "name"} for item in items}
     return {**tree, "algorithm": algorithm}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -22,6 +22,7 @@ from reconciler.core.scalar import UnresolvedText, is_boolean, scalar_text
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.yaml import Document, end_position, shorten
 from reconciler.secrets import Redactor, SecretText
+from reconciler.text import few
 
 #: Up to `_FEW` names are all compared; of more, this many neighbours on each side.
 _FEW, _NEIGHBOURS = 60, 5
@@ -69,9 +70,7 @@ def _around(ordered: list[str], name: str) -> list[str]:
 
 def listed(names: Collection[str]) -> str:
     """List the first names, and the number of any others."""
-    more = len(names) - MAX_LISTED
-    first = ", ".join(islice(names, MAX_LISTED))
-    return first if more <= 0 else f"{first} and {more} more"
+    return few(tuple(names), MAX_LISTED)
 
 
 NO_VALUE = "variable without a value"

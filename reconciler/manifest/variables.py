@@ -404,7 +404,7 @@ def unknown_names(
     given: Mapping[str, str],
     files: Sequence[Document],
     declared: Mapping[str, Variable],
-    also_known: Collection[str] = (),
+    also_known: Collection[str],
 ) -> Iterator[Diagnostic]:
     """Yield the names in `--var` and in variable files that are neither declared nor known."""
     known = declared.keys() | set(also_known)
