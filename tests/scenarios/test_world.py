@@ -509,7 +509,7 @@ class World(RuleBasedStateMachine):
         if key in self._manifest or key in {_marker(job).key for job in self._ours()}:
             context = self._context(self._stack(self._manifest), only=(key,))
             plan = reconcile.destroy_plan(context)
-            assert {action.key for action in plan.actions} <= {key}
+            assert all(key in (action.key, *action.former_keys) for action in plan.actions)
             self._carry_out(plan, self._manifest, destroys=True)
 
     # --- how we do it
