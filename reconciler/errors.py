@@ -25,7 +25,7 @@ Exceptions carry diagnostics; only `cli/` shows them and picks the exit code::
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -188,6 +188,8 @@ class LockLost(ReconcilerError):
     exit_code = ExitCode.LOCKED
 
 
+#: The message about a lock that is lost while actions are executed.
+LOCK_LOST = "the lock was lost: its lease expired, or it was broken; no new actions will start"
 #: Limit for warnings with the same `what`.
 MAX_SIMILAR = 20
 #: From this many jobs on, the same change is shown once (docs/reference/cli.md, "Text output").
@@ -204,8 +206,10 @@ if TYPE_CHECKING:
 _Warning = TypeVar("_Warning", bound="_Named")
 
 
-def split_similar(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[tuple[str, str]]]:
-    """Return the first `MAX_SIMILAR` warnings of each `what`, and (what, why) that count the rest."""
+def limit_warnings(
+    warnings: Iterable[_Warning], make: Callable[[str, str], _Warning]
+) -> tuple[_Warning, ...]:
+    """Keep `MAX_SIMILAR` warnings of each `what`, and make one of `what` and `why` that counts the rest."""
     counts: Counter[str] = Counter()
     kept = []
     for warning in warnings:
@@ -213,13 +217,7 @@ def split_similar(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[tu
         if counts[warning.what] <= MAX_SIMILAR:
             kept.append(warning)
     more = {what: number - MAX_SIMILAR for what, number in counts.items() if number > MAX_SIMILAR}
-    return kept, [(what, f"{number} more like this") for what, number in more.items()]
-
-
-def limit_warnings(warnings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Keep `MAX_SIMILAR` warnings of each `what`, and add one that counts the rest."""
-    kept, more = split_similar(warnings)
-    return (*kept, *(Diagnostic(what, why, severity=Severity.WARNING) for what, why in more))
+    return (*kept, *(make(what, f"{number} more like this") for what, number in more.items()))
 
 
 def in_file_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

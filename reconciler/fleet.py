@@ -42,6 +42,7 @@ from reconciler.decide.history import make_timeline
 from reconciler.decide.outcome import ApplyEvent, EventType, Goal, Result, Status, exit_code_of
 from reconciler.decide.plan import ACTIONS, Action, Allowances, Plan
 from reconciler.errors import (
+    LOCK_LOST,
     Diagnostic,
     ExitCode,
     Interrupted,
@@ -264,8 +265,7 @@ class StackCheck:
         with ExitStack() as cleanup:
             context = cleanup.enter_context(self._connected(offline=False)).to_apply()
             # Once the lock is lost, the journal refuses further calls.
-            lost = "error: the lock was lost: its lease expired, or it was broken; no new actions start"
-            lock = context.recording.lock(context.scope, lambda: self._say(lost, 0))
+            lock = context.recording.lock(context.scope, lambda: self._say(f"error: {LOCK_LOST}", 0))
             cleanup.callback(lock.release)
             lock.take_in_time(self._stop.is_set)
             plan = self._plan_of(context)

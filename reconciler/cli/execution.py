@@ -33,7 +33,7 @@ from reconciler.core.record import Scope
 from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide.outcome import ApplyEvent, EventType, Goal, Result, WaitEnd, exit_code_of
 from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, Plan
-from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, Refused
+from reconciler.errors import LOCK_LOST, Diagnostic, ExitCode, ReconcilerError, Refused
 from reconciler.files import RECORD_DIRECTORY, remove_temporary_files
 from reconciler.manifest.saved_secrets import SecretSources, shown_address
 from reconciler.modelarts import clock
@@ -431,10 +431,7 @@ class Interrupt:
         if self.exit is None:
             self.exit = ExitCode.LOCKED
         self.stop.set()
-        console.say(
-            "error: the lock was lost: its lease expired, or it was broken; no new actions will start",
-            "error",
-        )
+        console.say(f"error: {LOCK_LOST}", "error")
 
 
 def _in_thread(say: Callable[[], None]) -> _thread.LockType:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from reconciler.errors import Location, split_similar
+from reconciler.errors import Location, limit_warnings
 from reconciler.secrets import show
 
 FORMAT_VERSION = "1.0"
@@ -175,8 +175,7 @@ class PlanWarning(Frozen):
 
 def fold_similar_warnings(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
     """Keep `MAX_SIMILAR` warnings of each `what`, and add one that counts the rest."""
-    kept, more = split_similar(warnings)
-    return (*kept, *(PlanWarning(what=what, why=why) for what, why in more))
+    return limit_warnings(warnings, lambda what, why: PlanWarning(what=what, why=why))
 
 
 class Head(Frozen):

@@ -11,6 +11,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -391,7 +392,8 @@ def _read(
     # Jobs that are not declared are terminated, so none may be dropped without a problem.
     assert jobs.keys() == entries.keys()
     warnings = distinct(in_file_order([*variables.warnings, *reader.warnings]))
-    warnings = redact_diagnostics(limit_warnings(warnings), Redactor(secrets))
+    warnings = limit_warnings(warnings, partial(Diagnostic, severity=Severity.WARNING))
+    warnings = redact_diagnostics(warnings, Redactor(secrets))
     given = {*inputs.given, *(name for document in inputs.value_files for name in document.tree)}
     declared = {key: job.sweep or "" for key, job in jobs.items() if not job.is_absent}
     return LoadedStack(
