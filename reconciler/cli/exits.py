@@ -21,13 +21,9 @@ from reconciler.files import write_file
 from reconciler.text import printable, printable_lines
 from reconciler.version import __version__
 
-#: The signals that end a run in order, with exit codes and messages. Not every platform has all of them.
-_ENDING = (
-    ("SIGHUP", ExitCode.HUNG_UP, "hung up"),
-    ("SIGINT", ExitCode.INTERRUPTED, "interrupted"),
-    ("SIGTERM", ExitCode.TERMINATED, "terminated"),
-)
-SIGNALS = {getattr(signal, name): code for name, code, _ in _ENDING if hasattr(signal, name)}
+_CODES = {"SIGHUP": ExitCode.HUNG_UP, "SIGINT": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
+#: The exit codes of the signals that end a run in order. Not every platform has all of them.
+SIGNALS = {getattr(signal, name): code for name, code in _CODES.items() if hasattr(signal, name)}
 
 
 class Stopped(SystemExit):
@@ -53,7 +49,7 @@ def of_exception(error: BaseException) -> ExitCode:
     """Show the error that ended a run, without a traceback, and return its exit code."""
     if (number := number_of_signal(error)) is not None:
         code = SIGNALS[number]
-        [word] = (word for _, of_word, word in _ENDING if of_word is code)
+        word = code.name.lower().replace("_", " ")
         # The terminal has just shown ^C.
         is_after_sign = console.log_format == "text" and code is ExitCode.INTERRUPTED
         console.say(f"\n{word}" if is_after_sign else word)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from reconciler.decide.saved_plan import SavedOptions
 
 #: When the detail of a retry says that it is due.
-_RETRY_TIME = re.compile(r" at (\d{4}-\d\d-\d\dT[\d:]+Z)")
+_RETRY_TIME = r" at (\d{4}-\d\d-\d\dT[\d:]+Z)"
 _Acting = TypeVar("_Acting", PlannedAction, "ReviewedJob")
 
 
@@ -56,8 +56,9 @@ def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
 
 def grouping_key(action: PlannedAction) -> Hashable:
     """The shown parts of an action, without its key, what it starts and what grows with time."""
-    # Jobs seldom end in the same second.
-    detail = _RETRY_TIME.sub("", action.detail) if action.reason is Reason.RETRY_LATER else action.detail
+    detail = action.detail
+    if action.reason is Reason.RETRY_LATER:  # jobs seldom end in the same second
+        detail = re.sub(_RETRY_TIME, "", detail)
     shown = (action.symbol, action.action, action.reason, detail, action.ended_badly)
     return (*shown, action.next_run, grouping_key_of_changes(action.changes), action.rerun_of is not None)
 
@@ -68,8 +69,8 @@ def explain_group(actions: Sequence[PlannedAction]) -> str:
     if is_folded and first.reason is Reason.WOULD_LOSE_WORK:
         return first.would_lose(spell_work(sum(node_hours(one.elapsed, one.nodes) for one in actions)))
     if is_folded and any(one.detail != first.detail for one in actions):  # retries
-        first = min(actions, key=lambda one: _RETRY_TIME.findall(one.detail))
-        return _RETRY_TIME.sub(r", the first at \1", first.explanation)
+        first = min(actions, key=lambda one: re.findall(_RETRY_TIME, one.detail))
+        return re.sub(_RETRY_TIME, r", the first at \1", first.explanation)
     if is_folded and lost:
         return f"{first.detail}; discards {spell_work(lost)} of work"
     if is_folded:  # each repeats the work of another key

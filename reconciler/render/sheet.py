@@ -453,17 +453,17 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
 # ── reviews, checks of a manifest ─────────────────────────────────────────────────────────────────────
 
 
+def _on_targets(names: Sequence[str]) -> str:
+    return f" ({'target' if len(names) == 1 else 'targets'} {', '.join(names)})"
+
+
 def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
     """A row per changed job and target. It depends neither on the time nor on a service."""
     rows, denied, sums = list[Row](), list[Row](), list[str]()
     last_lines, counts = list[str](), Counter[str]()
     for one in review.each:
         # If the targets differ, each row names its targets.
-        on = (
-            f" ({'target' if len(one.targets) == 1 else 'targets'} {one.target_names})"
-            if review.others
-            else ""
-        )
+        on = _on_targets(one.targets) if review.others else ""
         last_lines.append(f"{one.target_names}: {one.last_line}" if review.others else one.last_line)
         sources = {job.key: job.source for job in one.jobs}
         rows += (_job_row(job, job.detail + on, job.starts, clean) for job in one.jobs)
@@ -497,8 +497,7 @@ def _validation_sheet(report: Validation, view: View, clean: Clean) -> Sheet:
     for denial in report.denied:
         row = _row_of_denial(denial, denial.job, clean)
         if set(denial.targets) != set(report.targets):
-            kind = "target" if len(denial.targets) == 1 else "targets"
-            row = row._replace(text=f"{row.text} ({kind} {clean(', '.join(denial.targets))})")
+            row = row._replace(text=row.text + clean(_on_targets(denial.targets)))
         denied.append(row)
     rows = (
         *_problem_rows(report.diagnostics, "problem", clean),
