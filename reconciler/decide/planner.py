@@ -308,6 +308,7 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
     proposed = proposed._replace(actions=block(proposed.actions, blocks, stack))
     actions, found = guard(proposed)
     actions = apply_max_parallel(proposed, actions)
+    in_view = keys_in_view(stack, snapshot.ownership)
     return Plan(
         **context.head(proposed.target),
         complete=snapshot.ownership.is_complete and all(one.action is not Action.UNKNOWN for one in actions),
@@ -322,11 +323,7 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
                 *rename_hints(stack, snapshot),
                 *_deferred_reruns(proposed, actions),
                 *warned,
-                *(
-                    one
-                    for key in keys_in_view(stack, snapshot.ownership)
-                    for one in proposed.decisions[key].warnings
-                ),
+                *chain.from_iterable(proposed.decisions[key].warnings for key in in_view),
                 *(checked.warnings if checked else ()),
             )
         ),
@@ -350,20 +347,10 @@ def make_destroy_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, ta
             formerly=declared.formerly if declared else (),
             location=declared.location if declared else None,
         )
-    declared_keys = stack.declared_keys | set(absent)
-    emptied = replace(
-        stack,
-        jobs=absent,
-        whole=absent,
-        declared_keys=declared_keys,
-        is_partial=True,
-        policies=(),
-        warnings=(),
-    )
+    emptied = replace(stack, jobs=absent, whole=absent, is_partial=True, policies=())
     context = context._replace(destroys=True, allowances=EVERY_GUARD)
     plan = make_plan(emptied, snapshot, context, target)
-    warnings = fold_similar_warnings(snapshot_warnings(emptied, snapshot))
-    return plan.model_copy(update={"warnings": warnings, "declared": tuple(stack.whole or stack.jobs)})
+    return plan.model_copy(update={"declared": tuple(stack.whole or stack.jobs)})
 
 
 def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ...]:
