@@ -127,11 +127,9 @@ class JobWatch:
         except NotFound:
             self._is_gone = True
             self._listener(self.job, "its record no longer exists", False)
-        except Unauthorized:
-            raise
         except ServiceError as failure:
             self._failures += 1
-            if self._failures >= PATIENCE:
+            if self._failures >= PATIENCE or isinstance(failure, Unauthorized):
                 raise
             self._listener(self.job, f"cannot be read at the moment: {failure.message}", False)
         else:

@@ -13,7 +13,7 @@ from typing import Any
 from reconciler.core.body import UsedNodes, auto_stop_hours, resources
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
-from reconciler.core.stack import NO_PRICES, Prices
+from reconciler.core.stack import Prices
 from reconciler.core.values import node_hours
 from reconciler.decide.plan import Action, Cost, PlannedAction, spell_work
 
@@ -21,7 +21,7 @@ from reconciler.decide.plan import Action, Cost, PlannedAction, spell_work
 _MONEY, _WORK = 4, 6
 
 
-def cost_of(body: Mapping[str, Any], revisions: Iterable[Revision], prices: Prices = NO_PRICES) -> Cost:
+def cost_of(body: Mapping[str, Any], revisions: Iterable[Revision], prices: Prices) -> Cost:
     """Return the cost of a job with this create body, for a key with these revisions."""
     most, expected, price = node_hours_max(body), None, None
     done = [
@@ -93,11 +93,9 @@ def spell_cost(cost: Cost, *, has_budget: bool = False) -> str:
     parts = ["unbounded node-hours"] if has_budget and cost.node_hours_max is None else []
     if cost.node_hours_max is not None:
         parts.append(f"at most {spell_work(cost.node_hours_max)}{_price(cost.cost_max, cost.currency)}")
-    if (
-        cost.node_hours_expected is not None and cost.node_hours_expected * 3600 >= 0.5
-    ):  # else it would be shown as 0
-        price = _price(cost.cost_expected, cost.currency)
-        parts.append(f"{spell_work(cost.node_hours_expected)} expected{price}")
+    expected = cost.node_hours_expected or 0.0
+    if expected * 3600 >= 0.5:  # else it would be shown as 0
+        parts.append(f"{spell_work(expected)} expected{_price(cost.cost_expected, cost.currency)}")
     return ", ".join(parts)
 
 

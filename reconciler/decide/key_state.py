@@ -498,12 +498,13 @@ class KeyState:
 
     @cached_property
     def name_holders(self) -> list[ConflictingJob]:
-        """Other jobs with a remote name of the key; if the key owns a job, only newer ones.
+        """Other jobs with a remote name of the key, oldest first; if the key owns a job, only newer ones.
 
         This keeps the revisions of two stacks from interleaving.
         """
         number = self.latest.number if self.latest and self.view.owned else 0
-        return [one for one in self.view.conflicting_jobs if one.number > number]
+        newer = (one for one in self.view.conflicting_jobs if one.number > number)
+        return sorted(newer, key=lambda one: one.number)
 
     @property
     def rename_problem(self) -> str | None:

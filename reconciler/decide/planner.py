@@ -43,6 +43,7 @@ from reconciler.decide.key_state import (
 from reconciler.decide.plan import EVERY_GUARD, Action, Before, Plan, PlannedAction, Reason
 from reconciler.decide.renames import FinishedElsewhere, SweepEntries, rename_hints
 from reconciler.decide.rules import assumes_absence, decide, details_needed_of, made_from_older, spell_reruns
+from reconciler.text import format_count
 
 # --- what a key needs
 
@@ -360,12 +361,10 @@ def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ..
     if stack.is_partial:
         in_view = chain(stack.jobs, *(job.formerly for job in stack.jobs.values()))
         left_alone = len(set(ownership.owned_keys).difference(in_view))
-        counted = [(left_alone, "owned but not in view; left alone")] if left_alone else []
-        if stack.chosen is not None:
-            counted.insert(0, (stack.left_out, "declared but not in view"))
-        keys = ((f"{count} key is" if count == 1 else f"{count} keys are", state) for count, state in counted)
-        if counted:
-            why = "; ".join(f"{count} {state}" for count, state in keys)
+        counted = [] if stack.chosen is None else [(stack.left_out, "declared but not in view")]
+        counted += [(left_alone, "owned but not in view; left alone")] if left_alone else []
+        keys = ((format_count(n, "key"), "is" if n == 1 else "are", state) for n, state in counted)
+        if why := "; ".join(map(" ".join, keys)):
             warnings.append(PlanWarning(what="partial view", why=why))
     warnings += unread(ownership)
     if memory.problem is not None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from reconciler.core.body import manifest_form
 from reconciler.core.fields.field_types import Strict
 from reconciler.core.policy_expression import NotJudged, Question, not_evaluated
-from reconciler.core.stack import NO_PRICES, DesiredJob, Effect, Prices, Stack
+from reconciler.core.stack import DesiredJob, Effect, Prices, Stack
 from reconciler.core.values import DENIED_BY_A_POLICY, Denial, PlanWarning, Source, TargetIdentity
 from reconciler.decide.cost import cost_of
 from reconciler.decide.plan import ACTIONS, Action, Cost, PlannedAction, Reason
@@ -71,11 +71,7 @@ def planned(action: PlannedAction, desired: DesiredJob | None) -> Subject | None
 
 
 def declared(
-    desired: DesiredJob,
-    prices: Prices = NO_PRICES,
-    *,
-    kind: Action = Action.CREATE,
-    reason: Reason = Reason.NOT_FOUND,
+    desired: DesiredJob, prices: Prices, *, kind: Action = Action.CREATE, reason: Reason = Reason.NOT_FOUND
 ) -> Subject | None:
     """Return the subject for an action that follows from the declaration alone."""
     cost = cost_of(desired.body or {}, (), prices)

@@ -337,7 +337,7 @@ def judge_history_unreadable(state: KeyState) -> Decision | None:
 
 @rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", None, Action.CONFLICT)
 def judge_name_taken(state: KeyState) -> Decision | None:
-    others = [other for other in _name_holders(state) if _restorable_record(state, other) is None]
+    others = [other for other in state.name_holders if _restorable_record(state, other) is None]
     if not others:
         return None
     # Name the best candidate for adoption: the active one, else the newest.
@@ -359,12 +359,8 @@ def judge_name_taken(state: KeyState) -> Decision | None:
     Action.UPDATE,
 )
 def judge_marker_lost(state: KeyState) -> Decision | None:
-    lost = [(job, past) for job in _name_holders(state) if (past := _restorable_record(state, job))]
+    lost = [(job, past) for job in state.name_holders if (past := _restorable_record(state, job))]
     return Decision([restore_marker(state, job, past) for job, past in lost]) if lost else None
-
-
-def _name_holders(state: KeyState) -> list[ConflictingJob]:
-    return sorted(state.name_holders, key=lambda holder: holder.number)
 
 
 def _restorable_record(state: KeyState, holder: ConflictingJob) -> PastRevision | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.stack import POLICY_ACTIONS, Effect, Policy, Prices
+from reconciler.core.stack import NO_PRICES, POLICY_ACTIONS, Effect, Policy, Prices
 from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.policies import declared, job_values, judge, judge_declared
@@ -204,7 +204,7 @@ def test_policies_without_the_service_check_every_job_in_view_as_a_create() -> N
 
 @pytest.mark.parametrize("expression", ['target.project_id == "p1"', "action.lost_node_hours > 24"])
 def test_policy_that_needs_the_service_is_skipped_with_a_warning(expression: str) -> None:
-    subject = declared(a_job(), kind=Action.REPLACE, reason=Reason.IMMUTABLE_CHANGED)
+    subject = declared(a_job(), NO_PRICES, kind=Action.REPLACE, reason=Reason.IMMUTABLE_CHANGED)
     assert subject is not None
     verdicts = judge(a_stack(policies=(a_policy(expression),)), {"name": "prod"}, [subject], evaluate)
     assert verdicts.denied == ()
