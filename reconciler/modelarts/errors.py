@@ -305,12 +305,3 @@ def is_missing_right(failure: ServiceError) -> bool:
         return False
     meaning = CODES.get(canonical_code(failure.code))
     return failure.status == 403 if meaning is None else meaning is _NO_RIGHT
-
-
-def redirected(status: int, location: str, redact: Callable[[str], str] = str) -> UnreadableAnswer:
-    """Return the exception for a redirect, which is not followed: that could leak credentials."""
-    return UnreadableAnswer(
-        f"a redirect to {harmless(location, _QUOTED, redact) or 'nowhere'}; redirects are never followed",
-        status=status,
-        fix="check endpoint of the target: it must be the service itself, not a page that redirects to it",
-    )

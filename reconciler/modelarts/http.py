@@ -42,7 +42,6 @@ from reconciler.modelarts.errors import (
     harmless,
     parse,
     read_content,
-    redirected,
 )
 from reconciler.secrets import Redactor, is_short_word, user_info_secrets
 from reconciler.text import format_duration
@@ -383,7 +382,13 @@ class ServiceSession:
         if 200 <= status < 300:
             return ServiceResponse(status, content, headers, seconds=seconds, redact=self.redactor)
         if 300 <= status < 400:
-            raise redirected(status, headers.get("Location", ""), self.redactor)
+            # Following it could leak credentials.
+            where = harmless(headers.get("Location", ""), 120, self.redactor) or "nowhere"
+            why = f"a redirect to {where}; redirects are never followed"
+            fix = (
+                "check endpoint of the target: it must be the service itself, not a page that redirects to it"
+            )
+            raise UnreadableAnswer(why, status=status, fix=fix)
         # Retry-After is seconds, or a date by the service's clock.
         after, retry_after_s = headers.get("Retry-After", ""), None
         if after.strip().isdecimal():
