@@ -1,13 +1,11 @@
-"""The application: the emulated service as one WSGI callable, its routes, and its control API.
+"""The application: the emulated service as a WSGI callable, its routes, and its control API.
 
-A request passes the route, the faults, the credentials and the project, then its operation. `server` puts
-the application on a socket; it can be called in-process, too.
+A request passes routing, faults, credentials and project, then its operation. `server` puts the application
+on a socket; it can also be called in-process.
 
-By the control API a test, in any language, directs an emulator over HTTP. It lies under /emulator, which
-the service does not have, and exists only when the application was made with `control=True`. It takes and
-gives JSON, asks for the credentials that the application asks for, if any, and refuses web pages: a foreign
-`Origin`, and a `Host` that is not this machine, are refused. The calls: docs/operations/emulator.md, "Control
-the server".
+The control API under /emulator directs the emulator over HTTP. It exists only with `control=True`, requires
+the same credentials, and refuses web pages: a foreign `Origin`, or a `Host` that is not this machine. Its
+calls: docs/operations/emulator.md, "Control the server".
 """
 
 from __future__ import annotations
@@ -322,10 +320,7 @@ def _summary(job: Job) -> dict[str, Any]:
 
 
 def _check_local_origin(headers: Headers) -> None:
-    """Refuse a request that a web page may have sent, in whose name the browser calls this machine.
-
-    Its origin says so, or the name by which it found us: that of a page can be made to lead here.
-    """
+    """Refuse requests of web pages, by their origin, or by a foreign host name that leads to this machine."""
     host, origin = headers.get("Host", ""), headers.get("Origin")
     if not _is_this_machine(f"//{host}") or (origin is not None and not _is_this_machine(origin)):
         raise ApiError(

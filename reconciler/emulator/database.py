@@ -1,8 +1,7 @@
-"""The SQLite file behind a store: its tables, its transactions and its shared clock; a clock for tests.
+"""The SQLite file of a store: tables, transactions and the shared clock; and a clock for tests.
 
-One connection serves all threads of a process, one at a time; several processes may open the same
-file. A write begins with BEGIN IMMEDIATE, so that what it reads is still so when it writes. All times are
-milliseconds since 1970.
+One connection serves all threads of a process, one at a time; several processes may open the same file.
+Writes begin with BEGIN IMMEDIATE, so that nothing changes what they read. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Faults: what goes wrong on request, as data.
-
-A fault says which requests it is for and what happens to them. The table is read before the service
-does anything, so that a fault can be triggered before or after the effect of the request.
-"""
+"""Faults, as data: which requests are affected, and how, before or after they take effect."""
 
 from __future__ import annotations
 
@@ -20,11 +16,7 @@ UNKNOWN_PHASE = "Hibernating"
 
 
 class ResponseLost(Exception):
-    """The request got no response: the connection closed.
-
-    Raised out of the application when it is called in-process; over HTTP the server closes the
-    socket. Whether the request had its effect is for the caller to find out.
-    """
+    """The request got no response. The application raises this; the server closes the connection."""
 
 
 class Effect(StrEnum):
@@ -50,13 +42,12 @@ class Effect(StrEnum):
 class Fault:
     """One fault.
 
-    It is for requests whose method is `method` (None: any), whose operation is `operation` (a name
-    of `app.ROUTES`, None: any) and whose whole path is `path`, in which `*` is any text (None: any).
-    Of these it is triggered by the `nth` (1 is the first) and those after it, `count` in all (None: without
-    end), each with `probability`; the chance is drawn from `seed`, so that a run can be repeated.
+    It affects requests with this `method`, `operation` (a name of `app.ROUTES`) and whole `path`, in which
+    `*` is any text; None means any. It is triggered by the `nth` of them (from 1) and those after it, `count`
+    in all (None: without end), each with `probability`, which is drawn from `seed` and so can be repeated.
 
-    A moved list affects the pages of a search behind the first. `shift` is the number of jobs before the page
-    that are gone, so that a reader misses as many; below 0 they are new, so that it reads as many twice.
+    A moved list affects all pages of a search but the first. `shift` is the number of jobs that are gone
+    before the page, which a reader misses; if negative they are new, and a reader reads as many twice.
     """
 
     effect: Effect

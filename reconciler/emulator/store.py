@@ -1,10 +1,8 @@
-"""The jobs of the emulated service, kept in SQLite.
+"""The jobs of the emulated service, in SQLite.
 
-A job is read as of the present, not as of its row, so that a phase always agrees with the clock. The
-rows follow, many at once: before a search asks about phases, and a minute later otherwise. The response
-about a job is written once, when the job is created or changed; a page of a search then costs little more
-than reading it. No call looks at all jobs, unless it is asked about all of them: what it costs does not
-grow with their number.
+A job is read as of now, whatever its row says, so that its phase agrees with the clock. Rows are updated many
+at once: before a search by phase, and otherwise after a minute. The response about a job is stored when the
+job is created or changed, and no call reads all jobs unless it has to, so calls stay fast with many jobs.
 """
 
 from __future__ import annotations
