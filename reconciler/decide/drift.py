@@ -478,6 +478,8 @@ class _KeyCheck:
         """Return a report entry; `work` is its cost in node-hours, `others` are further job ids."""
         state, fix = self.state, REMEDIES[class_]
         if isinstance(of, Revision):
+            if class_ is DriftClass.TERMINATED and of.marker.stopped:
+                fix = "reconciler apply --only KEY starts it again; or remove KEY from the manifest"
             of = None if of.is_aged_out else of.job
         job = of.id if of else None
         if state.declared and state.declared.edits_wait:

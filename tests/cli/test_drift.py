@@ -47,7 +47,9 @@ def test_destroyed_declared_job_is_terminated_drift_then_pending_once_forgotten(
     assert world.store.find(job.id).life.phase == "Terminated"
     result = world("drift --json")
     assert (result.code, classes(result), result.document["pending"]) == (2, ["terminated"], [])
-    assert "terminated by destroy (" in result.document["drift"][0]["detail"]
+    [drift] = result.document["drift"]
+    assert "terminated by destroy (" in drift["detail"]
+    assert drift["fix"] == "reconciler apply --only a starts it again; or remove a from the manifest"
     world.store.delete(job.project, job.id)
     world.time.sleep(60)
     result = world("drift --json")
