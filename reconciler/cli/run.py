@@ -14,7 +14,7 @@ from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import load_stack
 from reconciler.errors import Diagnostic, WrongUsage
-from reconciler.secrets import SecretText, is_secret_name, map_leaves
+from reconciler.secrets import is_secret_name, show
 
 
 @opt.command(
@@ -59,7 +59,7 @@ def run_command(
     # The code is read from its source directory, not from a store.
     code = job.code and {file.path: loaded.root / job.code.source / file.path for file in job.code.files}
     try:
-        body = _plain(body, by_name=only_print)
+        body = json.loads(json.dumps(show(body) if only_print else body))  # with plain texts
         execution = prepare(scratch.name, body, scratch, machine, environ, code)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -95,11 +95,3 @@ def with_parameters(
             )
         named["value"] = value
     return {**body, "algorithm": {**algorithm, "parameters": declared}}
-
-
-def _plain(body: Mapping[str, Any], *, by_name: bool) -> Mapping[str, Any]:
-    def text(value: Any) -> Any:
-        return value.reference if by_name and isinstance(value, SecretText) else value
-
-    plain: Mapping[str, Any] = json.loads(json.dumps(map_leaves(body, text)))
-    return plain
