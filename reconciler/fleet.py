@@ -134,13 +134,12 @@ def check_here(
     tasks: Sequence[StackTask],
     take: TakeResult,
     add_secrets: Learn,
-    stop: threading.Event | None = None,
+    stop: threading.Event,
 ) -> None:
     """Run the command for each stack on threads; `take` receives the results, `add_secrets` the secrets.
 
     An interrupt ends it immediately; `stop` ends it in order.
     """
-    stop = stop or threading.Event()
     # Waiting for jobs takes no CPU time, so every stack gets its thread.
     at_once = max(AT_ONCE, len(tasks)) if request.options.get("goal") else AT_ONCE
     pool = ThreadPoolExecutor(at_once, "stack")
@@ -188,10 +187,10 @@ class StackCheck:
         request: FleetRequest,
         task: StackTask,
         environ: Mapping[str, str],
-        stop: threading.Event | None = None,
+        stop: threading.Event,
         add_secrets: Learn = lambda _: None,
     ) -> None:
-        self._request, self._task, self._stop = request, task, stop or threading.Event()
+        self._request, self._task, self._stop = request, task, stop
         self._options = options = request.options
         self._target: str | None = options.get("target")
         self._redact = _KnownSecrets(add_secrets, known_secrets(environ))
@@ -524,7 +523,7 @@ def check_sent(text: str) -> str:
     """Run the command for one stack on a worker. Request and result are JSON."""
     request, task = SENT.validate_json(text)
     if request.version == __version__:
-        stop = _stops[request.run] if request.run else None
+        stop = _stops[request.run] if request.run else threading.Event()
         result = StackCheck(request, task, os.environ, stop).run()
     else:
         why = f"it has {__version__}, but the command was started with {request.version}"
@@ -589,7 +588,7 @@ def check_on_cluster(
     request: FleetRequest,
     tasks: Sequence[StackTask],
     take: TakeResult,
-    stop: threading.Event | None = None,
+    stop: threading.Event,
 ) -> None:
     """Run the command for each stack on a cluster; `take` receives the results.
 
@@ -652,7 +651,7 @@ def check_on_cluster(
                 done, waiting = wait(waiting, _LOOK_EVERY_S, FIRST_COMPLETED)
                 for checked in done:
                     take(checked.result())
-                if stop is not None and stop.is_set() and not is_told:
+                if stop.is_set() and not is_told:
                     is_told = True
                     client.run(there, "stop_run", request.run)
                 if waiting and time.monotonic() - asked_s > NO_WORKERS_S:

@@ -166,6 +166,7 @@ def _check_all(
             take(result)
         try:
             unclear = tasks if scheduler is None else check_sendable(request, tasks)
+            stop = stop or threading.Event()
             check_here(request, unclear, take, console.redact.add_secrets, stop)
             if scheduler is not None:
                 there = [task for task in tasks if task not in unclear]

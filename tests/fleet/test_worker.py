@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def test_worker_checks_the_files_only_if_equal_to_those_of_the_client(
     task: StackTask, edit: Callable[[Path], object], end: tuple[int, str]
 ) -> None:
     edit(Path(task.directory))
-    result = StackCheck(VALIDATE, task, {}).run()
+    result = StackCheck(VALIDATE, task, {}, Event()).run()
     assert (result.exit_code, result.errors[0].what if result.errors else "") == end
 
 
