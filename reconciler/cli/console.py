@@ -120,7 +120,6 @@ class Console:
         self.write_stderr(self._line(text, level))
 
     def line(self, text: str) -> bytes:
-        """Format a line for stderr."""
         return self._line(text, "info").encode(sys.stderr.encoding or "utf-8", "backslashreplace")
 
     def _line(self, text: str, level: str) -> str:

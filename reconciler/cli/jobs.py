@@ -295,7 +295,6 @@ def _named_jobs(session: TargetSession, names: Sequence[str]) -> tuple[list[Obse
 
 
 def _unmanaged_jobs(session: TargetSession, filters: JobFilters) -> tuple[list[ObservedJob], list[ExitCode]]:
-    """Return the jobs that no stack owns."""
     from reconciler.modelarts.jobs import search_jobs
 
     with reading():

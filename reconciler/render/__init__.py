@@ -40,7 +40,6 @@ class Style(NamedTuple):
     redact: Callable[[str], str] = str
 
     def paint(self, text: str, colour: str) -> str:
-        """Colour a text."""
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour else text
 
 

@@ -111,7 +111,6 @@ def render_checks(head: str, checks: Sequence[Check], style: Style = PLAIN) -> s
 
 
 def checks_document(head: Mapping[str, object], checks: Sequence[Check]) -> dict[str, object]:
-    """The checks as plain data."""
     documents: list[dict[str, object]] = []
     for name, health, detail, fix, trouble in checks:
         why = trouble if health is Health.WRONG else None

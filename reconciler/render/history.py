@@ -117,7 +117,6 @@ def _detail_of(action: PastAction) -> str:
 
 
 def _call_of(step: PastStep) -> str:
-    """A call of a run, and its outcome."""
     marks = ", ".join(filter(None, (step.code, step.request_id and f"request {step.request_id}")))
     end = f"failed: {step.message}" + (f" ({marks})" if marks else "")
     end = "no answer recorded" if step.ok is None else "succeeded" if step.ok else end

@@ -138,7 +138,6 @@ def _add_failure(case: Xml.Element, kind: str, message: str, text: str) -> None:
 
 
 def _with_output(suite: Xml.Element, out: str = "", err: str = "") -> Xml.Element:
-    """Append the printed output to a suite."""
     Xml.SubElement(suite, "system-out").text = _xml(out)
     Xml.SubElement(suite, "system-err").text = _xml(err)
     return suite

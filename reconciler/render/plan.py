@@ -174,7 +174,6 @@ def revision_of(action: PlannedAction) -> str:
 
 
 def what_starts(action: PlannedAction, plan: Plan) -> str:
-    """Render what an action starts, and its cost."""
     cost = ""
     if action.cost is not None and _shows_cost(action):
         cost = spell_cost(action.cost, has_budget=plan.has_budget)

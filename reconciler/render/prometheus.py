@@ -55,7 +55,6 @@ def counted(name: str, where: MetricSource, counts: Mapping[str, int]) -> Measur
 
 
 def run_figures(run: RunReport) -> Iterator[Measurement]:
-    """Make the metrics of a run."""
     failed = "Notifications of the last run that could not be sent."
     if run.command == "watch":
         failed = "Notifications that could not be sent."

@@ -125,7 +125,6 @@ def drift_text(report: DriftReport, view: View) -> str:
 
 
 def drift_last_line(report: DriftReport) -> str:
-    """The counts of a drift report."""
     found = ", ".join(f"{count} {name.value}" for name, count in report.summary.items() if count)
     parts = [found or "none"]
     comparison = report.comparison
@@ -254,7 +253,6 @@ def result_text(result: Result, view: View) -> str:
 
 
 def result_last_line(result: Result) -> str:
-    """The counts of a result."""
     counts = [
         f"{count} {spell_status(status)}"
         for status, count in result.summary.items()

@@ -217,7 +217,6 @@ def _field_of(change: Change, clean: Clean) -> Field:
 
 
 def _fields_of_code(files: Sequence[CodeChange], clean: Clean) -> Iterator[Field]:
-    """The changed files of code, with their sizes."""
     for file in files[:_MOST_FILES]:
         before = None if file.old_size is None else format_size(file.old_size)
         after = None if file.change == "removed" else format_size(file.size)

@@ -45,8 +45,6 @@ class Shape(NamedTuple):
 
 
 class TimelineRow(NamedTuple):
-    """A lane and its summary."""
-
     name: str
     words: str
     css: str
