@@ -1,4 +1,4 @@
-"""Say what is wrong with the contents of dist/: the wheel, the sdist, and the SBOM if it is there.
+"""Check the contents of dist/: the wheel, the sdist, and the SBOM if there is one.
 
 The wheel holds the package and nothing else, the sdist holds every file of the repository, and the SBOM
 names the package and every dependency that it declares. Nothing in there names a path of this machine.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
-#: The sdist has to be enough to judge, change and test the program.
+#: The sdist has to be sufficient to review, change and test the program.
 _NEEDED = ("LICENSE", "CHANGELOG.md", "SECURITY.md", "docs/index.md", "examples/first-job/jobs.yaml")
 
 
@@ -36,7 +36,7 @@ def _differences(what: str, found: set[str], expected: set[str]) -> Iterator[str
 
 
 def wheel_problems(path: Path, tracked: set[str]) -> Iterator[str]:
-    """The package with its mark of being typed, its metadata, its licence and man pages; no tests."""
+    """The package with py.typed, metadata, licence and man pages; no tests."""
     package = {name for name in tracked if name.startswith("reconciler/")}
     if "reconciler/py.typed" not in package:
         yield f"{path.name}: the package has no py.typed"
@@ -68,7 +68,7 @@ def sdist_problems(path: Path, tracked: set[str]) -> Iterator[str]:
 
 
 def sbom_problems(path: Path) -> Iterator[str]:
-    """CycloneDX: the package at its version, and what it declares, each with a version."""
+    """CycloneDX: the package and its declared dependencies, each with a version."""
     text = path.read_text(encoding="utf-8")
     sbom = json.loads(text)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -14,7 +14,7 @@ _LOWER_BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+(\[[a-z0-9,]+\])?)>=(?P<vers
 
 
 def lowest(requirement: str) -> str:
-    """Return the requirement of exactly the lowest version; ValueError if it is no plain lower bound."""
+    """Return the requirement pinned to its lowest version; ValueError if it is not a plain lower bound."""
     found = _LOWER_BOUND.fullmatch(requirement)
     if found is None:
         raise ValueError(f"pyproject.toml: {requirement!r} is not of the form NAME>=VERSION")
@@ -22,12 +22,12 @@ def lowest(requirement: str) -> str:
 
 
 def _names_itself(requirement: str) -> bool:
-    """Whether it is other extras of this package, which are listed on their own."""
+    """Return whether it names other extras of this package, which are listed separately."""
     return requirement.startswith("reconciler[")
 
 
 def main(path: Path) -> None:
-    """Print one requirement a line."""
+    """Print one requirement per line."""
     settings = tomllib.loads(path.read_text(encoding="utf-8"))
     project = settings["project"]
     extras = project["optional-dependencies"]

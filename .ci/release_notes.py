@@ -20,7 +20,7 @@ def section(changelog: str, version: str) -> str:
 
 
 def main(tag: str, root: Path = ROOT) -> int:
-    """Print the section, or say what is wrong; return the exit code."""
+    """Print the section, or an error; return the exit code."""
     text = (root / "reconciler/version.py").read_text(encoding="utf-8")
     version = text.partition('"')[2].partition('"')[0]
     if tag != f"v{version}":

@@ -1,11 +1,11 @@
-"""What an apply costs beside the time that the service takes: 500 creates, 50 ms an answer, 8 at once.
+"""The cost of an apply compared with the service's response time: 500 creates, 50 ms each, 8 at once.
 
     python benchmarks/apply_throughput.py [--jobs 500] [--latency-ms 50] [--parallelism 8]
         [--rounds 3] [--check]
 
-If creates alone had to be waited for, N of them took N x latency / parallelism. The time from the first
-action's start to the last one's end is divided by that. Each create is looked up first, and stands between
-two lines of the journal on disk: neither may cost the time of an answer.
+If only the responses to creates took time, N of them would take N x latency / parallelism. The time from the
+first action's start to the last one's end is divided by that. Each create is preceded by a lookup and
+surrounded by two journal entries on disk: neither may add a response time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What declared code costs: hashed beside being read, uploaded beside obstore's own, planned beside none.
+"""The cost of declared code: hashing compared with reading, uploading with obstore, planning with no code.
 
     python benchmarks/code.py [--rounds 7] [--check]
 
-Hashed are 990 files of 50 MB together, in ten folders; beside it they are read, one after the other. Uploaded
-are 500 files of 1 kB to a stub of an object store in a process of its own, eight at once; beside it
-`obstore.put` sends the same bytes by as many threads. Planned are 200 unchanged jobs that share one source,
-beside the same jobs with a `code_dir`.
+Hashing 990 files of 50 MB in total, in ten folders, is compared with reading them one after the other;
+uploading 500 files of 1 kB, eight at once, to a stub of an object store in a separate process with
+`obstore.put` of the same bytes by as many threads; planning 200 unchanged jobs that share one source with the
+same jobs with a `code_dir`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from reconciler.core.stack import Target
 from reconciler.modelarts.objects import Keys, open_objects
 
 ROOT = Path(__file__).parents[1]
-#: `--check` fails above these: shares of the time beside it, and seconds that code adds to a plan.
+#: `--check` fails above these: ratios to the reference, and seconds of CPU time that code adds to a plan.
 MOST_HASHING, MOST_UPLOAD, MOST_PLAN_S = 1.2, 1.3, 0.02
 AT_ONCE = 8
 ADDRESS = "obs://benchmark/code/"
@@ -60,7 +60,7 @@ WITHOUT = "  train-{n:03}: {{algorithm: {{code_dir: obs://b/src/, boot_file: obs
 
 
 class Store(BaseHTTPRequestHandler):
-    """An object store that is empty, and forgets what it is sent."""
+    """An empty object store that discards uploads."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -191,7 +191,7 @@ def main() -> int:
         pairs = zip(compared.ours, compared.theirs, strict=True)
         by_processor = statistics.median(ours.cpu_s / theirs.cpu_s for ours, theirs in pairs)
         print(f"{'ratio, pair by pair':<34} median {compared.ratio:7.3f}   processor {by_processor:7.3f}")
-    # By the processor: beside other work the clock on the wall says little of some milliseconds.
+    # CPU time, because on a busy machine wall-clock time is too noisy for a few milliseconds.
     added_s = statistics.median(
         ours.cpu_s - theirs.cpu_s for ours, theirs in zip(planned.ours, planned.theirs, strict=True)
     )

@@ -1,8 +1,8 @@
-"""A Kubernetes API server that knows ConfigMaps, and no more than `kubectl apply` asks of it.
+"""A Kubernetes API server with ConfigMaps, limited to what `kubectl apply` needs.
 
     python benchmarks/fake_kubernetes.py
 
-It prints its address and serves until it is ended. Objects are kept in memory; nobody is asked who they are.
+It prints its address and serves until it is stopped. Objects are kept in memory; there is no authentication.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 _VERBS = ["create", "get", "list", "patch"]
 _CONFIG_MAPS = {"name": "configmaps", "singularName": "", "kind": "ConfigMap", "namespaced": True}
-#: What kubectl reads before it asks for objects.
+#: What kubectl reads before it requests objects.
 DISCOVERY: dict[str, dict[str, Any]] = {
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
     "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},

@@ -1,11 +1,11 @@
-"""A fleet in one process, and on three workers of a dask cluster of which one is killed in the middle.
+"""A fleet in one process, and on three workers of a dask cluster, one of which is killed half-way.
 
     python benchmarks/fleet.py [--stacks 200] [--jobs 50] [--delay 0.05] [--threads 4] [--rounds 3] [--check]
 
-Every stack has a project of its own in one emulator, a process that answers after `--delay` seconds, and all
-of its jobs run. Measured in turn are `reconciler plan --fleet --json` and the same with --scheduler. In each
+Every stack has its own project in one emulator, a process that responds after `--delay` seconds, and all of
+its jobs run. `reconciler plan --fleet --json` and the same with --scheduler are measured alternately. In each
 round one worker is killed when half of the stacks are done, and another one is started for the next. The
-reports must be equal, times aside; the ratio is that of the wall times.
+reports must be equal, except for times; the ratio is that of the wall-clock times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from urllib.request import Request, urlopen
 import reconciler
 from benchmarks.sides import ROOT, TOKEN, emulator
 
-#: The most that a run on the cluster may take of the time of one process.
+#: `--check` fails if the cluster takes more than this share of the time of one process.
 MOST = 0.7
 WORKERS = 3
 _HEAD = """\
@@ -54,12 +54,12 @@ _JOB = """\
     spec:
       resource: {{flavor_id: modelarts.p3.large.public, node_count: 1}}
 """
-#: What differs between two reports of the same stacks.
+#: Values that differ between two reports of the same stacks.
 _TIMES = re.compile(rb'"created_at": "[^"]*"')
 
 
 class Timed(NamedTuple):
-    """One run: how long it took, and its report without times."""
+    """One run: its duration, and its report without times."""
 
     wall_s: float
     report: bytes
@@ -78,14 +78,14 @@ def write_fleet(top: Path, url: str, stacks: int, jobs: int) -> list[Path]:
 
 
 def apply_all(roots: list[Path]) -> None:
-    """Make all jobs, so that every plan keeps them."""
+    """Create all jobs, so that every plan keeps them."""
     for root in roots:
         with reconciler.load(root).connect(environ={"MODELARTS_AUTH_TOKEN": TOKEN}) as session:
             session.apply(session.plan(allow="empty")).raise_for_failures()
 
 
 def delay(url: str, seconds: float) -> None:
-    """Let the emulator answer so much later."""
+    """Delay the emulator's responses."""
     fault = {"effect": "delay", "delay_s": seconds, "count": None}
     request = Request(f"{url}/emulator/faults", json.dumps(fault).encode(), {"X-Auth-Token": TOKEN})
     with urlopen(request) as answer:
@@ -93,7 +93,7 @@ def delay(url: str, seconds: float) -> None:
 
 
 class Cluster:
-    """A scheduler and its workers, each a process of its own."""
+    """A scheduler and its workers, each a separate process."""
 
     def __init__(self, threads: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -125,7 +125,7 @@ class Cluster:
             client.run(_import_reconciler)
 
     def kill_one(self) -> None:
-        """Kill a worker, as the system does that has no memory left."""
+        """Kill a worker, like the system when it runs out of memory."""
         worker = self.workers.pop()
         worker.send_signal(signal.SIGKILL)
         worker.wait()
@@ -145,7 +145,7 @@ class Cluster:
 
 
 def _import_reconciler() -> None:
-    """A worker that has been there for a while has imported what it needs."""
+    """Import the program, as on a worker that has been running for a while."""
     import reconciler.fleet  # noqa: F401
 
 
@@ -156,7 +156,7 @@ def environment() -> dict[str, str]:
 
 
 def plan(top: Path, *more: str, when_half_done: Callable[[], None] | None = None) -> Timed:
-    """Plan the fleet, and do something when half of the stacks are done.
+    """Plan the fleet, and call a function when half of the stacks are done.
 
     Raises:
         RuntimeError: it failed.
@@ -192,7 +192,7 @@ def plan(top: Path, *more: str, when_half_done: Callable[[], None] | None = None
 
 
 def plan_with_a_loss(cluster: Cluster, top: Path) -> Timed:
-    """Plan the fleet on the cluster, and kill a worker in the middle."""
+    """Plan the fleet on the cluster, and kill a worker half-way."""
     cluster.fill()
     timed = plan(top, "--scheduler", cluster.address, when_half_done=cluster.kill_one)
     if len(cluster.workers) != WORKERS - 1:

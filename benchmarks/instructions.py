@@ -1,11 +1,11 @@
-"""How many instructions a command executes, by valgrind: unlike times they hold on a busy machine.
+"""The number of instructions that a command executes, by valgrind: stable on a busy machine, unlike times.
 
-    python benchmarks/instructions.py            # count, and print beside what is recorded
+    python benchmarks/instructions.py            # count, and print beside the recorded counts
     python benchmarks/instructions.py --record   # write instructions.json
-    python benchmarks/instructions.py --check    # exit with 1 where a count grew by more than 3 %
+    python benchmarks/instructions.py --check    # exit with 1 if a count has grown by more than 3 %
 
-Counts belong to a Python and to the versions of the libraries, which are recorded with them. With others,
-`--check` compares nothing, and says so.
+Counts are valid for one version of Python and of the libraries, which are recorded with them. With other
+versions, `--check` compares nothing, and says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIBRARIES = ("click", "pydantic", "pydantic-core", "requests", "ruamel.yaml", "u
 
 
 def count(*arguments: str) -> int:
-    """Return the instructions that one run of ours executes, in millions."""
+    """Return the number of instructions that one run executes, in millions."""
     command = [sys.executable, "-m", "reconciler", *arguments]
     valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     environ = {"PATH": os.environ["PATH"], "HOME": "/", "MODELARTS_AUTH_TOKEN": TOKEN, "PYTHONHASHSEED": "0"}
@@ -46,7 +46,7 @@ def count(*arguments: str) -> int:
 
 
 def counts() -> Iterator[tuple[str, int]]:
-    """Count each command that is watched."""
+    """Count the instructions of each command."""
     yield "--help", count("--help")
     for jobs in (60, 1_000):
         with tempfile.TemporaryDirectory() as scratch, emulator() as url:
@@ -58,7 +58,7 @@ def counts() -> Iterator[tuple[str, int]]:
 
 
 def versions() -> dict[str, str]:
-    """What the counts depend on beside our own code."""
+    """Return the versions that the counts depend on."""
     ours = {"python": platform.python_version(), "machine": platform.machine()}
     ours["libc"] = " ".join(platform.libc_ver())
     return ours | {name: version(name) for name in LIBRARIES}

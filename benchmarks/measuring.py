@@ -1,4 +1,4 @@
-"""Running a command as a process, and what it took."""
+"""Run commands as processes, and measure time, CPU and memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Run(NamedTuple):
-    """What one run took."""
+    """The measurements of one run."""
 
     wall_s: float
     cpu_s: float
@@ -47,7 +47,7 @@ def run(command: Sequence[str], *, cwd: Path | None = None, environ: Mapping[str
 
 
 class Comparison(NamedTuple):
-    """Two sides that were measured in turn; a pair is one run of each, close in time."""
+    """Two sides that were measured alternately; a pair is one run of each, close in time."""
 
     ours: list[Run]
     theirs: list[Run]
@@ -64,7 +64,7 @@ class Comparison(NamedTuple):
 
 
 def in_turn(ours: Callable[[], Run], theirs: Callable[[], Run], *, rounds: int) -> Comparison:
-    """Measure A B A B …, so that a machine that grows slower is slow for both. The first of each warms up."""
+    """Measure A B A B …, so that a slowing machine affects both. The first run of each is a warm-up."""
     ours(), theirs()
     compared = Comparison([], [])
     for _ in range(rounds):

@@ -1,7 +1,7 @@
-"""The same content for three tools: jobs of ours on the emulator, resources of Terraform, ConfigMaps.
+"""The same content for three tools: our jobs on the emulator, Terraform resources, ConfigMaps.
 
-Terraform's `terraform_data` is built into it and asks no service, so its task is the lighter one.
-kubectl talks to `fake_kubernetes.py`, which remembers objects and decides nothing.
+Terraform's `terraform_data` is built in and needs no service, so its task is lighter. kubectl talks to
+`fake_kubernetes.py`, which only stores objects.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def emulator(*more: str) -> AbstractContextManager[str]:
 
 
 def control(url: str, method: str, path: str, body: object = None) -> Any:
-    """Ask the control API of an emulator."""
+    """Call the control API of an emulator."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "X-Auth-Token": TOKEN}
     with urlopen(Request(f"{url}/emulator/{path}", data, headers, method=method)) as answer:
@@ -169,7 +169,7 @@ def control(url: str, method: str, path: str, body: object = None) -> Any:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a command of ours: the caller's without its settings for us, and the token."""
+    """Return the environment of our commands: the caller's without our own settings, plus the token."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
     return {**kept, "MODELARTS_AUTH_TOKEN": TOKEN}
 
@@ -183,12 +183,12 @@ class Ours:
         (directory / "stack.yaml").write_text(MANIFEST_HEAD.format(url=url), encoding="utf-8")
         self.directory = str(directory)
         self.applied = self.run("apply", "--yes")
-        # Jobs begin to run, and what moved is written down: a steady plan is one after that.
+        # The jobs start to run, and the new phases are recorded: later plans change nothing.
         time.sleep(3)
         self.plan()
 
     def run(self, *arguments: str, under: Sequence[str] = ()) -> Run:
-        """Run a command of ours on the stack, perhaps under another program."""
+        """Run one of our commands on the stack, perhaps under another program."""
         command = [*under, sys.executable, "-m", "reconciler", *arguments, self.directory]
         return run(command, cwd=ROOT, environ=environment())
 
@@ -197,7 +197,7 @@ class Ours:
         return self.run("plan", "--detailed-exitcode")
 
     def requests(self) -> Counter[str]:
-        """How often one plan asks for what."""
+        """Return the number of requests of one plan, by operation."""
         control(self.url, "DELETE", "requests")
         self.plan()
         served = control(self.url, "GET", "requests")["requests"]
@@ -240,6 +240,6 @@ class Kubectl:
         self.plan()
 
     def plan(self) -> Run:
-        """Apply what is there already: kubectl compares, and changes nothing."""
+        """Apply the existing objects: kubectl compares them, and changes nothing."""
         command = ["kubectl", "apply", "--server", self._url, "--validate=false", "-f", str(self._directory)]
         return run(command, cwd=ROOT, environ={"PATH": os.environ["PATH"], "HOME": str(self._directory)})

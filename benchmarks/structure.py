@@ -1,9 +1,9 @@
-"""How large the program is, and how far it is from a command line to the service.
+"""The size of the program, and the depth from a command line to the service.
 
     python benchmarks/structure.py [--tree DIRECTORY] [--write]
 
-Prints each figure of this tree, or of another checkout. `--write` puts them into the table of CONTRIBUTING.md
-that `tests/test_structure.py` keeps from growing. The plan is that of 60 jobs over HTTP.
+Prints each figure of this tree, or of another checkout. `--write` updates the table of CONTRIBUTING.md, whose
+figures `tests/test_structure.py` keeps from growing. The plan is that of 60 jobs over HTTP.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FIGURES: Mapping[str, str] = {
     "files_in_cycles": "Files that import each other in a circle",
     "rooms_in_cycles": "Rooms that import each other in a circle",
 }
-#: Runs a command of the tree in the working directory, and writes to a file what it took.
+#: Runs a command of the tree in the working directory, and writes its figures to a file.
 _PROBE = """
 import gc, json, os, runpy, sys, threading
 from pathlib import Path
@@ -135,7 +135,7 @@ def _room(module: str) -> str:
 
 
 def _imports(tree: Path, parsed: Mapping[Path, ast.Module]) -> dict[str, set[str]]:
-    """Module → the own modules that it imports anywhere, also for types only."""
+    """Return module → the own modules that it imports anywhere, also for types only."""
     names = {}
     for path in parsed:
         parts = path.relative_to(tree).with_suffix("").parts
@@ -155,7 +155,7 @@ def _imports(tree: Path, parsed: Mapping[Path, ast.Module]) -> dict[str, set[str
 
 
 def _in_cycles(graph: Mapping[str, set[str]]) -> int:
-    """How many nodes can be reached from themselves."""
+    """Return the number of nodes that can be reached from themselves."""
 
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
@@ -223,7 +223,7 @@ def _plan_figures(tree: Path) -> dict[str, int]:
 
 
 def table() -> dict[str, list[int]]:
-    """Figure → its columns in CONTRIBUTING.md."""
+    """Return figure → its columns in CONTRIBUTING.md."""
     rows = re.findall(
         r"^\| (.+?) \| ([\d,]+) \| ([\d,]+) \|$", TABLE.read_text(encoding="utf-8"), re.MULTILINE
     )

@@ -1,9 +1,9 @@
-"""What the commands cost as users run them: whole processes, in turn with Terraform and kubectl.
+"""The cost of the commands as users run them: whole processes, alternating with Terraform and kubectl.
 
     python benchmarks/suite.py [--jobs 60 --jobs 1000 --jobs 10000] [--rounds 5] [--only plan] [--write]
 
-`--write` puts the figures into docs/operations/performance.md. A ratio is the median of the ratios pair by
-pair. What is not installed of Terraform and kubectl is left out.
+`--write` updates the figures in docs/operations/performance.md. A ratio is the median of the ratios of each
+pair. Terraform and kubectl are skipped if they are not installed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LATENCY_S = 0.03
 
 
 class Row(NamedTuple):
-    """One command at one size: its runs, and those of what it is compared with."""
+    """One command at one size: its runs, and those of the command that it is compared with."""
 
     jobs: int | None
     name: str
@@ -63,7 +63,7 @@ def _seconds(values: Iterator[float]) -> str:
 
 
 def alone(ours: Callable[[], Run], rounds: int) -> Comparison:
-    """Run it once to warm up, then for the figures."""
+    """Run a command once to warm up, then measure it."""
     ours()
     return Comparison([ours() for _ in range(rounds)], [])
 
@@ -77,7 +77,7 @@ def edited(stack: Ours) -> Callable[[], Run]:
 
 
 def rows(jobs: int, rounds: int, wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Measure the commands on a stack of `jobs` jobs that run, none of them changed."""
+    """Measure the commands on a stack of `jobs` running jobs without changes."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(emulator())
@@ -108,14 +108,14 @@ def rows(jobs: int, rounds: int, wanted: Callable[[str], bool]) -> Iterator[Row]
 
 
 def start(rounds: int) -> Row:
-    """What starting costs, beside a Python that imports click and ends."""
+    """Measure the startup time, compared with a Python that only imports click."""
     ours = partial(run, [sys.executable, "-m", "reconciler", "--help"], cwd=ROOT, environ=environment())
     theirs = partial(run, [sys.executable, "-c", "import click"], cwd=ROOT)
     return Row(None, "--help", "import click", in_turn(ours, theirs, rounds=rounds * 6))
 
 
 def machine() -> str:
-    """The machine and the versions that the figures belong to."""
+    """Describe the machine and the versions of the measured tools."""
     versions = [f"{os.cpu_count()} cores", f"Python {platform.python_version()}"]
     if shutil.which("terraform"):
         said = subprocess.run(["terraform", "version"], capture_output=True, text=True, check=True)
@@ -128,7 +128,7 @@ def machine() -> str:
 
 
 def table(found: list[Row]) -> str:
-    """The figures as a table in Markdown."""
+    """Return the figures as a Markdown table."""
     lines = [HEAD, ("---:", "---", "---:", "---:", "---:", "---", "---:"), *(row.cells() for row in found)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help="plan, validate, status, drift, …")
     parser.add_argument("--write", action="store_true", help="write docs/operations/performance.md")
     asked = parser.parse_args()
-    # What is installed has its bytecode; a measurement without it compiles each module each time.
+    # Installed programs have compiled bytecode; without it each run would compile all modules.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     compileall.compile_dir(ROOT / "reconciler", quiet=1)
     print(machine(), flush=True)

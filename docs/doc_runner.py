@@ -1,13 +1,13 @@
-"""Pages with commands and what they print: run the commands again, and put in what they print now.
+"""Run the commands on pages, and update their output.
 
-A block of `sh` holds commands; a block of `text` straight behind it holds what they print on stdout, and
-with `2>&1` on stderr too; `> FILE` behind a command writes that to a file instead. A block of `yaml` whose
-first line is a comment with the name of a file is that file: it is written before the commands behind it are
-run. On a page that is run at the top, each section with files has a directory of its own. A block of `python`
-with a block of `text` straight behind it is a cell of a notebook, which prints that.
-The commands run in this process, on a clock that begins at a fixed time: `sleep 60` moves it on and
-waits for nothing. `# exits 2` behind a command says which exit code it has, if that is not 0.
-Where jobs are processes of this machine, time is real, and how long one ran is always written as two seconds.
+An `sh` block has commands; a `text` block directly after it has their output on stdout, with `2>&1` also on
+stderr; `> FILE` after a command writes the output to a file instead. A `yaml` block whose first line is a
+comment with a file name is that file: it is written before the commands that follow it. On a page that is run
+in the root directory, each section with files has its own directory. A `python` block with a `text` block
+directly after it is a notebook cell with its output. The commands run in this process, on a clock that begins
+at a fixed time: `sleep 60` advances it without waiting. `# exits 2` after a command declares its exit code,
+if that is not 0. If jobs are processes on this machine, time is real, and durations are always written as two
+seconds.
 """
 
 from __future__ import annotations
@@ -44,22 +44,21 @@ _BOTH = " 2>&1"
 _INTO = " > "
 _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
-#: A plan's digest covers the ids in it; the marker of an adopted job holds the first digits of one.
+#: A plan's digest covers the ids in it; the marker of an adopted job has the first digits of one.
 _DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$|(?<=^sha256:)[0-9a-f]{64}$|(?<=\.id)[0-9a-f]{8}\b", re.M)
-#: How long a process ran is chance, too; what ended at once has no time at all.
-#: How long a process ran: two seconds, or too short to be expected again.
+#: The duration of a process is random, and missing if it ended at once; it becomes two seconds.
 _DURATION = re.compile(r"^(  Completed +\S+ +\S+).*$|; \d+ node-\w+ expected", re.M)
 _AGE = re.compile(r"(?<=kB  )\d+ s +|(?<=AGE) +(?=STATE)")
-#: Setting the program up is no part of what a page shows, nor is testing it.
+#: Commands that set up or test the program are not run.
 _NOT_RUN = ("{ [ -x .venv/", ".venv/bin/python -m ")
 
 
 class WentWrong(AssertionError):
-    """A command did not exit as the page says."""
+    """A command did not exit with the documented exit code."""
 
 
 class PageRun:
-    """One run of a page's commands: its directory, its time, and the ids that it has seen."""
+    """One run of a page's commands: its directory, clock, and the ids seen so far."""
 
     def __init__(self, directory: Path, *, is_real_time: bool = False, has_directories: bool = False) -> None:
         self._directory = directory
@@ -74,7 +73,7 @@ class PageRun:
         self._is_new_section = False
 
     def run_again(self, page: str) -> str:
-        """Return the page with what its commands print now."""
+        """Return the page with the current output of its commands."""
         with self._emulated_world():
             return _PARTS.sub(self._part, page)
 
@@ -87,7 +86,7 @@ class PageRun:
         world.enter_context(mock.patch.object(database, "wall_ms", side_effect=self._wall_ms))
         world.enter_context(mock.patch.object(SystemClock, "now", side_effect=self._now))
         world.enter_context(mock.patch.object(SystemClock, "sleep", side_effect=self._pass))
-        # Time leaps here, and whoever keeps the lock alive does so in real time.
+        # The clock jumps here, but locks are renewed in real time.
         world.enter_context(mock.patch.dict(os.environ, RECONCILER_LEASE="1000h"))
         return world
 
@@ -179,7 +178,7 @@ class PageRun:
         return self._stable(out.getvalue())
 
     def _stable(self, printed: str) -> str:
-        """The text without what is chance."""
+        """Return the text without random values."""
         printed = _UUID.sub(lambda found: self._id(found[0]), printed)
         if self._is_real_time:
             printed = _DURATION.sub(_two_seconds, printed)
@@ -192,7 +191,7 @@ class PageRun:
         return shown
 
     def _id(self, job_id: str) -> str:
-        """Ids are chance; on a page the first one seen is always the same."""
+        """Replace a random id: the nth id of a page is always the same."""
         return self._ids.setdefault(job_id, str(uuid5(NAMESPACE_URL, f"job {len(self._ids) + 1}")))
 
 

@@ -1,10 +1,10 @@
-"""Write the parts of the documents that the program itself knows best.
+"""Write the generated parts of the documentation.
 
     python -m docs.generate            # from the root of the clone
 
-These are the commands, fields and phases of docs/reference, the tables below a marker such as
-`<!-- table: rules -->`, and what the commands print on the pages of `RUN_PAGES`. A test generates all of it
-again and compares.
+These are the commands, fields and phases of docs/reference, the tables below a marker such as `<!-- table:
+rules -->`, and the output of the commands on the pages of `RUN_PAGES`. A test generates them again and
+compares.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from reconciler.decide.rules import HINTS, RULES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/reference")
-#: Page → the directory, below the root, in which its commands are run.
+#: Page → the directory below the root in which its commands are run.
 RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
     **{
@@ -70,7 +70,7 @@ RUN_PAGES: dict[Path, Path] = {
     Path("docs/reference/saved-plans.md"): Path("examples/first-job"),
     **{page.relative_to(ROOT): page.parent.relative_to(ROOT) for page in ROOT.glob("examples/*/README.md")},
 }
-#: Those whose jobs really run.
+#: Pages whose jobs really run.
 REAL_TIME = {
     Path("README.md"),
     Path("docs/guides/code.md"),
@@ -78,10 +78,10 @@ REAL_TIME = {
     Path("docs/guides/sweep.md"),
     Path("docs/start/first-job.md"),
 }
-#: Those with tables whose commands are not run.
+#: Pages with tables whose commands are not run.
 _TABLES = [REFERENCE / name for name in ("cli.md", "reasons.md", "schemas.md")]
 _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
-#: The widest that fits the site beside its two sidebars.
+#: The maximum width that fits the site beside its two sidebars.
 _COLUMNS = "84"
 
 
@@ -191,7 +191,7 @@ def _printed(*arguments: str) -> str:
 
 
 def _run_again(page: Path, directory: Path) -> str:
-    # A supervisor may write its last line when its job is known to have ended.
+    # A supervisor may write its last line after its job has been reported as ended.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as copy:
         ignored = shutil.ignore_patterns(".*")
         shutil.copytree(ROOT / "examples", Path(copy) / "examples", ignore=ignored)
@@ -208,7 +208,7 @@ _COUNTS = re.compile(r'\{"create": \d[^}]*\}')
 
 
 def _with_tables(page: Path) -> str:
-    """The page with what its commands print, and with the table that each of its markers names."""
+    """Return the page with the output of its commands and the tables of its markers."""
     text = (ROOT / page).read_text(encoding="utf-8")
     text = _run_again(page, RUN_PAGES[page]) if page in RUN_PAGES else text
     text = _MARKED.sub(lambda found: f"{found[1]}\n{_marked_table(found[2])}", text)
@@ -216,7 +216,7 @@ def _with_tables(page: Path) -> str:
 
 
 def _marked_table(name: str) -> str:
-    """Rules, actions, reasons; or the members of a document or of an object in it: `plan`, `plan.Cost`."""
+    """Return a table: rules, actions, reasons, or the members of a document or object (`plan.Cost`)."""
     if name == "rules":
         return _table(
             ["rule", "when", "action"],
@@ -230,7 +230,7 @@ def _marked_table(name: str) -> str:
             ["symbol", "action", "colour"],
             ((f"`{traits.symbol}`", action, traits.colour) for action, traits in ACTIONS.items()),
         )
-    if name == "reasons":  # with what `why` suggests for each
+    if name == "reasons":  # with the suggestion of `why` for each
         return _table(
             ["reason", "meaning", "to change it"],
             ((f"`{reason}`", reason.meaning, "; ".join(HINTS.get(reason, ())) or "–") for reason in Reason),
@@ -260,7 +260,7 @@ def _marked_table(name: str) -> str:
 
 
 def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """What may stand there, expressions and null aside."""
+    """Return the type of a value, apart from expressions and null."""
     if "$ref" in schema:
         return _type(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in schema:
@@ -268,7 +268,7 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
             one for one in schema["anyOf"] if one.get("type") != "null" and one.get("pattern") != r"\$\{"
         ]
         types = dict.fromkeys(_type(one, definitions) for one in options)
-        # What reads as text may be written as text.
+        # A value that is parsed from text may be written as text.
         types = {"text": None} if types.keys() >= {"text", "number"} else types
         return " or ".join(types) or "any value"
     if "enum" in schema or "const" in schema:
@@ -285,19 +285,19 @@ def _translated(path: Path) -> str:
     return with_code_of(page, translation)
 
 
-#: Page, by its path below the root → what writes it.
+#: Page (path below the root) → the function that writes it.
 PAGES: dict[Path, Callable[[], str]] = {
     **{page: partial(_with_tables, page) for page in (*sorted(RUN_PAGES), *_TABLES)},
     REFERENCE / "commands.md": _commands,
     REFERENCE / "states.md": _states,
     REFERENCE / "fields.md": _fields,
-    # Behind their pages, whose code they have.
+    # After their pages, because they copy the pages' code.
     **{path: partial(_translated, path) for path in translations()},
 }
 
 
 def main() -> None:
-    """Write every page that is not as it should be."""
+    """Write every page that is out of date."""
     for path in PAGES:
         text = generate(path)
         if not (ROOT / path).exists() or (ROOT / path).read_text(encoding="utf-8") != text:

@@ -1,8 +1,8 @@
-"""What the site needs beyond MkDocs: links to files of the repository, translations, and lists as elsewhere.
+"""MkDocs hooks: links to files of the repository, translations, and CommonMark lists.
 
-Pages link to files outside `docs/` by relative paths, which work wherever the repository is shown. The
-site has only the pages, so there such a link leads to the repository (`REPO_URL`, at `REPO_REF`). Where the
-repository has no address, the site offers the file itself, and of a directory an archive.
+Pages link to files outside `docs/` by relative paths, which work wherever the repository is browsed. The site
+has only the pages, so there such a link points to the repository (`REPO_URL`, at `REPO_REF`). Without a URL,
+the site contains the file itself, or an archive of a directory.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from docs.translations import is_behind, original_of, with_anchors_of
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s#]*)(#[^)\s]*)?\)")
 _LIST_ITEM = re.compile(r"(?:\d+\.|[-*]) +")
-#: How far Python-Markdown wants the parts of a list's item to be indented.
+#: The indentation that Python-Markdown requires for the contents of a list item.
 _INDENT = 4
-#: The search shows the definition of a key before the pages that only mention it.
+#: The search ranks the definition of a key before the pages that only mention it.
 _BOOSTS = {"reference/fields": 2, "reference/manifest": 2, "reference/python": 0.5, "coming-from/": 0.5}
 _IS_BEHIND = '\n\n!!! note "英文版已更新"\n\n    本页的译文落后于英文版，请以英文版为准。\n'
 log = get_plugin_logger(__name__)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Offer the other versions of the site, where mike publishes them."""
+    """Enable the version selector if mike publishes the site."""
     if os.environ.get("MIKE_DOCS_VERSION"):
         config.extra["version"] = {"provider": "mike"}
     return config
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make the links that lead out of `docs/` work on the site, and those between translations."""
+    """Fix the links to files outside `docs/` and between translations."""
     for prefix, boost in _BOOSTS.items():
         if page.file.src_uri.startswith(prefix):
             page.meta["search"] = {"boost": boost}
@@ -62,7 +62,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def with_indented_lists(markdown: str) -> str:
-    """Indent the parts of a list's item by four; CommonMark wants the width of the marker only."""
+    """Indent the contents of list items by four spaces; in CommonMark the width of the marker is enough."""
     lines, width, is_code = [], 0, False
     for line in markdown.split("\n"):
         if line.startswith("```"):
@@ -92,9 +92,9 @@ def _in_repository(path: Path, root: Path, repo_url: str) -> str:
 
 
 def _offered(path: Path, files: Files, config: MkDocsConfig) -> str:
-    """Where below `docs/` the site has that file, or an archive of what git keeps of that directory."""
+    """Return the path below `docs/` of the file, or of an archive of the directory's files in git."""
     root = Path(config.docs_dir).parent
-    # A page of Markdown would be one of the site.
+    # A Markdown file would become a page of the site.
     suffix = ".zip" if path.is_dir() else ".txt" if path.suffix == ".md" else ""
     name = f"files/{path.relative_to(root).as_posix()}{suffix}"
     if files.get_file_from_path(name) is None:

@@ -1,10 +1,10 @@
-"""Screenshots, by Chromium:
+"""Take screenshots with Chromium:
 
     python -m docs.screenshots              # those of docs/images
     python -m docs.screenshots DIRECTORY    # what the site looks like
 
-Those of docs/images show what the program prints for a small stack, and a history that is always the same, so
-that they change only when the pages or the text do.
+Those of docs/images show the output for a small stack, and a fixed history, so that they change only when the
+pages or the text do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.render.recorded_histories import a_quarter
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
-#: Of the site: the home, a step, a guide, pages with much code and with tables, and translations.
+#: Pages of the site: the home, a step, a guide, pages with much code and with tables, and translations.
 SITE_PAGES = (
     *("index", "start/first-job", "guides/sweep", "reference/manifest", "reference/exit-codes"),
     *("zh/index", "zh/guides/sweep"),
@@ -43,7 +43,7 @@ SITE_PAGES = (
 SITE_WIDTHS = (1280, 420)
 _WIDTH, _WIDE = 1000, 1280
 _COLUMNS = 110
-#: A stack, a change of it while its jobs run, and what the program makes of it.
+#: A stack, and an edit of it while its jobs run.
 _STORY = """\
 ```yaml
 # base/jobs.yaml
@@ -97,7 +97,7 @@ _TERMINAL = """\
 
 
 class Shot(NamedTuple):
-    """A page, and how it is shown: its colour scheme, its size, and what is done with it first."""
+    """A page to capture, with colour scheme, size, and an action to do first."""
 
     name: str
     html: str
@@ -127,7 +127,7 @@ def _as_on_a_terminal(of: console.Console, stream: TextIO) -> Style:
 
 
 def terminal_page(command: str, printed: str) -> str:
-    """A command and what it printed, as a terminal with dark colours shows it."""
+    """Return a page that shows a command and its output like a dark terminal."""
     terminal = Console(record=True, file=io.StringIO(), width=_COLUMNS, force_terminal=True)
     terminal.print(Text.from_ansi(printed), end="")
     code = terminal.export_html(theme=MONOKAI, inline_styles=True, code_format="{code}")
@@ -136,7 +136,7 @@ def terminal_page(command: str, printed: str) -> str:
 
 
 def take(page: Page, shot: Shot, directory: Path) -> None:
-    """Open a page, and keep what it looks like."""
+    """Open a page, and save a screenshot."""
     _resize(page, shot.width, shot.height)
     page.show(shot.html, directory / "page.html").emulate(shot.scheme)
     if shot.script:
@@ -145,12 +145,12 @@ def take(page: Page, shot: Shot, directory: Path) -> None:
 
 
 def take_site(page: Page, site: Path, directory: Path) -> None:
-    """Keep what some pages of the site look like: wide and narrow, light and dark."""
+    """Save screenshots of some pages of the site: wide and narrow, light and dark."""
     for name in SITE_PAGES:
         for width in SITE_WIDTHS:
             _resize(page, width, 1400)
             for scheme in ("light", "dark"):
-                # What was shown last is kept, the colours too.
+                # The page remembers its last settings, including the colours.
                 page.open(site / f"{name}.html", scheme).run("localStorage.clear()")
                 page.open(site / f"{name}.html", scheme)
                 _keep(page, directory / f"{name.replace('/', '-')}-{width}-{scheme}.png")
@@ -170,7 +170,7 @@ def _keep(page: Page, path: Path) -> None:
 
 
 def build_site(directory: Path) -> Path:
-    """The site as it is read from disk."""
+    """Build the site for reading from disk."""
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(directory)]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "OFFLINE": "true"}, check=True)  # noqa: S603
     return directory

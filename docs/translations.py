@@ -1,10 +1,10 @@
-"""Translations of pages: `NAME.zh.md` lies beside `NAME.md`.
+"""Translations of pages: `NAME.zh.md` is beside `NAME.md`.
 
-    python -m docs.translations             # which have fallen behind
-    python -m docs.translations FILE...     # these are up to date
+    python -m docs.translations             # list outdated translations
+    python -m docs.translations FILE...     # mark these as up to date
 
 A translation has the headings, code and links of its page; `python -m docs.generate` copies the blocks of
-code. Its last line holds the digest of the prose that was translated, so that an edit of the page is noticed.
+code. Its last line has the digest of the prose that was translated, so that an edit of the page is detected.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _SOURCE = re.compile(r"\n*<!-- source: (\w+) -->\n*\Z")
 
 
 def translations() -> list[Path]:
-    """The translated pages, by their paths below the root."""
+    """Return the paths of all translations, relative to the root."""
     found = [*ROOT.glob("*.zh.md"), *(ROOT / "docs").rglob("*.zh.md")]
     return sorted(path.relative_to(ROOT) for path in found)
 
 
 def original_of(translation: Path) -> Path:
-    """The page that was translated, or the page itself."""
+    """Return the page of a translation; a page is returned unchanged."""
     return translation.with_name(translation.name.replace(".zh.md", ".md"))
 
 
 def with_code_of(page: str, translation: str) -> str:
-    """The translation with the page's blocks of code; unchanged where their number differs."""
+    """Return the translation with the page's code blocks; unchanged if their number differs."""
     blocks = [found[0] for found in _FENCED.finditer(page)]
     if len(blocks) != len(_FENCED.findall(translation)):
         return translation
@@ -46,7 +46,7 @@ def with_code_of(page: str, translation: str) -> str:
 
 
 def differences(page: str, translation: str) -> Iterator[str]:
-    """What only one of the two has."""
+    """Yield the differences in code, headings and links."""
     for what, parts_of in (
         ("block of code", _blocks),
         ("heading of level", _levels),
@@ -61,23 +61,23 @@ def differences(page: str, translation: str) -> Iterator[str]:
 
 
 def digest_of(page: str) -> str:
-    """The digest of the prose: of all that is not a block of code."""
+    """Return the digest of the prose: of everything except code blocks."""
     return sha256(_FENCED.sub("", page).encode()).hexdigest()[:12]
 
 
 def is_behind(page: str, translation: str) -> bool:
-    """Whether the prose of the page was edited since it was translated."""
+    """Return whether the prose of the page has been edited since it was translated."""
     found = _SOURCE.search(translation)
     return found is None or found[1] != digest_of(page)
 
 
 def marked(page: str, translation: str) -> str:
-    """The translation with the digest of the page as it is now."""
+    """Return the translation with the page's current digest."""
     return f"{_SOURCE.sub('', translation).rstrip()}\n\n<!-- source: {digest_of(page)} -->\n"
 
 
 def with_anchors_of(page: str, translation: str) -> str:
-    """The translation whose headings have the anchors of the page's, so that links to them lead to both."""
+    """Return the translation with the anchors of the page's headings, so that links work in both."""
     used: set[str] = set()
     anchors = [unique(slugify(found[2].replace("`", ""), "-"), used) for found in _headings(page)]
     headings = list(_headings(translation))
@@ -89,7 +89,7 @@ def with_anchors_of(page: str, translation: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """The text with blanks in place of its blocks of code, so that places in it stay."""
+    """Return the text with code blocks replaced by blanks, so that offsets stay the same."""
     return _FENCED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
@@ -110,7 +110,7 @@ def _code(text: str) -> list[str]:
 
 
 def _links(text: str) -> list[str]:
-    """Those between the languages of a page aside."""
+    """Return the link targets, except for links between the languages of a page."""
     found = {target.replace(".zh.md", ".md") for target in _LINK.findall(_prose(text))}
     return sorted(found - {"README.md"})
 
@@ -120,7 +120,7 @@ def _read(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Name the translations that have fallen behind, or mark some as up to date."""
+    """List the outdated translations, or mark some as up to date."""
     for path in map(Path, arguments):
         path.write_text(marked(_read(original_of(path)), _read(path)), encoding="utf-8")
     if not arguments:

@@ -1,4 +1,4 @@
-"""Receive one notification on this machine: its text goes to received.txt, its address is in alerts.yaml."""
+"""Receive one notification on this machine: its text goes to received.txt, the URL is in alerts.yaml."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class Handler(BaseHTTPRequestHandler):
 server = HTTPServer(("127.0.0.1", 0), Handler)
 server.timeout = 600
 Path("alerts.yaml").write_text(f"alerts: json://127.0.0.1:{server.server_port}/\n", encoding="utf-8")
-# It goes on in the background, until a message has come or ten minutes have passed.
+# Runs in the background until a message has been received or ten minutes have passed.
 if os.fork() == 0:
     os.setsid()
     for stream in range(3):

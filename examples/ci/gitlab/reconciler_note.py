@@ -1,8 +1,8 @@
-"""The note on a merge request that shows the plan: write it, fetch the plan that it shows; and what is due.
+"""Write the plan as a note on a merge request, fetch the plan that a note shows, and list what is due.
 
     python reconciler_note.py write plan.md               # in a pipeline of a merge request
     python reconciler_note.py fetch reconciler.plan.json  # after the merge; prints the digest shown
-    python reconciler_note.py due plan.json               # by the clock; prints the keys that may start
+    python reconciler_note.py due plan.json               # on a schedule; prints the keys that may start
 
 Only notes of the token's own user count. The first line of a note says whose plan it is, its last one which
 job made it, from which commit, and its digest. Copy this file to .gitlab/ of the repository. It needs Python
@@ -21,13 +21,13 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-#: Why a job is started that nobody has to approve once more: it is declared, and it is time.
+#: Reasons to start a job without another approval: it is declared, and it is due.
 DUE = ("scheduled", "retry", "recreate", "upstream_newer", "not_found")
 SHOWN = re.compile(r"job (\d+), commit ([0-9a-f]+), digest (sha256:[0-9a-f]{64})")
 
 
 def call(method: str, path: str, body: object = None) -> tuple[bytes, str]:
-    """Ask the API of GitLab; returns what it says, and the number of the next page or ""."""
+    """Send a request to GitLab's API. Returns the response, and the number of the next page or ""."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"PRIVATE-TOKEN": os.environ["GITLAB_TOKEN"], "Content-Type": "application/json"}
     url = f"{os.environ['CI_API_V4_URL']}/{path}"
@@ -36,12 +36,12 @@ def call(method: str, path: str, body: object = None) -> tuple[bytes, str]:
 
 
 def ask(path: str) -> Any:
-    """What the API says, as JSON."""
+    """Return the response of the API, parsed as JSON."""
     return json.loads(call("GET", path)[0])
 
 
 def notes(merge_request: str) -> Iterator[dict[str, Any]]:
-    """The notes of ours on a merge request, the oldest first."""
+    """Return our notes on a merge request, oldest first."""
     me, page = ask("user")["id"], "1"
     while page:
         text, page = call(
@@ -51,7 +51,7 @@ def notes(merge_request: str) -> Iterator[dict[str, Any]]:
 
 
 def write(project: str, file: str) -> None:
-    """Show the plan in the one note that begins with the same line."""
+    """Show the plan in the note that begins with the same line, or in a new one."""
     body = Path(file).read_text(encoding="utf-8")
     marker = body.partition("\n")[0]
     merge_request = f"{project}/merge_requests/{os.environ['CI_MERGE_REQUEST_IID']}"
@@ -89,14 +89,14 @@ def fetch(project: str, file: str) -> None:
 
 
 def due(_: str, file: str) -> None:
-    """Print the keys of a plan that start a job which is due, and do nothing else."""
+    """Print the keys whose only action is to start a job that is due."""
     actions = json.loads(Path(file).read_text(encoding="utf-8"))["actions"]
     others = {one["key"] for one in actions if one["action"] != "create" or one["reason"] not in DUE}
     sys.stdout.write(",".join(sorted({one["key"] for one in actions} - others)))
 
 
 def refuse(why: str) -> NoReturn:
-    """Nothing was approved."""
+    """There is no approved plan."""
     sys.exit(f"no approved plan: {why}; run a pipeline of this branch by hand, which plans anew")
 
 
