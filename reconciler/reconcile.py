@@ -446,7 +446,9 @@ def drift(context: Context, *, since_last: bool = False, remind_s: float = REMIN
     # Before the service: drift found and recorded by others meanwhile would seem to be gone.
     last = recording.last_check(context.scope)
     stack, snapshot = observe(context, plan_context)
-    snapshot = _with_changes(context, snapshot)
+    owned = (revision for view in snapshot.ownership.views.values() for revision in view.owned)
+    if snapshot.memory.problem is None and any(one.job.phase is Phase.TERMINATED for one in owned):
+        snapshot = snapshot._replace(changes=recording.last_changes(context.scope))
     report = make_drift_report(stack, snapshot, plan_context, context.target.identity)
     destinations = context.loaded.destinations()
     comparison = compare(
@@ -482,15 +484,6 @@ def notify_drift(context: Context, report: DriftReport) -> int:
     if comparison.problem is None:
         recording.mark_reported(context.scope, notified.reported, comparison.at_s, notified.delivered)
     return notified.failed
-
-
-def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:
-    """Add the last change of each key, if a job was terminated and the history can be read."""
-    owned = (revision for view in snapshot.ownership.views.values() for revision in view.owned)
-    is_needed = any(revision.job.phase is Phase.TERMINATED for revision in owned)
-    if snapshot.memory.problem is not None or not is_needed:
-        return snapshot
-    return snapshot._replace(changes=context.recording.last_changes(context.scope))
 
 
 def why(context: Context, key: str) -> tuple[Explanation, ...]:
