@@ -82,7 +82,7 @@ class PastRun(NamedTuple):
     """A recorded run.
 
     `ended_at_s` is None while it is running (`is_running`), or if its process died. `result` is complete,
-    partial, interrupted or failed; for a drift check drift, no drift or unknown.
+    partial, interrupted, refused, nothing to do or unknown; for a drift check drift, no drift or unknown.
     """
 
     id: int

@@ -360,7 +360,7 @@ _CARRIED_OUT = (
 class PlannedAction(Frozen):
     """What to do about one key, and why.
 
-    The fields after `source` are what apply needs to do it; they are no part of `plan --json`.
+    The fields after `timezone` are what apply needs to do it; they are no part of `plan --json`.
     """
 
     key: str = Field(description="Name of the job in the manifest.")
