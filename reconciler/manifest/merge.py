@@ -333,9 +333,10 @@ def has_target_overrides(merged: MergedManifest) -> bool:
     """Whether the jobs may differ between targets."""
     restricted = ("targets" in entry.value for entry in merged.entries if isinstance(entry.value, dict))
     overrides = (_section(entry, VARIABLES) or _section(entry, DEFAULTS) for entry in merged.targets.values())
-    kinds = {entry.value.get("kind") for entry in merged.targets.values() if isinstance(entry.value, dict)}
+    targets = [entry.value for entry in merged.targets.values() if isinstance(entry.value, dict)]
     # Kinds differ in the durations that `auto_stop` may have.
-    return (PROCESS in kinds and len(kinds) > 1) or any(overrides) or any(restricted)
+    processes = sum(target.get("kind") == PROCESS for target in targets)
+    return 0 < processes < len(targets) or any(overrides) or any(restricted)
 
 
 def declared_on(

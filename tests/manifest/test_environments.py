@@ -126,6 +126,11 @@ def test_problem_on_all_targets_is_reported_once(place: Place) -> None:
     assert len(check_all(place)[1]) == 1
 
 
+def test_kind_of_a_target_of_the_wrong_type_is_reported(place: Place) -> None:
+    place.write("stack: s\ntarget: a\ntargets: {a: {kind: local}, b: {kind: []}}\n")
+    assert check_all(place) == (None, ["targets.b.kind: wrong type"])
+
+
 def test_stack_on_another_target_uses_the_bytes_already_read(place: Place) -> None:
     stack(place, prod="variables: {v: p}")
     files = find_stack([place.root])
