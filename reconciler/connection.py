@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,11 +119,13 @@ def open_recording(
         runtime.redactor.add_secrets(passwords_in(url))
         url = absolute_url(url, str(root.resolve()))
 
+    @cache
     def origin() -> RunMetadata:
         from reconciler.run_metadata import collect_metadata  # not needed to plan
 
         return collect_metadata(runtime.environ, runtime.command)
 
+    @cache
     def find_place(root: Path) -> str:
         from reconciler.run_metadata import find_place
 

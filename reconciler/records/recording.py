@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,8 +58,8 @@ class Recording:
     """Access to the records of a stack, and the handling of an unavailable store.
 
     `url` is None for the file beside the root file. `origin` and `find_place` (the place of the manifests in
-    `root`) are called on first use. `log_debug` receives messages for `-v`. `unavailable` is set if the URL
-    is unknown, because a secret in it has no value.
+    `root`) are only called when needed. `log_debug` receives messages for `-v`. `unavailable` is set if the
+    URL is unknown, because a secret in it has no value.
     """
 
     url: str | None
@@ -78,14 +77,6 @@ class Recording:
     _opened: Records | None = field(default=None, init=False)
     #: Set when an apply continues without the store, even if that becomes available again.
     _is_given_up: bool = field(default=False, init=False)
-
-    @cached_property
-    def _origin(self) -> RunMetadata:
-        return self.origin()
-
-    @cached_property
-    def _place(self) -> str:
-        return self.find_place(self.root)
 
     # --- the store
 
@@ -180,7 +171,7 @@ class Recording:
         # `memory` has already warned about working without records.
         with suppress(RecordsUnavailable) if self.goes_on_without else nullcontext():
             if store := self.reading():
-                return store.finished(scope, digests, self._place)
+                return store.finished(scope, digests, self.find_place(self.root))
         return {}
 
     def code(self, digest: str) -> Code | None:
@@ -238,7 +229,7 @@ class Recording:
         """Record the declarations of an apply, if there is a store. Failures are only warnings."""
         with self._optional("the declared keys are not recorded"):
             if store := self.reading():
-                store.declare(scope, sweeps, self._place)
+                store.declare(scope, sweeps, self.find_place(self.root))
 
     def rename(self, scope: Scope, actions: Iterable[PlannedAction]) -> None:
         """Record renamed keys whose jobs have aged out, if there is a store. Failures are only warnings."""
@@ -288,7 +279,7 @@ class Recording:
     def _run(self, scope: Scope, kind: RunKind, digest: str) -> Run:
         from reconciler.decide.outcome import Run
 
-        origin, at_s = self._origin, self.clock.now()
+        origin, at_s = self.origin(), self.clock.now()
         return Run(scope, kind, origin.who, origin.where, origin.command, digest, at_s)
 
     def note(self, scope: Scope, kind: RunKind, ended: RunEnd, digest: str) -> None:
@@ -356,7 +347,7 @@ class StackLock:
         """
         from reconciler.core.past import Holder
 
-        recording, origin = self._recording, self._recording._origin
+        recording, origin = self._recording, self._recording.origin()
         holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
         lease_s, on_lost = recording.lease_s, self._on_lost
         try:
