@@ -197,11 +197,10 @@ class CodeStore:
         stop: threading.Event | None = None,
         redact: Callable[[str], str] = str,
         sleep: Callable[[float], None] = time.sleep,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self.address = address.rstrip("/") + "/"
         self._store, self._stop, self._redact = store, stop, redact
-        self._sleep, self._chance = sleep, chance
+        self._sleep, self._chance = sleep, random.random
         #: None on a local store; see `modelarts.objects`.
         self._access: Any = getattr(store, "credential_provider", None)
 

@@ -16,7 +16,6 @@ from reconciler.modelarts.target import Connected, Runtime, identify
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
-    from obstore.store import ObjectStore
 
     from reconciler.core.ports import Clock
     from reconciler.emulator import Store
@@ -52,11 +51,11 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     from reconciler.modelarts.objects import open_directory  # few stacks upload code
 
     place = record_directory(root) / "obs"
-
-    def objects(address: str, is_written: bool) -> ObjectStore:
-        return open_directory(place / address.removeprefix("obs://"), is_written=is_written)
-
-    return connected._replace(objects=objects)
+    return connected._replace(
+        objects=lambda address, is_written: open_directory(
+            place / address.removeprefix("obs://"), is_written=is_written
+        )
+    )
 
 
 def open_store(
