@@ -149,7 +149,7 @@ class Application:
             ResponseLost: a fault took the response; see `faults`.
         """
         request, request_id = Request(environ), uuid.uuid4().hex
-        operation, fault, status = "", None, 0
+        operation, fault, given = "", None, ApiResponse(0)
         try:
             endpoint, path, data = self._route(request)
             if isinstance(endpoint, Route):
@@ -160,16 +160,14 @@ class Application:
                 _check_local_origin(request.headers)
                 self.authenticator.check(request, data)
                 given = self._control(endpoint, path.get("job_id", ""), data)
-            status = given.status
         except ApiError as refusal:
             given = json_response(refusal.status, refusal.body(request_id))
-            status = given.status
         finally:
             if not request.path.startswith("/emulator/"):
-                self.requests.append(ServedRequest(request.method, request.path, operation, status))
+                self.requests.append(ServedRequest(request.method, request.path, operation, given.status))
         # A 204 has no body.
-        text = "" if status == 204 else given.text
-        response = Response(text, status, mimetype=JSON)
+        text = "" if given.status == 204 else given.text
+        response = Response(text, given.status, mimetype=JSON)
         response.headers["X-Request-Id"] = request_id
         if self.settings.tells_time:
             response.headers["Date"] = http_date(self.store.clock.now_ms() / 1000)
