@@ -55,7 +55,7 @@ _WORDS = {
     EventType.ACTION_FAILED: "failed",
     EventType.ACTION_SKIPPED: "skipped",
 }
-_ENDS = frozenset({EventType.ACTION_COMPLETED, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED})
+_ENDS = _WORDS.keys() - {EventType.ACTION_STARTED}
 #: Interval between progress lines about the same wait, if lines are not redrawn.
 PROGRESS_EVERY_S = 60.0
 

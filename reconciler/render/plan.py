@@ -11,15 +11,7 @@ from reconciler.core.masking import texts_in
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.core.values import node_hours
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import (
-    Action,
-    Plan,
-    PlannedAction,
-    Reason,
-    lost_sum,
-    spell_code_changes,
-    spell_work,
-)
+from reconciler.decide.plan import Action, PlannedAction, Reason, lost_sum, spell_code_changes, spell_work
 from reconciler.errors import FOLD_FROM
 from reconciler.render import Style, View
 from reconciler.render.text import (
@@ -41,6 +33,7 @@ from reconciler.text import few, format_count, format_size, printable
 
 if TYPE_CHECKING:
     from reconciler.core.settings import VariableSource
+    from reconciler.decide.plan import Plan
     from reconciler.decide.review import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
 
