@@ -56,8 +56,7 @@ def list_(as_json: bool, **options: Any) -> int:
         console.result(_table(uploads, shelf.now_s, console.style(sys.stdout)))
         if not uploads:
             console.say("No code is stored.")
-    if problems:
-        console.diagnostics(Diagnostic(JobsUnknown.what, why) for why in problems)
+    console.diagnostics(Diagnostic(JobsUnknown.what, why) for why in problems)
     return ExitCode.UNKNOWN if problems else ExitCode.DONE
 
 
@@ -108,8 +107,7 @@ def collect(age_s: float, yes: bool, as_json: bool, **options: Any) -> int:
         items = [{**one.document(address), "error": error and error.message} for one, error in ended.items()]
         console.document({"items": items, "kept": kept})
     failures = [failure for failure in ended.values() if failure]
-    if failures:
-        console.diagnostics(one for failure in failures for one in failure.diagnostics)
+    console.diagnostics(one for failure in failures for one in failure.diagnostics)
     deleted = [one for one, failure in ended.items() if not failure]
     words = [f"Deleted {_sum(deleted)}" if deleted else "Nothing was deleted"]
     console.say("; ".join([*words, *(f"{number} kept: {why}" for why, number in kept.items())]) + ".")

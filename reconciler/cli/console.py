@@ -144,16 +144,18 @@ class Console:
             self.say(text if self.log_format == "json" else f"debug: {printable(text)}", "debug")
 
     def diagnostics(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Write problems to stderr, if there are any."""
         if self.log_format == "json":
             for one in diagnostics:
                 place = None if one.location is None else str(one.location)
                 words = {"level": one.severity.value, "message": one.what, "why": one.why, "fix": one.fix}
                 self.write_stderr(self._json({**words, "path": one.path, "location": place}, None))
             return
-        from reconciler.render.text import render_diagnostics
+        if found := list(diagnostics):
+            from reconciler.render.text import render_diagnostics
 
-        style = self.style(sys.stderr)
-        self.say(render_diagnostics(diagnostics, style, verbose=self.verbosity > 0).rstrip("\n"))
+            style = self.style(sys.stderr)
+            self.say(render_diagnostics(found, style, verbose=self.verbosity > 0).rstrip("\n"))
 
     def write_file(self, path: Path, text: str, *, is_redacted: bool = False) -> None:
         """Write a result to a file atomically; see `reconciler.files.write_file`.

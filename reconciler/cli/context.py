@@ -86,8 +86,7 @@ def known(loaded: LoadedStack) -> LoadedStack:
     """Register the secrets of a stack with the console and its name with the outputs; show its warnings."""
     final_outputs.about(loaded.stack.name, loaded.target_name)
     console.redact.add_secrets(loaded.secrets)
-    if loaded.warnings:
-        console.diagnostics(loaded.warnings)
+    console.diagnostics(loaded.warnings)
     return loaded
 
 
@@ -219,8 +218,7 @@ def report_unreadable(listing: Listing) -> ExitCode:
     """Report what could not be read. Returns the exit code for an incomplete list."""
     what, problem = "a job cannot be read", listing.problem
     lost = [(one.name or one.id or "?", one.why) for one in listing.unreadable]
-    if lost:
-        console.diagnostics(Diagnostic(what, f"{n}: {w}", severity=Severity.WARNING) for n, w in lost)
+    console.diagnostics(Diagnostic(what, f"{n}: {w}", severity=Severity.WARNING) for n, w in lost)
     if isinstance(problem, ReconcilerError):
         console.diagnostics(problem.diagnostics)
         return ExitCode(problem.exit_code)

@@ -259,8 +259,7 @@ def export_command(jobs: Sequence[str], all_jobs: bool, **options: Any) -> int:
     with open_target(**where) as session:
         found, codes = _unmanaged_jobs(session, filters) if all_jobs else _named_jobs(session, jobs)
         result, problems, notes = export_jobs(session.loaded, session.target, found, console.redact)
-    if problems or notes:
-        console.diagnostics([*problems, *notes])
+    console.diagnostics([*problems, *notes])
     code = first_of([*codes, ExitCode.UNKNOWN if problems else ExitCode.DONE])
     if not result.entries and code:
         return code

@@ -133,8 +133,7 @@ def show_plan(
 
     final_outputs.about(plan.stack, plan.target.name)
     show(Content.PLAN, plan, outputs, View(show_keep=show_keep, digest=digest))
-    if found := blockers(plan, is_text_shown=OutputSpec("text", None) in outputs):
-        console.diagnostics(found)
+    console.diagnostics(blockers(plan, is_text_shown=OutputSpec("text", None) in outputs))
 
 
 def save_plan(

@@ -101,8 +101,7 @@ def validate_command(
     specs = requested_outputs(outputs)
     options |= {"variables": dict(variables), "environ": os.environ}
     found = validate_stack(list(paths) or [Path()], add_secrets=console.redact.add_secrets, **options)
-    if found.skipped:
-        console.diagnostics(found.skipped)
+    console.diagnostics(found.skipped)
     if found.loaded is not None:
         known(found.loaded)
     report = found.report
@@ -113,7 +112,7 @@ def validate_command(
     if report.valid and on_stdout in specs:
         console.result(f"{printable(report.last_line)}\n")
     # JSON on stdout contains the problems, so stderr does not repeat them.
-    if found.problems and (report.valid or OutputSpec("json", None) not in specs):
+    if report.valid or OutputSpec("json", None) not in specs:
         console.diagnostics(found.problems)
     return found.exit_code
 

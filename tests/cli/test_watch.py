@@ -315,6 +315,11 @@ def test_timed_out_check_is_ended_and_reported(watching: Watching, monkeypatch: 
     assert "the check timed out" in result.err
 
 
+@pytest.mark.usefixtures("stack")
+def test_check_without_a_problem_writes_nothing_to_stderr(watching: Watching) -> None:
+    assert watching().err == "terminated\n"
+
+
 def test_check_that_reads_nothing_says_why(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "t")
     write(manifest("a", url="http://127.0.0.1:9"))
