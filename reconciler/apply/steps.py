@@ -15,7 +15,7 @@ from reconciler.core.body import is_of_same_form
 from reconciler.core.identity import MAX_DESCRIPTION, Description
 from reconciler.core.mutable import legal_now, unapplied_paths, unreported_paths
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ownership import ConflictingJob, standing
+from reconciler.core.ownership import ConflictingJob
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob
@@ -195,7 +195,7 @@ class Steps:
             if job.name == name and self._is_marked(job):
                 return job.id, "already created"
         if found:
-            holder = ConflictingJob(found[0], 0, standing(found[0], self._stack))
+            holder = ConflictingJob(found[0], 0)
             why = f"{name} is taken by job {holder.job.id} ({holder.why})"
             raise ActionEnded(Status.CONFLICT, why, holder.job.id)
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,21 +14,6 @@ from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
 
 if TYPE_CHECKING:
     from reconciler.core.past import PastRevision
-
-
-class OwnershipState(StrEnum):
-    """How a job relates to a stack."""
-
-    OWNED = "owned"
-    FOREIGN = "foreign"
-    UNMANAGED = "unmanaged"
-
-
-def standing(job: ObservedJob, stack: str) -> OwnershipState:
-    """Return whose job it is. A marker that was written for another job does not count."""
-    if job.marker is None:
-        return OwnershipState.UNMANAGED
-    return OwnershipState.OWNED if job.marker.stack == stack else OwnershipState.FOREIGN
 
 
 class Revision(NamedTuple):
@@ -52,11 +36,14 @@ class ConflictingJob(NamedTuple):
 
     job: ObservedJob
     number: int
-    standing: OwnershipState
+
+    @property
+    def is_unmanaged(self) -> bool:
+        return self.job.marker is None
 
     @property
     def why(self) -> str:
-        if self.standing is not OwnershipState.UNMANAGED and self.job.marker:
+        if self.job.marker:
             return f"owned by key {self.job.marker.key} of stack {self.job.marker.stack}"
         return "copied marker" if self.job.claimed_marker else "unmanaged"
 
@@ -84,11 +71,7 @@ class KeyView:
 
         A job that has lost its marker counts if the history knows it as the key's.
         """
-        lost = (
-            one.job
-            for one in self.conflicting_jobs
-            if one.standing is OwnershipState.UNMANAGED and self.past_of(one.job.id)
-        )
+        lost = (one.job for one in self.conflicting_jobs if one.is_unmanaged and self.past_of(one.job.id))
         jobs = chain((one.job for one in self.owned), lost)
         return bool(self.unreadable) or any(job.is_active or job.phase is None for job in jobs)
 
@@ -161,7 +144,7 @@ class KeyView:
         lost = {r.job: r.number for r in remembered if r.job in unmanaged}
         for conflicting in self.conflicting_jobs:
             lost.pop(conflicting.job.id, None)
-        lost_jobs = [ConflictingJob(unmanaged[j], n, OwnershipState.UNMANAGED) for j, n in lost.items()]
+        lost_jobs = [ConflictingJob(unmanaged[job_id], number) for job_id, number in lost.items()]
         return replace(
             self,
             remembered=remembered,
@@ -251,13 +234,12 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
             unattributed.append(gap)
     for key in declared | views.keys():
         for job, number in by_folded_name.get(key.casefold(), ()):
-            seen, state = view(key), standing(job, stack)
-            is_own = job.marker is not None and job.marker.key == key
+            seen, owner = view(key), job.marker if job.marker and job.marker.stack == stack else None
             # A renamed job keeps its name, so the old key continues with a higher number.
-            if number > 1 or (state is OwnershipState.OWNED and not is_own):
+            if number > 1 or (owner and owner.key != key):
                 seen.highest_name = max(seen.highest_name, number)
-            if state is not OwnershipState.OWNED:
-                seen.conflicting_jobs.append(ConflictingJob(job, number, state))
+            if owner is None:
+                seen.conflicting_jobs.append(ConflictingJob(job, number))
     for seen in views.values():
         seen.owned.sort(key=lambda one: (one.number, one.job.created_at_s or 0, one.job.id))
     return Ownership(

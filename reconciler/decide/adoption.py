@@ -24,7 +24,7 @@ from reconciler.core.identity import (
 from reconciler.core.masking import texts_in
 from reconciler.core.mutable import description_change, mutable_changes
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ownership import KeyView, Ownership, OwnershipState, Revision, standing
+from reconciler.core.ownership import KeyView, Ownership, Revision
 from reconciler.core.past import PastRevision
 from reconciler.core.phase import Operation, may
 from reconciler.core.record import HistorySnapshot
@@ -124,7 +124,7 @@ def _refused(candidate: Candidate) -> PlannedAction | None:
     """Return the first objection: ownership, the entry, something unreadable, or the key's revisions."""
     state, desired, job = candidate.state, candidate.desired, candidate.job
     view, marker = state.view, job.marker
-    if marker is not None and standing(job, state.context.stack) is OwnershipState.OWNED:
+    if marker is not None and marker.stack == state.context.stack:
         own = Revision(job, marker)
         if marker.key == desired.key:
             detail = f"{job.name} is already r{marker.revision} of this key"

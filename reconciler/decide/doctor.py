@@ -7,7 +7,7 @@ from enum import StrEnum
 from shlex import quote
 from typing import NamedTuple
 
-from reconciler.core.ownership import Ownership, OwnershipState
+from reconciler.core.ownership import Ownership
 from reconciler.core.past import Holder
 from reconciler.core.values import timestamp
 from reconciler.decide.actions import adopt_command
@@ -130,7 +130,7 @@ def of_conflicting_jobs(ownership: Ownership, declared: Collection[str]) -> list
     checks = []
     for key in sorted(declared):
         for holder in ownership.view(key).conflicting_jobs:
-            if holder.standing is not OwnershipState.UNMANAGED:
+            if not holder.is_unmanaged:
                 continue
             job = holder.job
             detail = f"{job.name} ({job.phase_text}, {job.id}) has a name that belongs to {key}: {holder.why}"

@@ -24,7 +24,7 @@ from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.masking import mask
 from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ownership import OwnershipState, Revision
+from reconciler.core.ownership import Revision
 from reconciler.core.past import Call, RunKind
 from reconciler.core.phase import RULES, Phase
 from reconciler.core.scalar import Reference, parts_of
@@ -167,7 +167,7 @@ def assumes_absence(state: KeyState) -> bool:
 def _is_hidden(state: KeyState) -> bool:
     """Whether the latest revision may exist without a marker, as an unmanaged job with a name of the key."""
     view = state.view
-    unmanaged = {one.job.id for one in view.conflicting_jobs if one.standing is OwnershipState.UNMANAGED}
+    unmanaged = {one.job.id for one in view.conflicting_jobs if one.is_unmanaged}
     return view.remembered[-1].job in unmanaged if view.remembered else bool(unmanaged)
 
 
@@ -261,7 +261,7 @@ class _KeyCheck:
     def unowned(self) -> Iterator[Drift]:
         """Yield jobs without a valid marker that have a name of the key, or are known as its jobs."""
         for holder in self.state.view.conflicting_jobs if self.state.declared else ():
-            if holder.standing is OwnershipState.UNMANAGED:
+            if holder.is_unmanaged:
                 job = holder.job
                 detail = f"{job.name} has a name of this key but no valid marker ({holder.why})"
                 if self.state.view.past_of(job.id) is not None:
@@ -281,7 +281,7 @@ class _KeyCheck:
             last = view.remembered[-1]
             seen = f"was last seen as {last.phase_text}" if last.phase_text else "was created"
             detail += f"; r{last.number} {seen}"
-        foreign = (one for one in view.conflicting_jobs if one.standing is OwnershipState.FOREIGN)
+        foreign = (one for one in view.conflicting_jobs if not one.is_unmanaged)
         if holder := next(foreign, None):
             detail += f"; {holder.job.name} is held by job {holder.job.id} ({holder.why})"
         return self.entry(DriftClass.MISSING, None, detail)
@@ -450,7 +450,7 @@ class _KeyCheck:
             return
         # Names that the next revision may need, taken by other stacks.
         for holder in state.name_holders:
-            if holder.standing is not OwnershipState.UNMANAGED:
+            if not holder.is_unmanaged:
                 why = f"{holder.job.name} is held by job {holder.job.id} ({holder.why})"
                 yield PlanWarning(what="name taken", why=why, key=key)
         if latest is None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.body import is_known
-from reconciler.core.ownership import ConflictingJob, OwnershipState
+from reconciler.core.ownership import ConflictingJob
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.values import PlanWarning, timestamp
 from reconciler.decide.actions import (
@@ -341,11 +341,11 @@ def judge_name_taken(state: KeyState) -> Decision | None:
     if not others:
         return None
     # Name the best candidate for adoption: the active one, else the newest.
-    unmanaged = [other for other in others if other.standing is OwnershipState.UNMANAGED]
+    unmanaged = [other for other in others if other.is_unmanaged]
     holder = max(unmanaged, key=lambda other: (other.job.is_active, other.number), default=others[0])
     job, marker = holder.job, holder.job.marker
     fix = f"adopt it ({adopt_command(state.key, job.id)})"
-    if holder.standing is OwnershipState.FOREIGN and marker is not None:
+    if marker is not None:
         fix = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
         if marker.key == state.key:
             fix += f", adopt its jobs if this stack was renamed ({rename_command(marker.stack)})"
@@ -365,7 +365,7 @@ def judge_marker_lost(state: KeyState) -> Decision | None:
 
 def _restorable_record(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
     """Return the history's record of a job that lost its marker; None if it cannot be restored."""
-    if holder.standing is not OwnershipState.UNMANAGED or holder.job.phase in (None, Phase.TERMINATING):
+    if not holder.is_unmanaged or holder.job.phase in (None, Phase.TERMINATING):
         return None
     return state.view.past_of(holder.job.id)
 
