@@ -1,17 +1,17 @@
 """An emulator of ModelArts: the training-job API of the service, on a local port or in-process.
 
-It is written from the API documents alone, imports nothing else of this project and shares no table
-with it, so that a mistake made here and there must be made twice.
+It is written from the API documents, and imports nothing else of this project, so that it does not share its
+mistakes.
 
     store = Store("jobs.sqlite3")                      # or Store() for memory
     app = create_app(store, token="secret")            # a WSGI application
     serve(app, port=8080, on_ready=lambda server: print(server.url))
 
-A job's environment variables can direct it: `EMULATOR_RUN_SECONDS` says for how long it runs,
-`EMULATOR_RESULT` how that ends (Completed, Failed, Abnormal). A test advances a `ManualClock`, moves
-jobs through the `Store` and makes requests fail with a `Fault`; `app` offers the same over HTTP.
+Environment variables of a job set its duration, `EMULATOR_RUN_SECONDS`, and its end, `EMULATOR_RESULT`
+(Completed, Failed, Abnormal). Tests advance a `ManualClock`, change jobs through the `Store`, and make
+requests fail with a `Fault`; the control API of `app` offers the same over HTTP.
 
-Whatever refuses a request raises `ApiError`. A file imports only files that stand before it::
+Rejected requests raise `ApiError`. A module imports only modules listed before it::
 
     schemas                                    error responses; JSON bodies and their types
     lifecycle catalog                          the phases of a job; flavors, engines, pools

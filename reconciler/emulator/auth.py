@@ -28,18 +28,16 @@ CLOUDS = frozenset({"huawei", "otc"})
 class Settings:
     """The settings that are fixed when the application is created.
 
-    `project_id`: the only project there is (None: any). `token`, `access_key` with `secret_key`: the
-    credentials it asks for (none: it asks for none; both: either will do). `security_token`: the one
-    that goes with the key pair, of temporary credentials (None: any will do). `cloud`: "huawei" or
-    "otc", which has fewer operations and changes a description only. `strict_catalogue`: refuse
-    flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on a public pool
-    what needs a dedicated one. `flavors` and `engines`: ids that are listed as well, such as those of another
-    account; for a catalogue that is not strict, which takes them anyway. `control`: offer the control API.
-    `tells_time`: the `Date` of each answer is the emulated time, as the service's is that of its jobs (else
-    the server's real one). `now` is the real time, for the age of a signature; `sleep` waits real seconds.
+    `project_id`: the only project (None: any). `token`, or `access_key` with `secret_key`: the accepted
+    credentials (none: no check). `security_token`: the one that belongs to a temporary key pair (None: any).
+    `cloud`: "huawei", or "otc", which has fewer operations and can only change the description.
+    `strict_catalogue`: reject flavors, engines, algorithms, pools and workspaces that the catalogue lacks,
+    and on public pools what needs a dedicated one. `flavors`, `engines`: further ids to list, unless it is
+    strict. `control`: offer the control API. `tells_time`: send the emulated time as `Date`, else the real
+    one. `now` is the real time, for the age of signatures; `sleep` waits real seconds.
 
     Raises:
-        ValueError: an unknown cloud, one half of a key pair, or more offers of a strict catalogue.
+        ValueError: an unknown cloud, half of a key pair, or additions to a strict catalogue.
     """
 
     project_id: str | None = None
@@ -157,10 +155,9 @@ def _is_same(one: str, other: str) -> bool:
 
 
 class Authenticator:
-    """Accepts the token or the signature, whichever is configured; either of them if both are.
+    """Checks the token or the signature, whichever is configured; if both are, either is accepted.
 
-    More than five wrong signatures in a row, and the access key is locked for five minutes, by the time
-    that signatures are checked by.
+    After more than five wrong signatures in a row the access key is locked for five minutes.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -222,10 +222,9 @@ class ManualClock(EmulatorClock):
 
 
 class SharedClock(EmulatorClock):
-    """The clock of all processes that have the same file open: real time, `speed` times as fast.
+    """The clock of all processes that share a file: real time, `speed` times as fast.
 
-    It runs on while the file is closed, and does not jump when the speed changes or the machine's clock is
-    set back.
+    It runs on while the file is closed, does not jump if the speed changes, and never goes back.
     """
 
     def __init__(self, database: JobDatabase, speed: float | None = None) -> None:

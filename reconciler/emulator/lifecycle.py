@@ -1,12 +1,11 @@
-"""The life of a job: the phases it will go through, when, and which actions each of them allows.
+"""The life of a job: its phases, their times, and which actions each of them allows.
 
-A life is data: the phase a job is in, and the steps still ahead of it, each with its time. Nothing
-here waits or knows what time it is; `Life.at` computes the phase at any time.
+A life is data: the current phase, and the next steps with their times. Nothing here waits or reads a clock;
+`Life.at` computes the phase at any time.
 
-Source: phases and transitions of the API documents (Creating, Pending, Running, then an end). Which
-phase follows `auto_stop` is not documented; the emulator says Terminated. Of `restart` the documents know
-the name and the refusal; that a job which has ended begins anew, under the same id, is inferred, and so is
-that one which is queued again out of Running keeps its start.
+Source: phases and transitions of the API documents (Creating, Pending, Running, then an end). Not documented:
+the phase after `auto_stop` (here Terminated), that `restart` starts an ended job again under the same id, and
+that a job which returns from Running to the queue keeps its start time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The response about a job, built from the body that was sent.
 
-The service never returns a job as it was sent: it adds, drops and rewrites fields. `job` does what
-it does (the noise), in one place, and `status` adds where the job is now.
+The service never returns a job as it was sent: it adds, drops and rewrites fields. `job` does the same, and
+`status` adds the current status.
 
-The documents give some fields two types, or two places. Every second job (`is_variant`) is returned with
-the other one, and a client meets both. `vary_filled` changes what the service itself adds; `vary_declared`
-what was in the request too, which only a client that compares the two can trip over.
+The documents give some fields two types, or two places. Every second job (`is_variant`) has the other one, so
+that clients meet both. `vary_filled` changes what the service adds, `vary_declared` what was in the request.
 
 Source: the examples of the API documents, their tables where the examples differ, and what the Terraform
 provider reads back.

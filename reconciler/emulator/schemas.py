@@ -3,8 +3,8 @@
 A body is read strictly, checked against the schema of the request, and written compactly.
 
 Source: the error-code table of the OTC API reference and the gateway's error page, see
-docs/reference/modelarts.md, "Errors". Only codes that the emulator can answer by itself are listed; a fault
-may answer any other code with a status of its own.
+docs/reference/modelarts.md, "Errors". Only codes that the emulator itself returns are listed; faults may
+return others.
 """
 
 from __future__ import annotations
