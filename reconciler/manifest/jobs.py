@@ -748,9 +748,11 @@ class CodeReader:
         return result
 
     def _read_uncached(self, directory: Path, entry: CodeEntry) -> Code:
-        source, fix = (directory / entry.source).resolve(), "name a directory, relative to this file"
+        # By `os`: a name that is too long, and a link to itself, are no directories, and no errors.
+        source = Path(os.path.realpath(directory / entry.source))
+        fix = "name a directory, relative to this file"
         self._fetch(source)
-        if not source.is_dir():
+        if not os.path.isdir(source):  # noqa: PTH112
             near = [f"./{path.name}" for path in directory.iterdir() if path.is_dir()]
             fix = did_you_mean(f"./{os.path.normpath(entry.source)}", near) or fix
             raise CodeRejected(f"{entry.source} is not a directory", fix=fix)

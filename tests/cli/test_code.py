@@ -356,6 +356,7 @@ def test_code_is_inherited_removed_and_overridden_per_target_and_member(reconcil
     ("old", "new", "says"),
     [
         ("./src", "./none", "./none is not a directory"),
+        ("./src", "x" * 300, "x is not a directory"),
         ("./src", "scr", 'did you mean "./src"?'),
         ("./src", "../..", "is outside"),
         ("boot_file: train.py", "boot_file: trian.py", 'did you mean "train.py"?'),
