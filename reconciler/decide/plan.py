@@ -51,15 +51,14 @@ class ActionTraits(NamedTuple):
     """What the rest of the program needs to know of a kind of action, so that no other code lists kinds.
 
     `symbol` and `colour` are for text output; `place` sorts for people: what ends work comes first, then what
-    needs attention. `summary` is the wording in the plan's last line, `always_summed` even for zero. A
-    harmless action ends no job and needs no attention.
+    needs attention. `summary` is the wording in the plan's last line, which has skipped actions only if there
+    are any. A harmless action ends no job and needs no attention.
     """
 
     symbol: str
     colour: str
     place: int
     summary: str
-    always_summed: bool = False
     is_executed: bool = False
     stops_a_job: bool = False
     starts_a_job: bool = False
@@ -78,14 +77,14 @@ class ActionTraits(NamedTuple):
 
 ACTIONS: dict[Action, ActionTraits] = {
     Action.CREATE: ActionTraits(
-        "+", "green", 6, "to create", True, is_executed=True, starts_a_job=True, is_harmless=True
+        "+", "green", 6, "to create", is_executed=True, starts_a_job=True, is_harmless=True
     ),
-    Action.UPDATE: ActionTraits("~", "yellow", 5, "to update", True, is_executed=True, is_harmless=True),
+    Action.UPDATE: ActionTraits("~", "yellow", 5, "to update", is_executed=True, is_harmless=True),
     Action.REPLACE: ActionTraits(
-        "-/+", "yellow", 1, "to replace", True, is_executed=True, stops_a_job=True, starts_a_job=True
+        "-/+", "yellow", 1, "to replace", is_executed=True, stops_a_job=True, starts_a_job=True
     ),
-    Action.TERMINATE: ActionTraits("-", "red", 0, "to terminate", True, is_executed=True, stops_a_job=True),
-    Action.KEEP: ActionTraits("=", "dim", 8, "to keep", True, is_harmless=True),
+    Action.TERMINATE: ActionTraits("-", "red", 0, "to terminate", is_executed=True, stops_a_job=True),
+    Action.KEEP: ActionTraits("=", "dim", 8, "to keep", is_harmless=True),
     Action.DEFER: ActionTraits(">", "blue", 7, "deferred", is_harmless=True),
     Action.BLOCKED: ActionTraits("!", "magenta", 3, "blocked", needs_attention=True),
     Action.CONFLICT: ActionTraits("!", "magenta", 2, "in conflict", needs_attention=True),
@@ -656,8 +655,8 @@ def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
 
 def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int = 0) -> str:
     """Return the last line of a plan, worded as in docs/reference/cli.md, "Text output"."""
-    always = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if t.always_summed]
-    more = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if not t.always_summed and summary[a]]
+    always = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if not t.is_skipped]
+    more = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if t.is_skipped and summary[a]]
     if ended_badly:
         more.append(f"{ended_badly} kept although they ended badly")
     line = f"Plan: {', '.join(always)}." + (f" {', '.join(more)}." if more else "")
