@@ -27,6 +27,7 @@ from reconciler.render.text import (
     render_starts,
     render_warnings,
     width_of_names,
+    without_name,
 )
 from reconciler.secrets import show
 from reconciler.text import few, format_count, format_size, printable
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 #: When the detail of a retry says that it is due.
 _RETRY_TIME = r" at (\d{4}-\d\d-\d\dT[\d:]+Z)"
+#: The id of the job that has the name of a key.
+_HOLDER = r" is taken by job (\S+)"
 _Acting = TypeVar("_Acting", PlannedAction, "ReviewedJob")
 
 
@@ -47,12 +50,20 @@ def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
     return sorted(items, key=lambda item: item.traits.place)
 
 
+def shared_detail(action: PlannedAction) -> str:
+    """The detail of an action, without what may differ among actions of equal look."""
+    if action.reason is Reason.RETRY_LATER:  # jobs seldom end in the same second
+        return re.sub(_RETRY_TIME, "", action.detail)
+    if action.reason is Reason.NAME_TAKEN:
+        holders = re.findall(_HOLDER, action.detail)
+        detail = without_name(action.detail, action.key, "KEY")
+        return detail.replace(holders[0], "JOB") if holders else detail
+    return action.detail
+
+
 def grouping_key(action: PlannedAction) -> Hashable:
     """The shown parts of an action, without its key, what it starts and what grows with time."""
-    detail = action.detail
-    if action.reason is Reason.RETRY_LATER:  # jobs seldom end in the same second
-        detail = re.sub(_RETRY_TIME, "", detail)
-    shown = (action.symbol, action.action, action.reason, detail, action.ended_badly)
+    shown = (action.symbol, action.action, action.reason, shared_detail(action), action.ended_badly)
     return (*shown, action.next_run, grouping_key_of_changes(action.changes), action.rerun_of is not None)
 
 
@@ -61,6 +72,8 @@ def explain_group(actions: Sequence[PlannedAction]) -> str:
     first, is_folded, lost = actions[0], len(actions) > 1, lost_sum(actions)
     if is_folded and first.reason is Reason.WOULD_LOSE_WORK:
         return first.would_lose(spell_work(sum(node_hours(one.elapsed, one.nodes) for one in actions)))
+    if is_folded and first.reason is Reason.NAME_TAKEN:
+        return shared_detail(first)
     if is_folded and any(one.detail != first.detail for one in actions):  # retries
         first = min(actions, key=lambda one: re.findall(_RETRY_TIME, one.detail))
         return re.sub(_RETRY_TIME, r", the first at \1", first.explanation)

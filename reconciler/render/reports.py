@@ -11,7 +11,7 @@ from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredDr
 from reconciler.decide.outcome import Outcome, Result, Status, WaitEnd, spell_status
 from reconciler.decide.plan import Reason, spell_work
 from reconciler.render import View
-from reconciler.render.plan import grouping_key, in_order_for_people, job_lines
+from reconciler.render.plan import grouping_key, in_order_for_people, job_lines, shared_detail
 from reconciler.render.text import (
     INDENT,
     group_by,
@@ -214,8 +214,12 @@ def result_text(result: Result, view: View) -> str:
 
     def look(outcome: Outcome) -> Hashable:
         # Actions that the plan folded are folded here if they ended in the same way.
-        detail = without_name(outcome.detail, outcome.key)
-        return outcome.status, detail, grouping_key(outcome.action)
+        return outcome.status, shared(outcome), grouping_key(outcome.action)
+
+    def shared(outcome: Outcome) -> str:
+        if outcome.detail == outcome.action.detail:
+            return shared_detail(outcome.action)
+        return without_name(outcome.detail, outcome.key)
 
     place = place_in(view.plan.declared if view.plan else ())
     for group in group_by(result.outcomes, look, place, is_folded=not view.verbose):
@@ -228,7 +232,7 @@ def result_text(result: Result, view: View) -> str:
         if first.action.reason in (Reason.PREFLIGHT, Reason.DENIED):
             detail = detail.partition(": ")[0]  # the plan shows the rest
         if len(group) > 1:
-            name, detail = f"{len(group)} jobs", without_name(detail, first.key)
+            name, detail = f"{len(group)} jobs", shared(first)
         line = f"{first.action.action.value} {name}" + (f": {detail}" if detail else "")
         lines.append(printable_line(f"  {word} ", line))
         if len(group) > 1:

@@ -184,11 +184,11 @@ def place_in(keys: Iterable[str]) -> Callable[[Any], int]:
     return lambda item: places.get(item.key, len(places))
 
 
-def without_name(text: str, key: str) -> str:
+def without_name(text: str, key: str, instead: str = "the job") -> str:
     """Replace the names of a key's jobs in a text, so that texts about other keys compare equal."""
     if key not in text:  # a pattern for each of many keys is slow to compile
         return text
-    return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", "the job", text)
+    return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", instead, text)
 
 
 def brace_expansion(names: Iterable[str]) -> list[str]:

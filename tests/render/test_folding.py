@@ -136,6 +136,20 @@ def test_retries_with_different_due_times_are_shown_once() -> None:
     assert line.endswith("6 jobs  r1   failed; retry 1 of 1, the first at 2027-01-15T08:59:00Z")
 
 
+@pytest.mark.parametrize("owner", ["other", None])
+def test_names_taken_by_other_jobs_are_shown_once(owner: str | None) -> None:
+    declared = [a_job(key) for key in keys(5)]
+    seen_as: dict[str, Any] = {"stack": owner} if owner else {"description": "by hand"}
+    taken = [seen(job, **seen_as) for job in declared]
+    plan = plan_for(a_stack(*declared), *taken)
+    [line] = [line for line in text_of(plan).splitlines() if "! conflict" in line]
+    assert "5 jobs" in line
+    assert " KEY is taken by job JOB (" in line
+    assert ("(there: reconciler release KEY)" if owner else "(reconciler adopt KEY JOB)") in line
+    skipped = Result(tuple(Outcome(one, Status.SKIPPED, one.detail) for one in plan.actions))
+    assert "conflict 5 jobs: KEY is taken by job JOB (" in render_result(skipped, View(plan=plan))
+
+
 def test_forced_replacement_is_explained_once() -> None:
     jobs = [seen(a_job(key, algorithm__parameters={"lr": n})) for n, key in enumerate(keys(5))]
     text = text_of(plan_for(a_stack(*map(a_job, keys(5))), *jobs))
