@@ -122,9 +122,8 @@ def move_plan(context: Context, old: str) -> MovePlan:
         stacks = {job.marker.stack for job in seen.jobs if job.marker is not None} - {stack.name}
         if old not in stacks and (fix := suggest_key(old, stacks)):
             # A close match with a stack on the target is taken for a typo.
-            raise WrongUsage(
-                Diagnostic("no such stack", f"no job on this target belongs to stack {old}", fix)
-            )
+            why = f"no job on this target belongs to stack {old}"
+            raise WrongUsage(Diagnostic("no such stack", why, fix))
         why = f"stack {old} owns no job of a key declared here"
         warnings.append(PlanWarning(what="nothing to do", why=why))
     return MovePlan(_make_plan(context, snapshot, actions, warnings), scope, forgotten)

@@ -631,11 +631,7 @@ def notify_apply(context: Context, plan: Plan, result: Result) -> int:
         return 0
     from reconciler.notify import notify_apply  # not needed by plan
 
+    destinations = context.loaded.destinations()
     return notify_apply(
-        result.outcomes,
-        plan.stack,
-        plan.target.name,
-        context.loaded.destinations(),
-        recording.redact,
-        recording.warn,
+        result.outcomes, plan.stack, plan.target.name, destinations, recording.redact, recording.warn
     )

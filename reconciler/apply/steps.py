@@ -359,9 +359,8 @@ class Steps:
         job_id, detail = self._create_next()
         job = self._wait(self._backend.details(job_id), Goal.RUNNING)
         if judge_wait(Goal.RUNNING, job.phase) is not WaitEnd.REACHED:
-            raise ActionEnded(
-                Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job is kept", job.id
-            )
+            why = f"{job.name} ended as {job.phase_text}; the old job is kept"
+            raise ActionEnded(Status.FAILED, why, job.id)
         self._end()
         return job_id, detail
 
