@@ -2,7 +2,7 @@
 
     python benchmarks/code.py [--rounds 7] [--check]
 
-Hashing 990 files of 50 MB in total, in ten folders, is compared with reading them one after the other;
+Hashing 989 files of 50 MB in total, in ten folders, is compared with reading them one after the other;
 uploading 500 files of 1 kB, eight at once, to a stub of an object store in a separate process with
 `obstore.put` of the same bytes by as many threads; planning 200 unchanged jobs that share one source with the
 same jobs with a `code_dir`.
