@@ -104,7 +104,7 @@ def validate_stack(
         target=loaded.target_name,
         targets=tuple(name for name in names if name is not None),
         jobs=len(stack.jobs),
-        files=loaded.file_names,
+        files=loaded.files,
         denied=tuple(jobs),
         warnings=(*skipped, *loaded.warnings, *url_warnings, *policy_warnings),
     )

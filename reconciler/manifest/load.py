@@ -77,8 +77,8 @@ class LoadedStack:
     sensitive value, used or not; `sources` has the source of each sensitive variable that has a value.
     `records_reference` is the URL of the record store without secrets and values from the environment;
     `records_url` returns it in full. `checked` has the stack on each target, if `check` found that targets
-    differ. `origins` has the origins of values by key, for the jobs that `load` traced. `file_names` are the
-    names of `files` in messages. `undeclared` are variables with a value that no file of the stack declares.
+    differ. `origins` has the origins of values by key, for the jobs that `load` traced. `files` are
+    named as in messages. `undeclared` are variables with a value that no file of the stack declares.
     `declared` maps the keys of all files to their sweep, or "".
     """
 
@@ -88,8 +88,7 @@ class LoadedStack:
     target_name: str | None
     manifest_digest: str
     secrets: tuple[str, ...] = ()
-    files: tuple[Path, ...] = ()
-    file_names: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     records_reference: str | None = None
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
     origins: Mapping[str, tuple[ValueOrigin, ...]] = field(default_factory=dict)
@@ -414,8 +413,7 @@ def _read(
         target_name=target_name,
         manifest_digest=digest_of(sorted((document.relative, document.data) for document in documents)),
         secrets=tuple(sorted(secrets)),
-        files=tuple(document.path for document in documents),
-        file_names=tuple(document.file for document in documents),
+        files=tuple(document.file for document in documents),
         records_reference=records.reference() if records else None,
         sources=variables.saved_sources(),
         origins=reader.origins,

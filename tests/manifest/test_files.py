@@ -134,7 +134,7 @@ def test_hidden_files_and_directories_are_skipped(stack: Place) -> None:
 def test_variable_file_is_never_a_manifest(stack: Place) -> None:
     stack.write("variables: {bucket: {}}\n", "vars.yaml")
     values = stack.write("bucket: data\n", "values.yaml")
-    assert values not in stack.load(var_files=[values]).files
+    assert values.as_posix() not in stack.load(var_files=[values]).files
     assert [problem.what for problem in stack.problems()] == ["unknown field", "variable without a value"]
 
 
@@ -159,7 +159,7 @@ def test_include_of_the_root_file_names_the_manifests(place: Place, include: str
     place.write("stack: other\n", "jobs/stack/own.yaml")
     (place.root / "link").symlink_to(place.root / "jobs" / "deep")
     loaded = place.load()
-    assert {path.relative_to(place.root).as_posix() for path in loaded.files} == read
+    assert {Path(file).relative_to(place.root).as_posix() for file in loaded.files} == read
     digest = files_digest(place.root)
     for path in place.root.glob("jobs/*.yaml"):
         path.write_text("jobs: {}\n", encoding="utf-8")
@@ -232,7 +232,7 @@ def test_link_to_a_directory_is_followed(stack: Place, elsewhere: Place) -> None
     (stack.root / "common").symlink_to(elsewhere.root)
     loaded = stack.load()
     assert loaded.stack.declared_keys == {"top", "inner", "shared"}
-    assert loaded.files[0].relative_to(stack.root).as_posix() == "common/deep/jobs.yaml"
+    assert loaded.files[0] == (stack.root / "common/deep/jobs.yaml").as_posix()
 
 
 @pytest.mark.parametrize("target", [".", "..", "team", "team/..", "../.."])
@@ -241,7 +241,7 @@ def test_cyclic_or_redundant_link_reads_nothing_twice(stack: Place, target: str)
     (stack.root / "first").symlink_to(target, target_is_directory=True)
     loaded = stack.load()
     assert loaded.stack.declared_keys == {"top", "inner"}
-    assert loaded.files == (stack.root / "main.yaml", stack.root / "team/jobs.yml")
+    assert loaded.files == (f"{stack.root}/main.yaml", f"{stack.root}/team/jobs.yml")
 
 
 def test_two_links_to_one_directory_are_read_once(stack: Place, elsewhere: Place) -> None:
@@ -250,7 +250,7 @@ def test_two_links_to_one_directory_are_read_once(stack: Place, elsewhere: Place
     for name in ("b", "a"):
         (stack.root / name).symlink_to(elsewhere.root)
     assert stack.load().stack.declared_keys == {"top", "inner", "shared"}
-    assert stack.load().files[0] == stack.root / "a" / "jobs.yaml"
+    assert stack.load().files[0] == f"{stack.root}/a/jobs.yaml"
 
 
 def test_link_to_another_stack_is_not_read(stack: Place, elsewhere: Place) -> None:

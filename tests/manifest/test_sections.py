@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import date
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -47,7 +48,7 @@ def test_policy_case_below_the_root_is_no_part_of_the_stack(place: Place) -> Non
     place.write("job: {}\nexpect: {deny: [a]}\n", "cases/one.yaml")
     place.write("job: {]\nexpect: {}\n", "cases/broken.yaml")
     loaded = place.load()
-    assert [path.name for path in loaded.files] == ["main.yaml"]
+    assert [Path(file).name for file in loaded.files] == ["main.yaml"]
     assert loaded.manifest_digest == before
 
 
