@@ -683,4 +683,4 @@ def spell_work(hours: float) -> str:
     if hours >= 0.1:
         return f"{short_number(hours)} node-hours"
     seconds = round(hours * 3600)
-    return f"{round(seconds / 60)} node-minutes" if seconds >= 120 else f"{seconds} node-seconds"
+    return f"{round(seconds / 60)} node-minutes" if seconds >= 120 else format_count(seconds, "node-second")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.render import Content, View
 from reconciler.render.sheet import Level, Note, Row, sheet_of
-from reconciler.text import printable
+from reconciler.text import format_count, printable
 
 if TYPE_CHECKING:
     from reconciler.decide.fleet import FleetReport
@@ -205,7 +205,7 @@ def render_fleet(report: FleetReport, view: View) -> str:
     for one in shown:
         summary = prose(_one_line(one.last_line))
         if one.errors:
-            more = f", and {len(one.errors) - 1} more problems" if one.errors[1:] else ""
+            more = f", and {format_count(len(one.errors) - 1, 'more problem')}" if one.errors[1:] else ""
             message = code(_one_line(one.errors[0].message))
             summary = f"**failed** with exit code {int(one.exit_code)}: {message}{more}"
         listed.append(f"- {code(_one_line(one.root))}: {summary}")
