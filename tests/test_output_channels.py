@@ -34,7 +34,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("expressions/evaluator.py", "write"): "to the pipe of a process, which has them by name only",
     ("expressions/worker.py", "print"): "the pipe of that process",
     ("records/file.py", "open"): "a database file, to be read, and a lock file, which stays empty",
-    ("records/dialects.py", "open"): "the database file, made empty",
     ("manifest/git.py", "write_bytes"): "a copy of a manifest in its owner's directory, while it is read",
     ("notify.py", "getLogger"): "the logs of Apprise and its libraries, made silent while it sends",
     ("metrics.py", "write"): "figures, and whether the last check went well",

@@ -14,7 +14,7 @@ from tests.cli.conftest import Reconciler, World, manifest, write
 from tests.cli.test_saved_plans import PLAN, TOKEN, save, with_token
 from tests.hostile.sizes import RecordProperty, count_tried
 
-NO_PLAN = "files that are no plan"
+NO_PLAN = "files that are not plans"
 COMMANDS = ["apply --yes --plan", "show"]
 APPLY, SHOW = (f"{command} {PLAN}" for command in COMMANDS)
 

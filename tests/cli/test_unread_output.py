@@ -145,7 +145,7 @@ def test_unread_output_does_not_change_the_exit_code(
     for run_it in (run_unread, run_closed) if is_first else (run_unread,):
         assert run_it(*line.split()) == code, run_it.__name__
         assert "Traceback" not in capsys.readouterr().err
-        count_tried(record_property, "output whose reader is gone", 1)
+        count_tried(record_property, "output whose reader has exited", 1)
 
 
 @pytest.mark.parametrize("line", ["plan", "plan --json", "status", "schema"])
