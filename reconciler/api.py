@@ -67,7 +67,7 @@ from reconciler.modelarts import clock
 from reconciler.modelarts import jobs as service
 from reconciler.modelarts.observe import find_invalid_value
 from reconciler.modelarts.operations import Event, JobList, Metric, ReportedJob
-from reconciler.modelarts.target import Runtime
+from reconciler.modelarts.target import Connected, Runtime
 from reconciler.plan_file import (
     ReadPlan,
     check_preconditions,
@@ -273,7 +273,7 @@ class Session:
     @cached_property
     def jobs(self) -> JobClient:
         """The jobs of the target's workspace, regardless of owner."""
-        return JobClient(self._context, self._runtime.redactor)
+        return JobClient(self)
 
     def plan(
         self,
@@ -551,10 +551,18 @@ class JobClient:
     the tokens of a job's endpoints are redacted.
     """
 
-    def __init__(self, context: Context, redactor: Redactor) -> None:
-        self._context, self._target, self._redactor = context, context.target, redactor
-        hide = DeclaredSecrets.of(context.loaded.stack).hide
-        self._hide = partial(hide, add_secrets=redactor.add_secrets)
+    def __init__(self, session: Session) -> None:
+        self._session, self._redactor = session, session._runtime.redactor
+        hide = DeclaredSecrets.of(session._context.loaded.stack).hide
+        self._hide = partial(hide, add_secrets=self._redactor.add_secrets)
+
+    @property
+    def _context(self) -> Context:
+        return self._session._context
+
+    @property
+    def _target(self) -> Connected:
+        return self._context.target
 
     def list(
         self,

@@ -584,3 +584,14 @@ def test_closed_session_is_wrong_usage(service: Service, call: str) -> None:
         pass
     with pytest.raises(WrongUsage, match="the session is closed"):
         getattr(session, call)()
+
+
+def test_jobs_of_a_closed_session_are_wrong_usage(tmp_path: Path) -> None:
+    """On a local target, its closed file was taken for a damaged one."""
+    with Stack.from_dict(manifest("a"), tmp_path).connect(environ={}) as session:
+        jobs = session.jobs
+        assert jobs.list() == ()
+    with pytest.raises(WrongUsage, match="the session is closed"):
+        jobs.list()
+    with pytest.raises(WrongUsage, match="the session is closed"):
+        jobs.get("a")
