@@ -334,8 +334,10 @@ def guarded_plan(proposed: ProposedPlan, checked: CatalogCheck | None = None) ->
 
 def make_destroy_plan(stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity) -> Plan:
     """Terminate what the stack owns in view, as if every key said `state: absent`."""
-    absent = {}
-    for key in keys_owned_in_view(stack, snapshot.ownership):
+    keys, absent = {*keys_owned_in_view(stack, snapshot.ownership)}, {}
+    if snapshot.ownership.problem is not None:
+        keys |= stack.jobs.keys()  # each may own a job, so it is unknown
+    for key in sorted(keys):
         declared = stack.jobs.get(key)
         # Protection holds, and is not released by `protect: false`.
         is_protected = declared is not None and declared.lifecycle.protect is True

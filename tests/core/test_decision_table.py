@@ -966,6 +966,12 @@ def test_unreadable_list_makes_every_key_unknown() -> None:
     assert not plan.applyable
 
 
+def test_unreadable_list_makes_every_declared_key_of_a_destroy_unknown() -> None:
+    stack = a_stack(a_job(), a_job("b"))
+    plan = a_world(stack, seen(a_job("b")), problem="timeout", is_whole=False).destroy_plan()
+    assert [(a.key, a.action) for a in plan.actions] == [("a", Action.UNKNOWN), ("b", Action.UNKNOWN)]
+
+
 def test_nameless_job_makes_a_retry_unknown() -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
     plan = plan_everywhere(a_stack(desired), seen(desired, phase=F), unreadable=(Unreadable("no name"),))
