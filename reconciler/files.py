@@ -147,9 +147,9 @@ def write_new_file(path: Path, data: bytes, mode: int = 0o666) -> bool:
             if mode == _FILE:
                 path.chmod(mode)  # the umask may have removed bits
             stream.write(data)
-    except OSError:
+    except OSError as error:
         _remove(path)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     _temporary.discard(path)
     return True
 

@@ -152,6 +152,20 @@ def test_failed_write_leaves_the_old_file(
     assert [path.name for path in target.parent.iterdir()] == ["target"]
 
 
+def test_failed_write_of_a_new_file_names_it_and_leaves_nothing(target: Path) -> None:
+    """With a file size limit of 0, like a full disk."""
+    script = (
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom reconciler.files import write_new_file\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "try: write_new_file(Path(sys.argv[1]), b'x')\n"
+        "except OSError as error: print(error.filename, end='')"
+    )
+    with program(script, str(target)) as process:
+        assert process.communicate()[0] == bytes(target)
+    assert not target.exists()
+
+
 def program(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", *arguments]
     return subprocess.Popen(command, env={"PYTHONPATH": str(ROOT)}, **{"stdout": subprocess.PIPE, **options})
