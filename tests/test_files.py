@@ -155,7 +155,8 @@ def test_failed_write_leaves_the_old_file(
 def test_failed_write_of_a_new_file_names_it_and_leaves_nothing(target: Path) -> None:
     """With a file size limit of 0, like a full disk."""
     script = (
-        "import resource, signal, sys\nfrom pathlib import Path\nfrom reconciler.files import write_new_file\n"
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from reconciler.files import write_new_file\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "try: write_new_file(Path(sys.argv[1]), b'x')\n"
