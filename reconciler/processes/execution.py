@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import time
@@ -215,7 +214,7 @@ def prepare(
 def copy_output(output: OutputCopy) -> None:
     """Copy the output of a job to the storage, as the service does periodically.
 
-    Links are followed. Special files, and files that disappear meanwhile, are skipped.
+    Links are followed. Special files, links that lead nowhere, and files that disappear are skipped.
     """
     place = output.target.resolve()
     for parent, directories, names in os.walk(output.directory, followlinks=True):
@@ -231,9 +230,9 @@ def copy_output(output: OutputCopy) -> None:
 
 
 def _copy_changed(source: Path, target: Path) -> None:
-    status = source.stat()
-    if not stat.S_ISREG(status.st_mode):
+    if not source.is_file():
         return
+    status = source.stat()
     with contextlib.suppress(FileNotFoundError):
         there = target.stat()
         if (there.st_size, there.st_mtime_ns) == (status.st_size, status.st_mtime_ns):

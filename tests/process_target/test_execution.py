@@ -149,7 +149,8 @@ def test_output_may_contain_links_and_irregular_files(here: Here) -> None:
     source = execution.outputs[0].directory
     (source / "step").mkdir()
     (source / "step/model").write_text("m", encoding="utf-8")
-    for link, place in {"latest": "step", "model": "step/model", "gone": "none", "step/up": ".."}.items():
+    links = {"latest": "step", "model": "step/model", "gone": "none", "step/up": "..", "itself": "itself"}
+    for link, place in links.items():
         (source / link).symlink_to(place)
     os.mkfifo(source / "pipe")
     copy_output(execution.outputs[0])
