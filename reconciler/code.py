@@ -143,14 +143,20 @@ def _rule_of(line: bytes) -> tuple[re.Pattern[bytes], bool, bool] | None:
 def _regex_of(glob: bytes) -> bytes | None:
     """Translate a pattern of git into a regular expression; None if nothing matches it."""
     regex, first = b"", re.search(rb"[*?[\\]|$", glob).start()  # type: ignore[union-attr]
-    last_star = -1
+    last_star = last_cross = -1
     for token in re.finditer(_TOKEN, glob):
         if stars := token["stars"]:
             begins = token.start() == first or glob[token.start() - 1] == ord("/")
             ends = token["slash"] or re.match(rb"\\/|$", glob[token.end() :])
             crosses = len(stars) > 1 and begins and ends
             if crosses:
-                regex, last_star = regex + (b"(?:.*/)?" if token["slash"] else b".*"), -1
+                if last_cross >= 0:
+                    # So is the first match of what stands between two that cross directories.
+                    regex = (
+                        regex[:last_cross] + b"(?>(?:.*?/)??" + regex[last_cross + len(b"(?:.*/)?") :] + b")"
+                    )
+                last_star, last_cross = -1, len(regex) if token["slash"] else -1
+                regex += b"(?:.*/)?" if token["slash"] else b".*"
                 continue
             if last_star >= 0:
                 # The first match of what stands between two stars is as good as any other.
@@ -234,7 +240,7 @@ class _SourceWalk:
         for name, entry in sorted(entries.items()):
             if name in _NEVER_CODE or name in IGNORE_FILES or name.endswith(".pyc"):
                 continue
-            path, slash = below + name, "/" if entry.is_dir() else ""
+            path, slash = below + name, "/" if _is_directory(entry) else ""
             out_by = left_out_by or self._left_out_by(path + slash, entry.path + slash, rules)
             if out_by and not self._is_included(path + slash):
                 self.left_out[out_by] += 1
@@ -302,6 +308,13 @@ class _SourceWalk:
                 for start in self._included_below
             )
         )
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads nowhere, which matters only if it is code
+        return False
 
 
 def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Ignored]:

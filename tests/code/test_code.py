@@ -68,7 +68,7 @@ PATTERNS = (
     *("!data/x.py", "x.py\r", "!/a", "z\\.txt", "*.*", "tmp[0-9]", "a**", "!**/b", "b/**/a/*"),
     # Patterns that git interprets specially, or that match nothing.
     *("a\\", "!", "[b-a]", "[[:alpha:]]", "[[:x:]]", "[\\]ab]", "[!-a]", "a\t", "x.py\\ ", "?", "[a"),
-    *("/a**/x.py", "*a*", "*t*p*", "*a/*.*y", "b*/**/*u*d"),
+    *("/a**/x.py", "*a*", "*t*p*", "*a/*.*y", "b*/**/*u*d", "**/a/**/b/**/*.py"),
 )
 NAMES = ("a", "b", "data", "x.py", "y.ckpt", "z.txt", "build", "tmp1", "Ü")
 
@@ -94,8 +94,9 @@ def test_file_ignored_by_git_is_no_code(tmp_path: Path) -> None:
 
 
 def test_pattern_with_many_stars_is_matched_without_backtracking(tmp_path: Path) -> None:
-    put(tmp_path, "a" * 200, ".gitignore", text="*a" * 40 + "*b\n")
-    assert found(tmp_path) == ["a" * 200]
+    paths = ["a/" * 30 + "a", "a" * 200]
+    put(tmp_path, *paths, ".gitignore", text="*a" * 40 + "*b\n" + "**/a/" * 9 + "b\n")
+    assert found(tmp_path) == paths
 
 
 def _fill(directory: Path, choice: random.Random, depth: int) -> None:
@@ -121,7 +122,8 @@ def test_link_inside_is_the_file_it_points_to(source: Path) -> None:
     put(source, "real/a.py")
     (source / "link.py").symlink_to("real/a.py")
     (source / "also").symlink_to("real")
-    assert found(source) == ["also/a.py", "link.py", "real/a.py", "train.py"]
+    (source / "nowhere").symlink_to("nowhere")
+    assert found(source, exclude=("nowhere",)) == ["also/a.py", "link.py", "real/a.py", "train.py"]
 
 
 def link_out(source: Path) -> None:
@@ -157,6 +159,8 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (link_out, "out.py is a link that leads out of the code"),
     (link_in_a_circle, "sub/up is a link to a directory that contains it"),
     (lambda source: (source / "gone.py").symlink_to("none"), "gone.py cannot be read"),
+    (lambda source: (source / "itself").symlink_to("itself"), "itself cannot be read"),
+    (lambda source: (source / "below").symlink_to("train.py/x"), "below cannot be read"),
     (lambda source: os.mkfifo(source / "pipe"), "pipe is a pipe"),
     (bound_socket, "sock is a socket"),
     (link_to_a_key, "settings looks like a credential"),
