@@ -22,7 +22,7 @@ from reconciler.core.values import PlanWarning
 from reconciler.decide.actions import rename_command
 from reconciler.decide.key_state import Snapshot, current_revision
 from reconciler.decide.plan import Action, PlannedAction, Reason
-from reconciler.text import few
+from reconciler.text import few, format_count
 
 if TYPE_CHECKING:
     from reconciler.core.past import FinishedWork
@@ -110,7 +110,7 @@ class Renaming(NamedTuple):
 
     def hint(self, entry: str, key: str) -> PlanWarning:
         old = sorted(self.pairs.values())
-        count = "1 member" if len(old) == 1 else f"{len(old)} members"
+        count = format_count(len(old), "member")
         why = f"{count} of {entry} would start, and as many are no longer produced: {few(old)}"
         return PlanWarning(what=MAY_BE_RENAME, why=why, fix=self.fix(entry), key=key)
 
@@ -203,12 +203,19 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
     def find(entry: str, keys: Mapping[str, str], former: str) -> Renaming | None:
         members = entries.members.get(entry, [])
         new_keys = {job.key for job in members if _is_new(job, snapshot)}
-        return find_renaming(members, new_keys, keys, former, stack.declared_keys)
+        # Members that were declared, but had no job yet: they waited for their turn.
+        sweeps = snapshot.memory.sweeps
+        waited = dict.fromkeys((key for key in sweeps.keys() - declared if sweeps[key] == former), "")
+        for gone_keys in (keys, {**waited, **keys}):
+            found = find_renaming(members, new_keys, gone_keys, former, stack.declared_keys)
+            if found and not keys.keys().isdisjoint(found.pairs.values()):
+                return found
+        return None
 
     for entry, keys in former.items():
         if renaming := find(entry, keys, entry):
             for key in renaming.pairs.values():
-                digests.pop(key)
+                digests.pop(key, None)
             yield renaming.hint(entry, min(renaming.pairs))
     candidates: defaultdict[str, list[Revision]] = defaultdict(list)
     for key, digest in digests.items():

@@ -330,6 +330,18 @@ def test_renamed_axis_or_entry_keeps_its_jobs_by_one_expression(
     assert hints(plan_everywhere(a_stack(*after), *running(BEFORE, 60), memory=memory)) == expected
 
 
+@pytest.mark.parametrize("entry", ["s", "new"])
+def test_member_that_still_waited_for_its_turn_does_not_hide_the_rename(entry: str) -> None:
+    recorded = HistorySnapshot(sweeps={job.key: "s" for job in [*BEFORE, *sweep(lr=[7])]})
+    axes = {"lr": [0.1, 0.01], "batch": [64]} if entry == "s" else {"lr": [0.1, 0.01]}
+    after = a_stack(*sweep(entry, **axes))
+    assert hints(plan_everywhere(after, *running(BEFORE[:1]), memory=recorded)) == fix(
+        "s-lr-${matrix.lr}", entry
+    )
+    # If no job would be kept, there is nothing to suggest.
+    assert hints(plan_everywhere(after, *running(sweep(lr=[5])), memory=recorded)) == []
+
+
 def followed(jobs: Collection[DesiredJob], former: Mapping[str, str]) -> Stack:
     return a_stack(*(replace(job, formerly=(former[job.key],)) for job in jobs))
 
