@@ -279,6 +279,8 @@ def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: b
         elif marker is not None and not force:
             why = f"{job.name} is r{marker.revision} of {marker.key} in stack {marker.stack}"
             fix = f"change {marker.key} in the manifest, and apply; or add --force"
+            if operation is Operation.DELETE_RECORD:
+                fix = "keep its record, which proves that it has run; or add --force"
             problems.append(Diagnostic("the job is owned by a stack", why, fix))
         if not verdict:
             why = f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}"
