@@ -113,7 +113,7 @@ class FileReader:
     def __init__(
         self, not_manifests: Iterable[Path] = (), cwd: Path | None = None, tree: FileTree | None = None
     ) -> None:
-        self.not_manifests, self.tree = frozenset(not_manifests), tree
+        self.not_manifests, self.tree = frozenset(map(os.path.realpath, not_manifests)), tree
         self._cwd = cwd or Path.cwd()
         self._read: dict[Path, Document] = {}
         self._data: dict[Path, bytes] = {}
@@ -217,7 +217,10 @@ class FileReader:
                 is_directory = entry.is_dir()
             if is_directory:
                 (links if entry.is_symlink() else directories).append(path)
-            elif entry.name.endswith(SUFFIXES) and path not in self.not_manifests:
+            elif entry.name.endswith(SUFFIXES) and not (
+                # A variable file may be named by a link, such as a mounted secret.
+                self.not_manifests and os.path.realpath(path) in self.not_manifests
+            ):
                 files.append(path)
         return split
 
@@ -240,7 +243,7 @@ def find_stack(
         WrongUsage: a path does not exist, or there are several stacks to choose from.
         ManifestInvalid: there is no root file, or there are two in one directory.
     """
-    reader = FileReader((path.resolve() for path in not_manifests), tree=tree)
+    reader = FileReader(not_manifests, tree=tree)
     resolved = _resolved(paths or [Path()], reader)
     directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
     if not directories:
@@ -523,7 +526,7 @@ def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> lis
     if strays := [path for path, top in zip(paths, tops, strict=True) if not top.is_dir()]:
         why = "a fleet is all stacks in and below a directory"
         raise WrongUsage(*(Diagnostic("not a directory", f"{str(path)!r}: {why}") for path in strays))
-    reader = FileReader(path.resolve() for path in not_manifests)
+    reader = FileReader(not_manifests)
     roots: dict[Path, StackRoot] = {}
     others: set[Path] = set()
     for directory, files in chain.from_iterable(map(reader.walk, tops)):

@@ -135,6 +135,9 @@ def test_variable_file_is_never_a_manifest(stack: Place) -> None:
     stack.write("variables: {bucket: {}}\n", "vars.yaml")
     values = stack.write("bucket: data\n", "values.yaml")
     assert values.as_posix() not in stack.load(var_files=[values]).files
+    values.rename(values.with_suffix(".secret"))
+    values.symlink_to("values.secret")
+    assert values.as_posix() not in stack.load(var_files=[values]).files
     assert [problem.what for problem in stack.problems()] == ["unknown field", "variable without a value"]
 
 
