@@ -260,10 +260,9 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     if topic != _ORIGIN:
         if words:
             raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
-        shown = (
+        console.result(
             getattr(commands, f"render_{topic}")(style) if topic in _TABLES else _explain_field(topic, style)
         )
-        console.result(shown)
         return
     if not words:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.phase import RULES as PHASE_RULES
 from reconciler.core.phase import Operation, Phase
-from reconciler.core.scalar import plain_text
+from reconciler.core.scalar import plain_text, scalar_text
 from reconciler.core.schema import fields
 from reconciler.core.stack import Effect
 from reconciler.core.values import timestamp
@@ -276,7 +276,9 @@ def render_origins(
         written = expression or ""
         if sources:
             written += f" ({', '.join(f'{name}: {source}' for name, source in sources)})"
-        shown = json.dumps(show(value), ensure_ascii=False)
+        # Numbers and booleans as spelled: that is what a field of text is sent.
+        is_spelled = isinstance(value, int | float)
+        shown = scalar_text(value) if is_spelled else json.dumps(show(value), ensure_ascii=False)
         path, shown, written = (printable(text) or NOTHING for text in (path, shown, written))
         rows.append((path, shown, where, written))
     return "\n".join(table(rows, style)) + "\n" if origins else ""

@@ -31,7 +31,7 @@ jobs:
     algorithm:
       parameters:
         lr: ${matrix.lr}
-        seed: 7
+        seed: 007
       environments: {API_KEY: "${var.key}"}
     spec: {resource: {node_count: 4}}
 """
@@ -67,16 +67,14 @@ def test_each_value_is_shown_with_its_location_through_every_layer(reconciler: R
         "algorithm.parameters.lr.value": [
             "0.1", "jobs.yaml:12", "${matrix.lr}", "(matrix.lr:", "jobs.yaml:9)"
         ],
-        "algorithm.parameters.seed.value": ["7", "jobs.yaml:13"],
+        "algorithm.parameters.seed.value": ["007", "jobs.yaml:13"],
         "algorithm.environments.API_KEY": [
             '"${var.key}"', "jobs.yaml:14", "${var.key}", "(var.key:", "environment", "variable", "KEY)"
         ],
     }  # fmt: skip
 
 
-def test_values_and_defaults_of_the_target_are_shown_with_their_location(
-    reconciler: Reconciler, tmp_path: Path
-) -> None:
+def test_values_and_defaults_of_the_target_are_shown_with_their_location(reconciler: Reconciler) -> None:
     targets = """\
 targets:
   local: {kind: local}
@@ -93,9 +91,8 @@ target: local
     assert found["spec.resource.flavor_id"] == ['"big"', "jobs.yaml:7"]
     assert found["algorithm.code_dir"][0] == '"obs://prod-data/code/"'
     assert found["algorithm.code_dir"][-1] == "jobs.yaml:6)"
-    assert origins(reconciler("explain origin sweep-lr-0_1 --var bucket=b").out)["algorithm.code_dir"][
-        -2:
-    ] == ["(var.bucket:", "--var)"]
+    found = origins(reconciler("explain origin sweep-lr-0_1 --var bucket=b").out)
+    assert found["algorithm.code_dir"][-2:] == ["(var.bucket:", "--var)"]
 
 
 @pytest.mark.parametrize(
