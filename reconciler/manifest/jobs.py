@@ -490,9 +490,8 @@ class JobReader:
         merged = merge(base, own_part)
         if not plain and holds(merged, lambda value: value is None):
             merged = _without_removed(merged)
-        places = tuple(
-            (part.document, part.steps) for part in (entry, *reversed(templates), *reversed(self.defaults))
-        )
+        layers = (entry, *reversed(templates), *reversed(self.defaults))
+        places = tuple((layer.document, layer.steps) for layer in layers)
         origin = Origin(places, (own_part, *reversed(inherited.parts)))
         is_whole = is_whole and inherited.is_whole
         return MergedJob(merged, origin, expander, has_body, is_whole, is_plain=plain)
@@ -827,11 +826,7 @@ def _ignored_problems(
             known = (".".join(names) for names, _ in walk_rules() if "[]" not in names)
             problem = "unknown path", f'"{shorten(path)}" is not a field of a job', did_you_mean(path, known)
         elif rule is not None and rule.update:
-            problem = (
-                "field is not fixed at creation",
-                f"{path} is updated in place",
-                "remove it",
-            )
+            problem = "field is not fixed at creation", f"{path} is updated in place", "remove it"
         else:
             continue
         yield origin.diagnose(("lifecycle", "ignore_changes", number), *problem)

@@ -188,10 +188,8 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
         elif name not in _KINDS:
             why, near = f'"{shorten(name)}" is not one of {known}', nearest[name]
             # A name that is no typo may be from an unrelated file, next to a secret.
-            show_line = near is not None
-            problem = diagnose(
-                document, (name,), "unknown field", why, near, at_key=True, show_line=show_line
-            )
+            is_typo = near is not None
+            problem = diagnose(document, (name,), "unknown field", why, near, at_key=True, show_line=is_typo)
             yield problem._replace(path="")
         elif value is not None and not isinstance(value, _KINDS[name][0]):
             why = f"expected {_KINDS[name][1]}, got {describe(value)}"
@@ -359,9 +357,8 @@ def declared_on(
             elif isinstance(name, str) and name not in merged.targets:
                 problems.append(entry.diagnose(steps, "unknown target", *unknown(name)))
         if value == []:
-            problems.append(
-                entry.diagnose(("targets",), "empty list", "the entry would not belong to any target")
-            )
+            why = "the entry would not belong to any target"
+            problems.append(entry.diagnose(("targets",), "empty list", why))
     here, elsewhere = dict[str, MergedEntry](), dict[str, tuple[str, ...]]()
     for key, entry in merged.jobs.items():
         values = [part.value for part in (*templates.chain(extended_by(entry.value)), entry)]

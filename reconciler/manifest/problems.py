@@ -345,17 +345,20 @@ class Origin(NamedTuple):
         return self.places[0]
 
 
+_ABSENT = object()
+
+
 def _holds(part: Any, steps: Steps) -> bool:
     """Whether a part has a value at a path. True if it may have one: an expression without a value."""
     for step in steps:
         if isinstance(step, Member) and isinstance(part, list) and step.name is not None:
             named = (item for item in part if isinstance(item, Mapping) and item.get("name") == step.name)
-            part = next(named, None)
+            part = next(named, _ABSENT)
         elif isinstance(part, Mapping | list):
-            part = member_at(part, step.position if isinstance(step, Member) else step)
+            part = member_at(part, step.position if isinstance(step, Member) else step, _ABSENT)
         else:
             return isinstance(part, Unexpanded | UnresolvedText)
-    return part is not None
+    return part is not _ABSENT  # null replaces other values, as an item of a list
 
 
 _KINDS = {
@@ -554,13 +557,13 @@ def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[PathStep, ...]:
     return tuple(steps)
 
 
-def member_at(tree: Any, part: int | str) -> Any:
-    """Return a member of plain data, or None if there is none."""
+def member_at(tree: Any, part: int | str, default: Any = None) -> Any:
+    """Return a member of plain data, or the default if there is none."""
     if isinstance(tree, Mapping):
-        return tree.get(part)
+        return tree.get(part, default)
     if isinstance(tree, list) and isinstance(part, int) and part < len(tree):
         return tree[part]
-    return None
+    return default
 
 
 def _type_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
