@@ -695,10 +695,11 @@ class _Walk:
             if key.ctag.suffix is not None or "\0" in key.value:
                 self._scalar(key)
             name = intern(key.value)  # thousands of jobs share the same keys
-            if name == "<<" and not key.style:
-                merged.append((key, member))
-            elif (first := keys.setdefault(name, key)) is key:
-                result[name] = self._below(f".{name}", member, depth)
+            if (first := keys.setdefault(name, key)) is key:
+                if name == "<<" and not key.style:
+                    merged.append((key, member))
+                else:
+                    result[name] = self._below(f".{name}", member, depth)
             elif not self._in_alias:
                 place = self._document.location(first.start_mark.line, first.start_mark.column)
                 why = f'"{shorten(name)}" is already defined at {place}'

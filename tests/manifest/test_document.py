@@ -113,6 +113,7 @@ def test_urls_and_expressions_need_no_quotes_in_flow_collections(text: str, valu
         ("just text\n", "1:1", "a mapping with keys"),
         ("a: &x [*x]\n", "1:4", "alias of itself"),
         ("a: {<<: 1}\n", "1:5", "<< takes a mapping"),
+        ("a: {<<: {x: 1}, <<: {y: 2}}\n", "1:17", '"<<" is already defined at a.yaml:1:5'),
     ],
 )
 def test_syntax_error_has_a_location(text: str | bytes, place: str, why: str) -> None:
