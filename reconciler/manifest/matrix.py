@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from reconciler.core.identity import key_problem
+from reconciler.core.identity import MAX_KEY, key_problem
 from reconciler.core.scalar import AXIS_NAME, RevisionText, is_boolean, plain, scalar_text
 from reconciler.errors import Diagnostic
 from reconciler.manifest.expressions import LINK, MEMBER, Expander, problems_in
@@ -122,9 +122,8 @@ class Sweeps:
         for name, entry in entries.items():
             if not _is_sweep(entry):
                 taken[name.lower()] = entry
-                misplaced = [
-                    extra for extra in _SWEEP_FIELDS if isinstance(entry.value, dict) and extra in entry.value
-                ]
+                own = entry.value if isinstance(entry.value, dict) else {}
+                misplaced = [extra for extra in _SWEEP_FIELDS if extra in own]
                 for extra in misplaced:
                     self._report(entry, (extra,), f"{extra} without matrix", *_SWEEP_FIELDS[extra])
                 if not misplaced:
@@ -157,14 +156,17 @@ class Sweeps:
                 self._report(entry, (NAME,), *error.problem[:3])
                 break
             if why := key_problem(key):
-                fix = 'shorten it with name: "…${matrix.AXIS}…", the key pattern'
+                is_long = len(key) > MAX_KEY
+                fix = 'shorten it with name: "…${matrix.AXIS}…", the key pattern' if is_long else None
                 why = f'{_format(named_by)} gives "{shorten(key)}": {why}'
-                self._report(entry, (MATRIX,), "invalid key", why, fix)
+                self._report(entry, (NAME if NAME in entry.value else MATRIX,), "invalid key", why, fix)
             elif (first := taken.get(key.lower())) is not None:
                 earlier = combination_of.get(key.lower())
                 other = f"the entry at {first.location}" if earlier is None else _format(earlier)
                 why = f'{_format(named_by)} and {other} are both "{shorten(key)}" to the service'
                 fix = 'remove one of them, or set name: "…${matrix.AXIS}…", the key pattern'
+                if earlier is not None and NAME not in entry.value:
+                    fix = "remove one of them, or change its value; name: would spell both alike"
                 self._report(entry, (MATRIX,), "duplicate key", why, fix)
             else:
                 taken[key.lower()] = entry
@@ -193,10 +195,8 @@ class Sweeps:
         elif expanded := combinations(axes, includes, tree.get(EXCLUDE, [])):
             return expanded
         elif not axes:
-            fix = "e.g. {lr: [0.1, 0.01]}"
-            self._report(
-                entry, (MATRIX,), _INVALID, "it has neither an axis nor a combination to include", fix
-            )
+            why, fix = "it has neither an axis nor a combination to include", "e.g. {lr: [0.1, 0.01]}"
+            self._report(entry, (MATRIX,), _INVALID, why, fix)
         else:
             self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination")
         return []
