@@ -251,7 +251,7 @@ def _sections(explanation: Explanation, *, verbose: bool) -> Iterator[tuple[str,
     lines = []
     for one in explanation.guards:
         does = "refuses the plan" if one.guard in REFUSES_THE_PLAN else "blocks the key"
-        lines += f"{one.guard.value} {does}: {one.what}: {one.why}"
+        lines.append(f"{one.guard.value} {does}: {one.what}: {one.why}")
         lines += [f"{_INDENT}fix: {one.fix}"] if one.fix else ()
     yield "Guards", lines
     yield "Otherwise", explanation.otherwise

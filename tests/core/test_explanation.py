@@ -246,6 +246,7 @@ def test_guard_that_blocks_the_key_or_refuses_its_plan_is_named(
         return
     assert f"--allow {guard.value}" in (found.guards[0].fix or "")
     assert f"  not applied: {'refused' if is_whole else 'blocked'} by guard {guard.value}\n" in text
+    assert f"\n  {guard.value} {'refuses the plan' if is_whole else 'blocks the key'}: " in text
     if not is_whole:
         assert found.chosen is found.actions[0].blocked_action is Action.REPLACE
         assert found.otherwise[0] == f"review the plan, then pass `--allow {guard.value}`, and it is applied"
