@@ -172,7 +172,7 @@ def make_status(proposed: ProposedPlan, plan: Plan, changes: Mapping[str, PastCh
     """Report the status of each key in view, from what was observed and from the plan made of it.
 
     `changes` are the last recorded changes of each key. Undeclared keys are included if they own an active
-    job or were requested by name.
+    job, are in the plan or were requested by name.
     """
     stack = proposed.stack
     actions: dict[str, list[PlannedAction]] = {}
@@ -211,7 +211,7 @@ def _rows(
     """Yield the latest revision, then every other active one; nothing for a key that is over."""
     latest = state.latest
     active = [r for r in state.view.owned if r.job.is_active]
-    if not (state.declared or is_requested or active or state.view.unreadable):
+    if not (state.declared or is_requested or active or actions or state.view.unreadable):
         return
     on_job = {action.before.id: action for action in reversed(actions) if action.before}
     # The key's own action: the start of its next revision, or the action on its latest one. Failing that, one

@@ -59,6 +59,7 @@ def line(one: JobStatus) -> tuple[int | None, str | None, str | None]:
         (A, [seen(A, phase="Dancing")], [(1, "Dancing", "blocked")]),
         (absent(), [seen(A)], [(1, "Running", "apply")]),
         (absent(), [seen(A, phase=Phase.COMPLETED)], []),
+        (absent(), [seen(A, phase=Phase.COMPLETED, digest="z" + "0" * 12)], [(1, "Completed", "blocked")]),
         (absent(), [], []),
         (absent(protect=True), [seen(A)], [(1, "Running", "blocked")]),
     ],
