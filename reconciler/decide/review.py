@@ -484,7 +484,8 @@ def _policy(job: DesiredJob) -> dict[str, Any]:
         for name, value in options
         if name not in ("rerun", "protect")
     }
-    return {**policy, "needs": list(job.needs) or None, "formerly": list(job.formerly) or None}
+    names = {"needs": list(job.needs) or None, "formerly": list(job.formerly) or None}
+    return {**policy, **names, "max_parallel": job.max_parallel}
 
 
 def _without_prefix(source: Source | None, prefix: str) -> Source | None:

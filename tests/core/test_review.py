@@ -70,6 +70,7 @@ ADDED, REMOVED, CHANGED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANG
         (a_job(), protected(True), CHANGED, UPDATED, Reason.MARKER_CHANGED),
         (protected(True), a_job(), CHANGED, KEPT, Reason.UNCHANGED),  # the marker still says it
         (a_job(), replace(a_job(), needs=("other",)), CHANGED, KEPT, Reason.UNCHANGED),
+        (replace(a_job(), max_parallel=2), replace(a_job(), max_parallel=8), CHANGED, KEPT, Reason.UNCHANGED),
         (life(schedule=DAILY), edited(schedule=DAILY), CHANGED, KEPT, Reason.WAITS_FOR_SCHEDULE),
     ],
 )
