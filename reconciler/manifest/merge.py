@@ -567,7 +567,7 @@ class Links:
             why, fix = f'"{shorten(link.key)}" is not declared in any file of the stack', None
             if link.key in self.elsewhere:
                 why = f'"{shorten(link.key)}" belongs to target {few(self.elsewhere[link.key])} only'
-            elif link.key in owner_of:
+            elif owner_of.get(link.key, link.owner) != link.owner:
                 fix = f'write "{owner_of[link.key]}", which was "{link.key}" before'
             else:
                 owner = self.entries.get(link.owner)
