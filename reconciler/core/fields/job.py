@@ -289,9 +289,9 @@ class RunTime(Strict):
     duration: int = described("Number of time units.", ge=1)
 
 
-def _refuse_text(value: Any) -> Any:
-    """Refuse text that `desugar` could not convert to a duration."""
-    if isinstance(value, str):
+def _refuse_scalar(value: Any) -> Any:
+    """Refuse a number, and text that `desugar` could not convert to a duration."""
+    if isinstance(value, str | int | float):
         raise form_error(
             "must be whole hours, such as 8h or 2d, or whole seconds on a target of kind process"
         )
@@ -326,7 +326,7 @@ class Spec(Strict):
     log_export_path: Annotated[LogExportPath | None, Filled] = optional("Where the log goes.")
     log_export_config: Annotated[Any, Rare("LogExportConfig")] = optional("How the log is written.")
     auto_stop: (
-        Annotated[RunTime, BeforeValidator(_refuse_text, json_schema_input_type=RunTime | str)] | None
+        Annotated[RunTime, BeforeValidator(_refuse_scalar, json_schema_input_type=RunTime | str)] | None
     ) = optional(
         "When the service stops the job by itself: whole hours, such as 8h; for a process whole seconds."
     )
