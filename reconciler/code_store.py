@@ -412,7 +412,10 @@ class CodeStore:
         where, place = f"cannot {verb} {self.address}{key}", self.address.removeprefix("obs://")
         if self._access is None:
             why = printable(self._redact(text.removeprefix("Generic LocalFileSystem error: ")))
-            return StoreFailed(f"{where}: {why}", fix="free up space there, and make it writable"), 0
+            # In a directory obstore reserves names that end like a#1.
+            is_reserved = "are not supported" in why
+            fix = "rename the file" if is_reserved else "free up space there, and make it writable"
+            return StoreFailed(f"{where}: {why}", fix=fix), 0
 
         def search(pattern: str) -> str:
             match = re.search(pattern, text)

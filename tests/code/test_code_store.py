@@ -115,6 +115,13 @@ def test_prefix_is_deleted_manifest_first(objects: Objects, code: Code) -> None:
     objects.store.delete(prefix)  # uploaded concurrently
 
 
+def test_name_that_no_directory_can_store_is_to_be_renamed(objects: Objects, code: Code) -> None:
+    (Path(code.source) / "pkg/a#1").touch()
+    with pytest.raises(StoreFailed, match=r"cannot write .*/pkg/a#1") as failed:
+        objects.upload(read_code(CodeSource(Path(code.source)))._replace(source=code.source))
+    assert failed.value.diagnostics[0].fix == "rename the file"
+
+
 # ── over HTTP ──────────────────────────────────────────────────────────────────────────────────────
 
 
