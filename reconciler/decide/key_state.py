@@ -378,7 +378,8 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, service_s: float)
         return None
     if attempt > lifecycle.max_retries:
         return Attempt(Reason.RETRIES_EXHAUSTED, f"all {lifecycle.max_retries} retries used")
-    due_s = (last.ended_at_s() or 0.0) + lifecycle.retry_delay * 2 ** (attempt - 1)
+    doublings = min(attempt - 1, 64)  # a float cannot hold 2^1024
+    due_s = (last.ended_at_s() or 0.0) + lifecycle.retry_delay * 2**doublings
     which = f"{attempt} of {lifecycle.max_retries}"
     if due_s > service_s:
         return Attempt(Reason.RETRY_LATER, f"retry {which} at {timestamp(due_s)}", due_s)
@@ -706,9 +707,8 @@ class KeyState:
         """Judge the retry of a revision that ended badly as declared; None if it is not retried."""
         revisions = [last if r.job.id == last.job.id else r for r in self.view.ever_owned]
         run = bad_run(revisions, self.declaration_of)
-        return (
-            next_attempt(run, self.desired, self.service_s) if run and run[0].job.id == last.job.id else None
-        )
+        is_newest = bool(run) and run[0].job.id == last.job.id
+        return next_attempt(run, self.desired, self.service_s) if is_newest else None
 
     @cached_property
     def attempt(self) -> Attempt | None:

@@ -787,6 +787,13 @@ def test_running_time_without_a_readable_start_counts_from_creation() -> None:
     assert decided_everywhere(a_job(), running).action is Action.CONFLICT
 
 
+def test_retry_without_a_delay_is_due_after_more_than_a_thousand_failures() -> None:
+    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 2000, "retry_delay": "0s"})
+    failed = [seen(desired, revision=number, phase=Phase.FAILED) for number in range(1, 1102)]
+    [found] = plan_for(a_stack(desired), *failed).actions
+    assert (found.action, found.reason) == (Action.CREATE, Reason.RETRY)
+
+
 def test_only_rerun_of_the_lifecycle_changes_the_digest() -> None:
     assert a_job(lifecycle={"on_change": "fail", "max_retries": 9}).digest == a_job().digest
     assert a_job(lifecycle={"rerun": "2026-11-21"}).digest != a_job().digest
