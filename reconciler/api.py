@@ -700,10 +700,7 @@ class JobClient:
         """
         found = self._details(job)
         service.check_allowed([found], Operation.TERMINATE, force=force)
-
-        def note(job: ObservedJob) -> None:
-            self._context.recording.note_termination(self._context.scope, job)
-
+        note = partial(self._context.recording.note_termination, self._context.scope)
         service.terminate(self._target, found, note)
         return self._shown(self._target.backend.details(found.id))
 
