@@ -7,6 +7,7 @@ secrets that way. Only values in files of the stack may have expressions; others
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -375,11 +376,13 @@ def read_value_files(paths: Sequence[Path]) -> list[Document]:
     """Read the variable files (--var-file).
 
     Raises:
-        WrongUsage: a file does not exist.
+        WrongUsage: one is not a file, or its directory cannot be read.
     """
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
-        raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r}: file not found") for path in missing))
+    # By `os`: a name that is too long, and a directory that cannot be read, are no errors.
+    if missing := [str(path) for path in paths if not os.path.isfile(path)]:  # noqa: PTH113
+        raise WrongUsage(
+            *(Diagnostic("no such path", f"{name!r} is not a readable file") for name in missing)
+        )
     return [read(path, path.as_posix()) for path in paths]
 
 

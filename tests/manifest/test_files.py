@@ -77,6 +77,9 @@ def test_several_stacks_below_the_path_are_wrong_usage(place: Place) -> None:
 def test_nonexistent_path_is_wrong_usage(stack: Place) -> None:
     with pytest.raises(WrongUsage, match=r"no such path.*nowhere"):
         stack.load("nowhere")
+    for name in (".", "nowhere.values", "a" * 300):
+        with pytest.raises(WrongUsage, match=r"no such path.* is not a readable file"):
+            stack.load(var_files=[stack.root / name])
 
 
 @pytest.mark.parametrize("name", ["notes.txt", ".hidden.yaml", ".git/config.yaml"])
