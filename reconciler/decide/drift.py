@@ -375,10 +375,13 @@ class _KeyCheck:
             if self._removal_is_pending:
                 names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in state.live)
                 removed = "state: absent" if state.entry else "no longer in the manifest"
+                protect = state.entry.lifecycle.protect if state.entry else None
+                is_protected = any(one.marker.protected for one in state.live) if protect is None else protect
                 if former := state.former_entry:
                     yield f"no longer produced by {former.sweep or former.key}; {names}"
                 else:
-                    yield f"{removed}; {names} will be terminated"
+                    ends = "will not be terminated while protected" if is_protected else "will be terminated"
+                    yield f"{removed}; {names} {ends}"
         elif clash := state.rename_problem:
             yield clash
         elif latest is None:

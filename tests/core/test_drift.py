@@ -190,7 +190,7 @@ EXPECTATIONS: dict[str, list[Row]] = {
             (NEVER_SEEN, {}, ["orphaned"], ""),
             (a_memory(past(APPLIED, 1, R, is_declared_known=False)), {}, ["orphaned"], ""),
             (RAN, {}, [], f"{ends}; a (Running) will be terminated"),
-            (RAN, {"protected": True}, [], f"{ends}; a (Running) will be terminated"),
+            (RAN, {"protected": True}, [], f"{ends}; a (Running) will not be terminated while protected"),
             # terminated by the last apply, and restarted outside
             (a_memory(past(APPLIED, 1, TD)), {"stopped": True}, ["orphaned"], ""),
             # it has ended, or is about to
