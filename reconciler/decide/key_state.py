@@ -376,11 +376,11 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, service_s: float)
     was_ended = last.phase in (Phase.TERMINATED, Phase.TERMINATING)
     if not (lifecycle.on_terminated == "recreate" if was_ended else lifecycle.on_failure == "retry"):
         return None
-    if attempt > lifecycle.max_retries:
-        return Attempt(Reason.RETRIES_EXHAUSTED, f"all {lifecycle.max_retries} retries used")
+    if attempt > (most := lifecycle.max_retries):
+        return Attempt(Reason.RETRIES_EXHAUSTED, f"{most} of {most} retries used")
     doublings = min(attempt - 1, 64)  # a float cannot hold 2^1024
     due_s = (last.ended_at_s() or 0.0) + lifecycle.retry_delay * 2**doublings
-    which = f"{attempt} of {lifecycle.max_retries}"
+    which = f"{attempt} of {most}"
     if due_s > service_s:
         return Attempt(Reason.RETRY_LATER, f"retry {which} at {timestamp(due_s)}", due_s)
     return Attempt(Reason.RETRY, f"attempt {which}")

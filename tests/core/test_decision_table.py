@@ -787,6 +787,14 @@ def test_running_time_without_a_readable_start_counts_from_creation() -> None:
     assert decided_everywhere(a_job(), running).action is Action.CONFLICT
 
 
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_exhausted_retries_are_counted(most: int) -> None:
+    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": most})
+    failed = [seen(desired, revision=number, phase=Phase.FAILED) for number in range(1, most + 2)]
+    [found] = plan_for(a_stack(desired), *failed).actions
+    assert found.detail == f"failed; {most} of {most} retries used"
+
+
 def test_retry_without_a_delay_is_due_after_more_than_a_thousand_failures() -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 2000, "retry_delay": "0s"})
     failed = [seen(desired, revision=number, phase=Phase.FAILED) for number in range(1, 1102)]
