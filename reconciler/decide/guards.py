@@ -31,7 +31,7 @@ from reconciler.decide.plan import (
 )
 from reconciler.decide.renames import SweepEntries, ways_to_keep_work
 from reconciler.errors import FOLD_FROM, Diagnostic, Location
-from reconciler.text import few
+from reconciler.text import few, format_count
 
 if TYPE_CHECKING:
     from reconciler.decide.policies import Verdicts
@@ -391,7 +391,7 @@ def limit_actions(plan: Plan, max_actions: int | None) -> Plan:
     count = len(plan.to_execute)
     if max_actions is None or count <= max_actions:
         return plan
-    why = f"the plan has {count} actions; --max-actions allows {max_actions}"
+    why = f"the plan has {format_count(count, 'action')}; --max-actions allows {max_actions}"
     fix = "read the plan with `reconciler plan`, then run `reconciler apply` yourself or raise --max-actions"
     refusal = Diagnostic("too many actions", why, fix)
     return plan.model_copy(update={"refusals": (*plan.refusals, refusal), "applyable": False})

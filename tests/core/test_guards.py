@@ -13,7 +13,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Policy, Stack
 from reconciler.core.values import PreflightReason
-from reconciler.decide.guards import REFUSES_THE_PLAN, CatalogCheck, blockers
+from reconciler.decide.guards import REFUSES_THE_PLAN, CatalogCheck, blockers, limit_actions
 from reconciler.decide.plan import Action, Allowances, Guard, Plan, PreflightFinding, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.errors import ExitCode
@@ -530,3 +530,8 @@ def test_destroy_is_exempt_from_guards_and_keeps_protected_jobs() -> None:
     assert by_action[Action.BLOCKED] == ["declared", "marked", "released"]
     assert len(plan.actions) == 9
     assert (plan.refusals, plan.applyable) == ((), True)
+
+
+def test_refusal_of_a_plan_with_a_single_action_uses_the_singular() -> None:
+    [refusal] = limit_actions(plan_for(a_stack(a_job())), 0).refusals
+    assert refusal.why == "the plan has 1 action; --max-actions allows 0"
