@@ -45,10 +45,13 @@ class JobLog:
     def __init__(self, path: Path, most: int) -> None:
         self._file = append_private(path)
         self._most = self._room = most
+        self._is_within_line = False
 
     def say(self, text: str) -> None:
+        start = "\n" * self._is_within_line
+        self._is_within_line = False
         with contextlib.suppress(OSError):
-            self._file.write(f"[ModelArts Service Log] {text}\n".encode())
+            self._file.write(f"{start}[ModelArts Service Log] {text}\n".encode())
 
     def copy(self, stream: IO[bytes]) -> None:
         while data := os.read(stream.fileno(), 1 << 16):
@@ -56,7 +59,8 @@ class JobLog:
                 continue  # the file is full
             is_last = len(data) > self._room
             with contextlib.suppress(OSError):
-                self._file.write(data[: self._room] + b"\n" * is_last)
+                self._file.write(data[: self._room])
+            self._is_within_line = is_last or not data.endswith(b"\n")
             self._room -= len(data)
             if is_last:
                 self.say(f"the log ends at {self._most:,} bytes")

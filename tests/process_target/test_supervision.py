@@ -201,6 +201,12 @@ def test_signal_that_ended_a_job_is_reported(host: Host) -> None:
     assert (status["task"], status["exit_code"]) == ("worker-0", -9)
 
 
+def test_line_of_the_service_does_not_continue_one_of_the_job(host: Host) -> None:
+    job_id = host.create("bar", "print('99 %', end='')")
+    host.end_of(job_id)
+    assert host.log(job_id) == "99 %\n[ModelArts Service Log] Training end with return code: 0\n"
+
+
 def test_first_failure_ends_the_other_nodes(host: Host) -> None:
     ready = str(host.root / "ready")
     program = (
