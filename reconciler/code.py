@@ -240,7 +240,8 @@ class _SourceWalk:
         for name, entry in sorted(entries.items()):
             if name in _NEVER_CODE or name in IGNORE_FILES or name.endswith(".pyc"):
                 continue
-            path, slash = below + name, "/" if _is_directory(entry) else ""
+            # Not `is_dir`, which raises for a link to itself.
+            path, slash = below + name, "/" if os.path.isdir(entry) else ""  # noqa: PTH112
             out_by = left_out_by or self._left_out_by(path + slash, entry.path + slash, rules)
             if out_by and not self._is_included(path + slash):
                 self.left_out[out_by] += 1
@@ -308,13 +309,6 @@ class _SourceWalk:
                 for start in self._included_below
             )
         )
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads nowhere, which matters only if it is code
-        return False
 
 
 def _rules_in(directory: Path, names: Iterable[str]) -> Iterator[_Ignored]:
