@@ -584,11 +584,7 @@ def result_from(task: StackTask, read: Callable[[], Any]) -> StackResult:
 
 
 def check_on_cluster(
-    address: str,
-    request: FleetRequest,
-    tasks: Sequence[StackTask],
-    take: TakeResult,
-    stop: threading.Event,
+    address: str, request: FleetRequest, tasks: Sequence[StackTask], take: TakeResult, stop: threading.Event
 ) -> None:
     """Run the command for each stack on a cluster; `take` receives the results.
 

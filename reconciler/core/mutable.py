@@ -79,11 +79,7 @@ class MutableChanges(NamedTuple):
 
 
 def mutable_changes(
-    desired: DesiredJob,
-    job: ObservedJob,
-    marker: Marker,
-    cloud: Cloud,
-    sent: Mapping[str, Any] | None = None,
+    desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud, sent: Mapping[str, Any] | None = None
 ) -> MutableChanges:
     """Compare the mutable part of a declaration with the observed job.
 

@@ -121,12 +121,7 @@ def starting_files(directory: str) -> Mapping[str, str]:
     stack = stack_name(directory)
     manifest = _MANIFEST.format(stack=stack, space=" " * max(1, 19 - len(stack)))
     workflow = (Path(__file__).parent / "workflow.yml").read_text(encoding="utf-8")
-    return {
-        MANIFEST_FILE: manifest,
-        PROGRAM_FILE: _PROGRAM,
-        WORKFLOW_FILE: workflow,
-        IGNORE_FILE: _IGNORE,
-    }
+    return {MANIFEST_FILE: manifest, PROGRAM_FILE: _PROGRAM, WORKFLOW_FILE: workflow, IGNORE_FILE: _IGNORE}
 
 
 def head_of_export(target: str) -> tuple[str, ...]:

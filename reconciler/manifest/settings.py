@@ -27,13 +27,7 @@ from reconciler.core.stack import SECTIONS, Target, TargetEntry
 from reconciler.core.values import TARGET_KINDS
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.manifest.expressions import Expander, credential_in, problems_in
-from reconciler.manifest.merge import (
-    DEFAULTS,
-    VARIABLES,
-    MergedEntry,
-    defaults_on,
-    variables_on,
-)
+from reconciler.manifest.merge import DEFAULTS, VARIABLES, MergedEntry, defaults_on, variables_on
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NoValue,

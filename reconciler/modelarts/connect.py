@@ -83,10 +83,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
         ManifestInvalid: the target has no usable endpoint, or no project.
     """
     options = SessionOptions(
-        listener=runtime.on_request,
-        clock=runtime.clock,
-        stop=runtime.stop,
-        redactor=runtime.redactor,
+        listener=runtime.on_request, clock=runtime.clock, stop=runtime.stop, redactor=runtime.redactor
     )
     backend = connect(target, runtime.environ, options)
     cleanup.callback(backend.close)

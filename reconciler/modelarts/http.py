@@ -35,14 +35,7 @@ from reconciler.errors import (
     UnreadableAnswer,
 )
 from reconciler.modelarts.clock import RetryPolicy, SystemClock, retry_wait_s
-from reconciler.modelarts.errors import (
-    RENEW_ON,
-    canonical_code,
-    failure_of,
-    harmless,
-    parse,
-    read_content,
-)
+from reconciler.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, parse, read_content
 from reconciler.secrets import Redactor, is_short_word, user_info_secrets
 from reconciler.text import format_duration
 

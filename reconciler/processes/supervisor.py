@@ -23,14 +23,7 @@ import psutil
 from reconciler.emulator import Job
 from reconciler.files import append_private
 from reconciler.processes import tree
-from reconciler.processes.execution import (
-    CannotRun,
-    PreparedJob,
-    TaskProcess,
-    copy_output,
-    install,
-    prepare,
-)
+from reconciler.processes.execution import CannotRun, PreparedJob, TaskProcess, copy_output, install, prepare
 from reconciler.processes.table import ProcessStore, TaskStatus
 from reconciler.processes.tree import ProcessIdentity
 

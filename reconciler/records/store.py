@@ -17,13 +17,7 @@ from reconciler.records.journal import StoredJournal, Warn
 from reconciler.records.schema import TABLES, Damaged, dump
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_check import (
-        CheckRecord,
-        DriftEvent,
-        DriftId,
-        LastCheck,
-        StandingDrift,
-    )
+    from reconciler.decide.drift_check import CheckRecord, DriftEvent, DriftId, LastCheck, StandingDrift
 
 #: Number of checks without events that are kept. Those with events always are.
 KEPT_CHECKS = 100
