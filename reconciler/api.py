@@ -287,7 +287,7 @@ class Session:
 
         `only` limits the view to some keys, `rerun` names keys to run again without an edit, `allow` names
         guards to override, and `force` overrides all of them. If jobs would start, the target's catalog is
-        checked too, here and by `apply` of the plan, unless `preflight` is false.
+        checked too, unless `preflight` is false; `apply` checks it in any case.
 
         Raises:
             ManifestInvalid: a sensitive variable has no value.
@@ -304,7 +304,7 @@ class Session:
         runtime = self._runtime
         given: Any = {"records": self._records.url, "environ": runtime.environ, "redact": runtime.redactor}
         to_save = partial(document_to_save, core, context, allowances, **given)
-        return Plan(core, _PlanInputs(context, allowances, preflight, to_save), runtime.redactor)
+        return Plan(core, _PlanInputs(context, allowances, to_save), runtime.redactor)
 
     def _check_values(self) -> None:
         if self.stack._missing:
@@ -338,7 +338,7 @@ class Session:
             self._check_values()
             context = self._context.to_apply()
             return self._run(context, partial(reconcile.plan, context), *how)
-        core, made, allowances, with_preflight = plan._core, plan._made, NO_ALLOWANCES, True
+        core, made, allowances = plan._core, plan._made, NO_ALLOWANCES
         if core.stack != self.stack.name:
             why = f"the plan is for stack {core.stack}, but the session is for {self.stack.name}"
             raise WrongUsage(Diagnostic("plan of another stack", why, f"connect stack {core.stack}"))
@@ -349,14 +349,14 @@ class Session:
             core = made.resolve(values)
             context = self._context._replace(loaded=made.as_loaded(), only=made.options.only)
         else:
-            of, allowances, with_preflight = made.context, made.allowances, made.with_preflight
+            of, allowances = made.context, made.allowances
             context = self._context._replace(loaded=of.loaded, only=of.only, rerun=of.rerun)
         context = context.to_apply()
         check_target(context, core)
 
         def check() -> CorePlan:
             check_preconditions(context, core)
-            return reconcile.preflight(context, core) if with_preflight else core
+            return reconcile.preflight(context, core)
 
         return self._run(context, check, *how, allowances)
 
@@ -749,7 +749,6 @@ class JobClient:
 class _PlanInputs(NamedTuple):
     context: Context
     allowances: Allowances
-    with_preflight: bool
     to_save: Callable[[Path | None], dict[str, Any]]
 
 

@@ -578,12 +578,6 @@ def test_plan_of_another_stack_is_wrong_usage_and_does_nothing(service: Service,
     assert not service.asked("CreateTrainingJob")
 
 
-def test_apply_of_a_plan_without_preflight_does_not_check_the_catalog(service: Service) -> None:
-    with service.stack("a").connect(environ=ENVIRON) as session:
-        session.apply(session.plan(preflight=False)).raise_for_failures()
-    assert not service.asked("ShowTrainingQuotas")
-
-
 @pytest.mark.parametrize("call", ["plan", "apply", "drift", "destroy"])
 def test_closed_session_is_wrong_usage(service: Service, call: str) -> None:
     with service.stack("a").connect(environ=ENVIRON) as session:
